@@ -15,11 +15,11 @@ import secrets
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -36,7 +36,6 @@ from remembrancer.journal.contract import (
     MAX_APPEND,
     MAX_APPEND_BYTES,
     MAX_ENTRY_BYTES,
-    Entry,
     EntryPage,
     Journal,
     LaneMark,
@@ -58,6 +57,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     SchemaTooNew,
     SchemaTooOld,
+    StorageFull,
     size_in_words,
 )
 from remembrancer.protocol.ids import new_ulid
@@ -257,16 +257,41 @@ class SharedLane(Records):
         """As `Records.apply`, through the journal. A promotion may bring in a memory of a local space, or return one to
         it: both spaces change in the transaction that applies the entry, even if that happens later, since a journal
         that did not answer may still have taken it."""
-        outcomes = self._refusals(operations)
-        entries: list[Submitted] = []
-        for place, operation in enumerate(operations):
-            if outcomes[place] is None:
-                try:
-                    entries.append(self._submitted(operation, self._brought_in_by(operation)))
-                except RemembrancerError as error:
-                    outcomes[place] = Outcome(error)
-        applied = iter([] if self.read_only else self._append(entries))
-        return [next(applied) if outcome is None else outcome for outcome in outcomes]
+        full = self._full()
+        outcomes: dict[str, Outcome] = {}
+        bodies: dict[str, bytes] = {}
+        for operation in operations:
+            try:
+                bodies[operation.operation_id] = self._body_of(operation, full)
+            except RemembrancerError as refusal:
+                earlier = self.outcome_of(operation.operation_id)
+                outcomes[operation.operation_id] = Outcome(refusal if earlier is None else earlier)
+        if bodies:
+            self._append(bodies, outcomes)
+        return [outcomes[operation.operation_id] for operation in operations]
+
+    def _body_of(self, operation: Operation, full: StorageFull | None) -> bytes:
+        """Return the entry of an operation, without the project's directory, which differs from host to host. A user's
+        memory keeps the id of its project, so that it can be taken back there.
+
+        Raises `RemembrancerError` if it is refused here, by this host's own limits or because its memory cannot move.
+        """
+        change = operation.change
+        if self.read_only:
+            raise JournalRefused(READER)
+        if full is not None and needs_room(change):
+            raise full
+        if self._session_limit is not None and isinstance(change, StoreMemory):
+            with self._edits() as edits:
+                check_session_limit(Writer(operation, edits), self._session_limit)
+        memory = self._brought_in_by(operation)
+        project = ProjectRef(operation.project.id if self.is_users else self.name, "")
+        operation = msgspec.structs.replace(operation, project=project)
+        body = _encode(Submitted(operation, self.member, memory, FORMAT))
+        if len(body) > MAX_ENTRY_BYTES:
+            words = f"{size_in_words(len(body))}, and an entry may have {size_in_words(MAX_ENTRY_BYTES)}"
+            raise EntryTooLarge(f"this is too large to be shared: {words}")
+        return body
 
     def _brought_in_by(self, operation: Operation) -> PortableMemory | None:
         """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Raises as
@@ -292,19 +317,17 @@ class SharedLane(Records):
             is_copy = known is not None and own is not None and own.id == known.id and writer.sees(own)
             return memory_to_move(writer) if known is None or (is_copy and self.is_users) else None
 
-    def _submitted(self, operation: Operation, memory: PortableMemory | None = None) -> Submitted:
-        """Return the entry for an operation, without the project's directory, which differs from host to host. A user's
-        memory keeps the id of its project, so that it can be taken back there."""
-        project = ProjectRef(operation.project.id if self.is_users else self.name, "")
-        operation = msgspec.structs.replace(operation, project=project)
-        return Submitted(operation, self.member, memory, FORMAT)
-
     def rename_project(self, old: str, new: str) -> None:
-        if self.read_only:
-            return
-        entry = NewEntry(_entry_id("project"), _encode(ProjectRenamed(old, new)))
-        self.catch_up()
-        self._read_on(position=self._ask(self.journal.append(self.name, [entry], behind=self.mark)).position)
+        self._announce("project", ProjectRenamed(old, new))
+
+    def announce_key(self) -> None:
+        """Append an entry without effect, so that readers receive the key it is sealed with. Raises as `catch_up`."""
+        self._announce("key", Nothing())
+
+    def _announce(self, about: str, entry: LaneEntry) -> None:
+        if not self.read_only:
+            new = NewEntry(_entry_id(about), _encode(entry))
+            self._read_on(position=self._ask(self.journal.append(self.name, [new], behind=self.mark)).position)
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         if self.read_only:
@@ -319,7 +342,7 @@ class SharedLane(Records):
             self._used[session_id].update(used)
         if at - self._told_at >= ACCESSES_S or at < self._told_at:
             self._told_at = at  # even if the journal takes nothing now
-            self._append([])
+            self._append({}, {})
 
     def note_maintenance(self, at: float) -> None:
         operation_id = new_ulid()
@@ -359,12 +382,6 @@ class SharedLane(Records):
         self._away_until = 0.0
         self.problem = None
 
-    def announce_key(self) -> None:
-        """Append an entry without effect, so that readers receive the key it is sealed with. Raises as `grant`."""
-        if not self.read_only:
-            entry = NewEntry(_entry_id("key"), _encode(Nothing()))
-            self._read_on(position=self._ask(self.journal.append(self.name, [entry], behind=self.mark)).position)
-
     @property
     def time(self) -> float:
         """The time of the newest applied entry, which is the same on every host."""
@@ -395,8 +412,7 @@ class SharedLane(Records):
     def erased_at(self) -> int:
         """The position of the newest entry that erased a memory; 0 if there is none. Older snapshots may contain its
         text."""
-        ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
-        return int(position)
+        return max(self.erasings(), default=0)
 
     def erasings(self) -> tuple[int, ...]:
         """Return the positions of the entries that erased memories. A host that has applied one no longer has the
@@ -458,15 +474,9 @@ class SharedLane(Records):
         own.note_commit()
         self.problem = JournalAway(LEFT)
 
-    def _append(self, entries: Sequence[Submitted]) -> list[Outcome]:
-        """Append entries, along with the accesses collected so far, apply them, and return an outcome for each
-        entry."""
-        outcomes: dict[str, Outcome] = {}
-        bodies = {each.operation.operation_id: _encode(each) for each in entries}
-        for operation_id, body in bodies.items():
-            if len(body) > MAX_ENTRY_BYTES:
-                words = f"{size_in_words(len(body))}, and an entry may have {size_in_words(MAX_ENTRY_BYTES)}"
-                outcomes[operation_id] = Outcome(EntryTooLarge(f"this is too large to be shared: {words}"))
+    def _append(self, bodies: Mapping[str, bytes], outcomes: dict[str, Outcome]) -> None:
+        """Append the entries of operations, with the accesses collected so far, apply them, and add an outcome for
+        each."""
         try:
             self._refuse_if_stopped()
             if time.monotonic() < self._away_until:
@@ -478,17 +488,14 @@ class SharedLane(Records):
             self._append_some({}, outcomes)
         except RemembrancerError as caught:
             error = caught
-            if isinstance(error, STOPS):
-                self._stop(error)
             if isinstance(error, Trimmed):  # it waits until the snapshot is loaded
                 error = JournalAway("what others have stored is taken from a snapshot first: try again in a moment")
             if isinstance(error, KeyMissing) and self.problem is None:
                 error = JournalAway(f"what others have stored cannot be read yet: {error.message}")
             for operation_id in bodies:
                 outcomes.setdefault(operation_id, Outcome(error))
-        return [outcomes[each.operation.operation_id] for each in entries]
 
-    def _append_some(self, waiting: dict[str, bytes], outcomes: dict[str, Outcome]) -> None:
+    def _append_some(self, waiting: Mapping[str, bytes], outcomes: dict[str, Outcome]) -> None:
         """Append as many entries as fit into one append. Operations applied in the meantime get their recorded
         outcome."""
         some: dict[str, NewEntry] = {}
@@ -523,30 +530,22 @@ class SharedLane(Records):
         operations."""
         self._refuse_if_stopped()
         outcomes: dict[str, Outcome] = {}
-        try:
-            while True:
-                page = self._ask(self.journal.read(self.name, after=self.mark, limit=PAGE))
-                self.head = max(page.head, position)
-                entries, damaged, mark, problem = _decoded(page, self.mark)
-                for skipped in damaged:
-                    logger.error("an entry is damaged and skipped", extra={"lane": self.name, "position": skipped})
-                others = []
-                for entry, outcome in self._apply_entries(entries, mark):
-                    if entry.operation.operation_id in own:
-                        outcomes.setdefault(entry.operation.operation_id, outcome)
-                    else:
-                        others.append((entry, outcome))
-                self._on_others(others)
-                if problem is not None:
-                    raise problem
-                if page.is_last and self.mark.position >= position:
-                    return outcomes
-        except KeyMissing:
-            self._may_be_there = True  # so that nothing more is sealed with the former key
-            raise
-        except STOPS as error:
-            self._stop(error)
-            raise
+        while True:
+            page = self._ask(self.journal.read(self.name, after=self.mark, limit=PAGE))
+            self.head = max(page.head, position)
+            applied, newer = self._apply_page(page)
+            others = []
+            for entry, outcome in applied:
+                if entry.operation.operation_id in own:
+                    outcomes.setdefault(entry.operation.operation_id, outcome)
+                else:
+                    others.append((entry, outcome))
+            self._on_others(others)
+            if newer is not None:
+                self._stop(newer)
+                raise newer
+            if page.is_last and self.mark.position >= position:
+                return outcomes
 
     def _accesses(self) -> Accessed | None:
         if not self._shown and not self._used:
@@ -559,6 +558,12 @@ class SharedLane(Records):
             return self._ask_journal(question)
         except JournalAway:
             self._away_until = time.monotonic() + AWAY_S
+            raise
+        except KeyMissing:
+            self._may_be_there = True  # so that nothing more is sealed with the former key
+            raise
+        except STOPS as error:
+            self._stop(error)
             raise
 
     def _stop(self, error: RemembrancerError) -> None:
@@ -587,32 +592,27 @@ class SharedLane(Records):
         memory_id = memory_id_of(change) or ""
         return next((each for each in spaces if each.memory(memory_id) is not None), spaces[0] if spaces else None)
 
-    def _refusals(self, operations: Iterable[Operation]) -> list[Outcome | None]:
-        """Return the refusals by this host's own limits, which do not affect how entries are applied: a refused
-        operation is not appended."""
-        full, limit = self._full(), self._session_limit
-        refused = JournalRefused(READER) if self.read_only else None
-        refusals: list[Outcome | None] = []
-        for operation in operations:
-            refusal: RemembrancerError | None = refused or (full if needs_room(operation.change) else None)
-            if refusal is None and limit is not None and isinstance(operation.change, StoreMemory):
-                try:
-                    with self._edits() as edits:
-                        check_session_limit(Writer(operation, edits), limit)
-                except InvalidInput as error:
-                    refusal = error
-            earlier = None if refusal is None else self.outcome_of(operation.operation_id)
-            refusals.append(None if refusal is None else Outcome(refusal if earlier is None else earlier))
-        return refusals
+    def _apply_page(self, page: EntryPage) -> tuple[list[tuple[Submitted, Outcome]], SchemaTooNew | None]:
+        """Apply the entries of a page and store the mark after them, in one transaction. Return the outcomes of the
+        operations, and the error if a newer release wrote the next entry.
 
-    def _apply_entries(
-        self, entries: Sequence[tuple[Entry, LaneEntry]], mark: LaneMark
-    ) -> list[tuple[Submitted, Outcome]]:
-        """Apply entries and store the new mark, in one transaction; return the outcomes of the operations."""
-        applied_at = self._applied_at
+        A damaged entry is skipped: every host finds the same ones damaged, since they are as their author sealed them.
+        """
+        mark, applied_at, newer = self.mark, self._applied_at, None
         outcomes: list[tuple[Submitted, Outcome]] = []
         with self._file.transaction() as connection:
-            for stands, entry in entries:
+            for stands in page.entries:
+                try:
+                    entry = decode_entry(stands.body)
+                except EntryDamaged:
+                    logger.error(
+                        "an entry is damaged and skipped", extra={"lane": self.name, "position": stands.position}
+                    )
+                    continue
+                except SchemaTooNew as error:
+                    newer = error
+                    break
+                mark = LaneMark(page.mark.journal, stands.position, stands.id)
                 applied_at = max(applied_at, stands.at)
                 connection.execute("SAVEPOINT entry")
                 try:
@@ -637,12 +637,13 @@ class SharedLane(Records):
                         refusal = InvalidInput(f"the records refuse this operation: {error}")
                         outcomes.append((entry, Outcome(refusal)))
                 connection.execute("RELEASE entry")
+            mark = page.mark if newer is None else mark
             connection.execute(
                 "UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ? WHERE space = @SPACE",
                 (mark.journal, mark.position, mark.entry_id, applied_at),
             )
         self.mark, self._applied_at = mark, applied_at
-        return outcomes
+        return outcomes, newer
 
 
 def _moved(local: SqliteEdits, entry: Submitted, taken_back: PortableMemory | None, outcome: Outcome) -> Outcome:
@@ -741,32 +742,6 @@ def check_snapshot(path: Path, mark: LaneMark) -> None:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
     if LaneMark(*its) != mark:
         raise EntryDamaged(f"a snapshot of the shared lane is not of position {mark.position}, as its name says")
-
-
-class _Decoded(NamedTuple):
-    """The applicable entries of a page, the positions of those that no host can apply, the mark after them, and the
-    reason if the rest of the page cannot be applied."""
-
-    entries: list[tuple[Entry, LaneEntry]]
-    damaged: list[int]
-    mark: LaneMark
-    problem: RemembrancerError | None
-
-
-def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
-    """Decode a page. Every host finds the same entries damaged, since they are as their author sealed them."""
-    entries: list[tuple[Entry, LaneEntry]] = []
-    damaged: list[int] = []
-    mark = before
-    for entry in page.entries:
-        try:
-            entries.append((entry, decode_entry(entry.body)))
-        except EntryDamaged:
-            damaged.append(entry.position)
-        except SchemaTooNew as error:
-            return _Decoded(entries, damaged, mark, error)
-        mark = LaneMark(page.mark.journal, entry.position, entry.id)
-    return _Decoded(entries, damaged, page.mark, None)
 
 
 def _entry_id(about: str) -> str:
