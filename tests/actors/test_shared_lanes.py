@@ -242,9 +242,9 @@ async def test_who_joins_after_the_journal_was_trimmed_has_what_a_snapshot_has_a
     hosts: list[Host], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = hosts
-    monkeypatch.setattr("remembrancer.actors.store.shared_lanes.TOLD_S", 0.0)
+    monkeypatch.setattr("remembrancer.actors.store.lane_follower.TOLD_S", 0.0)
     await here.share()
-    monkeypatch.setattr(here.lanes._open[LANE].snapshots, "_every", 2)
+    monkeypatch.setattr("remembrancer.actors.store.lane_follower.EVERY", 2)
     await here.store("lantern", "the lantern burns oil")
     await here.store("candle", "the candle burns wax")
     await until(lambda: bool(here.server.lanes[LANE].snapshots))
@@ -420,7 +420,7 @@ async def test_a_host_that_a_new_key_has_not_reached_yet_waits_and_goes_on_with_
 ) -> None:
     """As where the server that it reads from has not taken over the key that others have."""
     here, there = hosts
-    monkeypatch.setattr("remembrancer.actors.store.shared_lanes.AGAIN_S", 0.0)
+    monkeypatch.setattr("remembrancer.actors.store.lane_follower.AGAIN_S", 0.0)
     keys, secret = Keyring.new(), b"s" * KEY_BYTES
     sealed = Sealed(InProcessJournal(here.server), keys)
     here.journal, there.journal = (

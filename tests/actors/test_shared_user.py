@@ -152,7 +152,7 @@ async def test_a_copy_is_promoted_although_another_host_has_just_taken_back_its_
     await both_share(here, there)
     await here.done("promote", PromoteMemory(memory_id, "user"))
     await until(lambda: there.finds("user", "tea"))
-    there.lanes._open[LANE].follower.cancel()
+    await there.lanes._open[LANE].stop()
     await here.done("back", PromoteMemory(memory_id, "project"))
     assert there.finds("user", "tea"), "it has not heard of it"
     await there.done("promote there", PromoteMemory(memory_id, "user"))

@@ -173,7 +173,7 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_wha
     workers: list[Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = workers
-    monkeypatch.setattr("remembrancer.actors.store.shared_lanes.SCRUB_S", 0.0)
+    monkeypatch.setattr("remembrancer.actors.store.lane_follower.SCRUB_S", 0.0)
     memory_id = await here.store("torch", "the torch burns pitch")
     archiving = ReviseMemory(memory_id, "archived", expected_version=1, status="archived", reason="weak")
     run = ApplyRun("run:weak", "project", "maintenance", "decay_archive", (archiving,))

@@ -7,7 +7,7 @@ import os
 import signal
 import sqlite3
 import tarfile
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.lane_snapshots import SEEN_S, LaneSnapshots, directory_of
+from remembrancer.actors.store.lane_follower import SEEN_S, LaneFollower, directory_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.shared_lane import SharedLane, check_snapshot
@@ -51,7 +51,10 @@ class Host:
 
         self.lane = SharedLane(SqliteFile(path), path, name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
         self.lane.read_only = read_only
-        self.snapshots = LaneSnapshots(self.lane, self.committer, self.taken.append, every=EVERY)
+        self.snapshots = LaneFollower(self.lane, self.committer, lambda: REQUESTED_AT, self.taken.append, self._scrub)
+
+    async def _scrub(self, _: str) -> None:
+        """Nothing is scrubbed, since nobody follows."""
 
     async def submit(self, *operations: Operation) -> None:
         outcomes = await self.committer.run(self.lane.name, lambda: self.lane.apply(operations))
@@ -105,6 +108,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     yield made
     for host in made.hosts:
         await host.close()
+
+
+@pytest.fixture(autouse=True)
+def writes_snapshots_often() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("remembrancer.actors.store.lane_follower.EVERY", EVERY)
+        yield
 
 
 def names(count: int, word: str = "lantern") -> list[str]:

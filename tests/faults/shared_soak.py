@@ -141,13 +141,13 @@ class SharedSoak(Figures):
 def run_store(ahead_s: float, every: int, newest_format: int) -> None:
     """Run a store whose clock is ahead, which writes a snapshot of a lane after so many entries, and which knows the
     entries of releases up to that format."""
-    from remembrancer.actors.store import job_finder, lane_snapshots, shared_lane, shared_lanes
+    from remembrancer.actors.store import job_finder, lane_follower, shared_lane, shared_lanes
 
     now = time.time
     time.time = lambda: now() + ahead_s
-    lane_snapshots.LaneSnapshots = partial(lane_snapshots.LaneSnapshots, every=every)  # type: ignore[misc,assignment]
+    lane_follower.EVERY = every  # type: ignore[misc]
     shared_lane.FORMAT = newest_format  # type: ignore[misc]
-    shared_lanes.TOLD_S = min(shared_lanes.TOLD_S, every / 100)  # type: ignore[misc]
+    lane_follower.TOLD_S = min(lane_follower.TOLD_S, every / 100)  # type: ignore[misc]
     shared_lanes.LEASE_S = min(shared_lanes.LEASE_S, every / 100)  # type: ignore[misc]
     job_finder.RENEW_S = min(job_finder.RENEW_S, every / 400)  # type: ignore[misc]
     job_finder.LOOK_S = min(job_finder.LOOK_S, every / 500)  # type: ignore[misc]

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeVar, cast
 
@@ -26,7 +25,6 @@ from remembrancer.actors.store.requests import Handler, RequestContext, by_reque
 from remembrancer.memory.moves import let_go
 from remembrancer.protocol.errors import (
     ConfigurationError,
-    InternalError,
     InvalidInput,
     JournalAway,
     JournalRefused,
@@ -55,19 +53,13 @@ from remembrancer.protocol.writes import (
 )
 
 if TYPE_CHECKING:
-    from remembrancer.actors.store.lane_snapshots import LaneSnapshots
+    from remembrancer.actors.store.lane_follower import LaneFollower
     from remembrancer.actors.store.shared_lane import SharedLane, Submitted
     from remembrancer.journal.contract import Journal
 
 ANSWER_S: Final = 3.0
 """The time that a write waits for the journal. After a timeout the journal is searched for the entries before a
 retry."""
-AGAIN_S: Final = 2.0
-"""The time after which a journal that was unreachable is read again."""
-TOLD_S: Final = 10.0
-"""The shortest time between two reports of this host's progress to the others."""
-SCRUB_S: Final = 1.0
-"""The shortest time between two reports while the journal still quotes an erased memory."""
 LEASE: Final = "consolidator"
 LEASE_S: Final = 60.0
 """The time, by the journal's clock, for which one host alone does a lane's background work. A host that overruns its
@@ -113,20 +105,6 @@ class FollowUp(NamedTuple):
     wake: Callable[[], None]
 
 
-class _OpenLane:
-    """An open lane, and the state of its connection to the journal."""
-
-    follower: asyncio.Task[None]
-
-    def __init__(self, lane: SharedLane, snapshots: LaneSnapshots) -> None:
-        self.lane = lane
-        self.snapshots = snapshots
-        self.silent: tuple[float, RemembrancerError] | None = None
-        """The time since which the journal cannot be read, and the reason."""
-        self.told: tuple[float, int] = (0.0, 0)
-        """The time of the last report to the others, and the newest erasure at that time."""
-
-
 class SharedLanes:
     """Opens lanes, and follows each one's journal while it is open. Belongs to one event loop."""
 
@@ -146,10 +124,9 @@ class SharedLanes:
         self._connect = connect or partial(_connection, paths)
         self._limits = limit_bytes, session_limit
         self._loop = asyncio.get_running_loop()
-        self._open: dict[str, _OpenLane] = {}
+        self._open: dict[str, LaneFollower] = {}
         self._files: MemoryFiles
         self._follow_up: FollowUp
-        self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._opening = asyncio.Lock()
 
@@ -203,7 +180,7 @@ class SharedLanes:
         try:
             if not await opened.lane.journal.lease(lane, LEASE, opened.lane.member, LEASE_S):
                 return False
-            await opened.snapshots.catch_up()
+            await opened.catch_up()
         except RemembrancerError as error:
             logger.info("a lease cannot be had", extra={"lane": lane, "reason": error.message})
             return False
@@ -230,14 +207,14 @@ class SharedLanes:
 
     # Journals.
 
-    async def _opened(self, name: str) -> _OpenLane:
+    async def _opened(self, name: str) -> LaneFollower:
         async with self._opening:  # two tasks must not open the same lane
             if name not in self._open:
                 await self._open_lane(name)
             return self._open[name]
 
     async def _open_lane(self, name: str) -> None:
-        from remembrancer.actors.store.lane_snapshots import LaneSnapshots
+        from remembrancer.actors.store.lane_follower import LaneFollower
         from remembrancer.actors.store.shared_lane import SharedLane
 
         (connection, problem), (limit_bytes, session_limit) = self._connected(name), self._limits
@@ -263,9 +240,9 @@ class SharedLanes:
 
         lane = await self._committer.run(name, make)
         lane.problem = problem
-        opened = _OpenLane(lane, LaneSnapshots(lane, self._committer, partial(self._taken_in, lane)))
-        self._open[name] = opened
-        opened.follower = asyncio.create_task(self._follow(opened))
+        wake, scrub = self._follow_up.wake, self._follow_up.scrub
+        self._open[name] = LaneFollower(lane, self._committer, self._clock, lambda _: wake(), scrub)
+        self._open[name].start()
 
     def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
         """Return the connection to a lane's journal. If it fails, also return the reason: applied entries can be read
@@ -284,49 +261,6 @@ class SharedLanes:
             asked.cancel()
             raise JournalAway("the server of this shared lane does not answer in time") from error
 
-    async def _follow(self, opened: _OpenLane) -> None:
-        """Apply entries of others as they come, until the lane stops."""
-        lane = opened.lane
-        while lane.problem is None:
-            try:
-                async with aclosing(opened.lane.journal.watch(lane.name)) as hints:  # type: ignore[type-var]
-                    async for _ in hints:
-                        await self._catch_up(opened)
-                continue
-            except RemembrancerError as error:
-                reason = error
-            except Exception as error:  # any fault: nobody awaits this task, and the lane would stand still
-                logger.exception(
-                    "a shared lane was not followed for a fault of this release", extra={"lane": lane.name}
-                )
-                reason = InternalError(f"a fault of this release, which the log tells: {error!r}")
-            if opened.silent is None:
-                logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
-                opened.silent = self._clock(), reason
-            await asyncio.sleep(AGAIN_S)
-
-    async def _catch_up(self, opened: _OpenLane) -> None:
-        lane = opened.lane
-        await opened.snapshots.catch_up()
-        if opened.silent is not None:
-            logger.info("a shared lane is followed again", extra={"lane": lane.name})
-            opened.silent = None
-        now, erased_at = time.monotonic(), lane.erased_at
-        told_at, confirmed = opened.told
-        after_s = SCRUB_S if opened.snapshots.waits_for_scrubbing else TOLD_S
-        if now - told_at >= after_s or erased_at > confirmed:  # others wait to hear that it is erased here too
-            opened.told = now, erased_at
-            try:
-                await opened.snapshots.keep()
-            except RemembrancerError as error:  # for example no disk space: entries of others are read all the same
-                logger.warning("snapshots are not kept", extra={"lane": lane.name, "reason": error.message})
-
-    def _taken_in(self, lane: SharedLane, erased: Sequence[str]) -> None:
-        """Follow up a snapshot that was loaded into the lane."""
-        self._follow_up.wake()
-        for memory_id in erased:
-            self._scrub_soon(memory_id)
-
     def _take_in(self, name: str, done: Sequence[tuple[Submitted, Outcome]]) -> None:
         """Follow up the entries of others."""
         done = [(entry, outcome) for entry, outcome in done if isinstance(outcome.reply, Applied)]
@@ -334,35 +268,16 @@ class SharedLanes:
         if done:
             self._follow_up.wake()
             self._follow_up.tell([msgspec.structs.replace(entry.operation, project=project) for entry, _ in done])
-        for entry, _ in done:
-            change = entry.operation.change
-            if isinstance(change, EraseMemory):
-                self._scrub_soon(change.memory_id)
-
-    def _scrub_soon(self, memory_id: str) -> None:
-        scrubbing = asyncio.create_task(self._scrub(memory_id))
-        self._tasks.add(scrubbing)
-        scrubbing.add_done_callback(self._tasks.discard)
-
-    async def _scrub(self, memory_id: str) -> None:
-        while True:
-            try:
-                await self._follow_up.scrub(memory_id)
-            except RemembrancerError as error:
-                logger.warning("a memory is not scrubbed yet", extra={"code": error.code, "reason": error.message})
-                if not error.retry_possible:
-                    return
-                await asyncio.sleep(AGAIN_S)
-            else:
-                return
+        erased = [
+            entry.operation.change.memory_id for entry, _ in done if isinstance(entry.operation.change, EraseMemory)
+        ]
+        if name in self._open:
+            self._open[name].erased.update(erased)
 
     async def aclose(self) -> None:
         """Close the journals. The lanes' records are closed with the other files."""
-        tasks = (*(opened.follower for opened in self._open.values()), *self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         for opened in self._open.values():
+            await opened.stop()
             await opened.lane.journal.aclose()
 
     # Requests.
@@ -390,7 +305,7 @@ class SharedLanes:
                 return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
             await self._check_whose(request)
             opened = await self._opened(request.lane)
-            await opened.snapshots.catch_up()  # otherwise sharing is not started
+            await opened.catch_up()  # otherwise sharing is not started
             if shared is None:
                 await self._committer.run(USER, partial(files.catalog.share, key, request.lane))
             own = await self._own(project)
@@ -451,13 +366,13 @@ class SharedLanes:
             if request.dry_run:
                 return LaneLeft(name, len(ids))
             with suppress(RemembrancerError):  # if the others' latest entries cannot be read, go on without them
-                await opened.snapshots.catch_up()
+                await opened.catch_up()
             await self._committer.run(name, partial(lane.leave, own))
             self._files.share_no_more(key)
             self._follow_up.wake()
-            opened.follower.cancel()
+            await opened.stop()
             try:
-                await opened.snapshots.say_left()
+                await opened.say_left()
             except RemembrancerError as error:  # then the others expect this host back for some days
                 logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
             await self.give_back_lease(name)
@@ -473,11 +388,10 @@ class SharedLanes:
             if name in self._open:
                 connection, opened = self._connect(name), self._open[name]
                 former = opened.lane.journal
-                opened.follower.cancel()
+                await opened.stop()
                 rejoin = partial(opened.lane.rejoin, *connection[:2], read_only=connection.read_only)
                 await self._committer.run(name, rejoin)
-                opened.silent = None
-                opened.follower = asyncio.create_task(self._follow(opened))
+                opened.start()
                 await former.aclose()
                 if request.has_new_key:
                     await self._committer.run(name, opened.lane.announce_key)
@@ -507,8 +421,7 @@ class SharedLanes:
             state = LaneState(name, paths.get(project_id, project_id))
             if name in self._open:
                 opened = self._open[name]
-                lane, (_, silent) = opened.lane, opened.silent or (0.0, None)
-                problem = lane.problem or silent
+                lane, problem = opened.lane, opened.problem
                 state = msgspec.structs.replace(
                     state,
                     position=lane.mark.position,
@@ -560,7 +473,7 @@ def _portables(records: Records, ids: Sequence[str]) -> list[PortableMemory]:
 
 
 def _delete(paths: RuntimePaths, lane: str) -> None:
-    from remembrancer.actors.store.lane_snapshots import directory_of
+    from remembrancer.actors.store.lane_follower import directory_of
 
     shutil.rmtree(directory_of(paths.lane_database(lane)), ignore_errors=True)  # left by a killed host
     for path in paths.lanes.glob(f"{lane}.db*"):
