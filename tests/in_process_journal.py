@@ -62,8 +62,8 @@ class InProcessServer:
         found.entries = {at: entry for at, entry in found.entries.items() if at <= position}
 
 
-class InProcessJournal:
-    """A connection to an `InProcessServer`, which a test can cut: a `Journal`, whose methods say what they do."""
+class InProcessJournal(contract.Journal):
+    """A connection to an `InProcessServer`, which a test can cut."""
 
     def __init__(self, server: InProcessServer) -> None:
         self._server = server
@@ -85,9 +85,6 @@ class InProcessJournal:
             raise InvalidInput(f"there is a lane {lane!r} already")
         self._server.lanes[lane] = _Lane()
         return self._server.lanes[lane].mark(0)
-
-    async def identity(self, lane: str) -> str:
-        return self._lane(lane).identity
 
     async def head(self, lane: str) -> int:
         return self._lane(lane).head
@@ -155,18 +152,14 @@ class InProcessJournal:
     async def drop_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> None:
         self._lane(lane).snapshots.pop(snapshot.name, None)
 
-    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
+    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> str:
         contract.check_name(name)
         leases, now = self._lane(lane).leases, self._server.clock()
         held = leases.get(name)
         if held is not None and held[0] != holder and held[1] > now:
-            return False
+            return held[0]
         leases[name] = holder, now + ttl_s
-        return True
-
-    async def holder(self, lane: str, name: str) -> str | None:
-        holder, until = self._lane(lane).leases.get(contract.check_name(name), (None, 0.0))
-        return holder if until > self._server.clock() else None
+        return holder
 
     async def release(self, lane: str, name: str, holder: str) -> None:
         leases = self._lane(lane).leases
@@ -181,4 +174,4 @@ class InProcessJournal:
         return {host: contract.LaneNotice(body, now - at) for host, (body, at) in self._lane(lane).notices.items()}
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Nothing is open."""

@@ -6,7 +6,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -341,13 +341,12 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
             about |= {"project": of_here.project, "position": of_here.position}
             if of_here.problem is not None:
                 about |= {"stopped": of_here.problem, "code": of_here.code}
-        closing = AsyncExitStack()
         try:
-            journal = sharing.open(membership)
-            closing.push_async_callback(journal.aclose)
-            about["head"] = head = await journal.head(membership.lane)
+            async with aclosing(sharing.open(membership)) as journal:
+                about["head"] = head = await journal.head(membership.lane)
+                notices = sorted((await journal.notices(membership.lane)).items())
             seen = dict[str, dict[str, int]]()
-            for member, notice in sorted((await journal.notices(membership.lane)).items()):
+            for member, notice in notices:
                 word = msgspec.msgpack.decode(notice.body, type=Seen)
                 if word.left:
                     seen[member] = {"left": True, "seen_s": round(notice.age_s)}
@@ -359,8 +358,6 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
             about["members"] = seen
         except RemembrancerError as error:
             about = {"code": error.code, **about, "problem": error.message}
-        finally:
-            await closing.aclose()
         lanes.append(about)
     return lanes
 

@@ -124,13 +124,6 @@ class Journal(Protocol):
         """Begin a lane, and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
         ...
 
-    async def identity(self, lane: str) -> str:
-        """The identity of the lane's journal, which is different for every journal ever created.
-
-        Raises `JournalChanged` if there is none.
-        """
-        ...
-
     async def head(self, lane: str) -> int:
         """The newest position of a lane; 0 if it is empty. Raises `JournalChanged` if there is no such lane."""
         ...
@@ -194,13 +187,9 @@ class Journal(Protocol):
         """Delete a snapshot."""
         ...
 
-    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew a lease for `ttl_s` seconds (at least 1) of the journal's clock. Returns False if another host
-        holds it."""
-        ...
-
-    async def holder(self, lane: str, name: str) -> str | None:
-        """The holder of a lease; None if it is free."""
+    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> str:
+        """Take or renew a lease for `ttl_s` seconds (at least 1) of the journal's clock, unless another host holds it.
+        Returns the host that holds it then."""
         ...
 
     async def release(self, lane: str, name: str, holder: str) -> None:

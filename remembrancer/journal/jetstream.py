@@ -30,6 +30,7 @@ from nats.aio.msg import Msg
 from remembrancer.journal.contract import (
     Entry,
     EntryPage,
+    Journal,
     LaneMark,
     LaneNotice,
     LaneSnapshot,
@@ -119,7 +120,7 @@ def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tu
     return [*reads, *says], [f"rmb.{lane}.e.*", f"{inbox}.>"]
 
 
-class JetStreamJournal:
+class JetStreamJournal(Journal):
     """A connection to the journals on a server, opened on first use and reopened after a loss.
 
     `sign` answers the server's challenge with the user's key.
@@ -155,7 +156,6 @@ class JetStreamJournal:
             raise JournalRefused("the server does not take the account: it was not configured from this home")
 
     async def create(self, lane: str) -> LaneMark:
-        """See `Journal`."""
         identity = secrets.token_hex(16)
         shared: dict[str, object] = {
             "storage": "file",
@@ -172,18 +172,12 @@ class JetStreamJournal:
             _check(answer)
         return LaneMark(identity, 0, "")
 
-    async def identity(self, lane: str) -> str:
-        """See `Journal`."""
-        return _identity(await self._info(lane))
-
     async def head(self, lane: str) -> int:
-        """See `Journal`."""
         return int((await self._info(lane))["state"]["last_seq"])
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        """See `Journal`."""
         if not behind.journal:
-            behind = msgspec.structs.replace(behind, journal=await self.identity(lane))
+            behind = msgspec.structs.replace(behind, journal=_identity(await self._info(lane)))
         deadline = asyncio.get_running_loop().time() + self._resolve_s
         tried = False
         while True:
@@ -230,7 +224,6 @@ class JetStreamJournal:
             page = await self.read(lane, after=page.mark)
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """See `Journal`."""
         await self._verify(lane, after)
         request = {"seq": max(1, after.position), "batch": limit + 1, "max_bytes": PAGE_BYTES}
         messages = await self._get(lane, entries_stream(lane), request)
@@ -252,7 +245,7 @@ class JetStreamJournal:
             entries.append(Entry(_sequence(message), _header(message, _ID), message.data, at))
         if not entries:
             raise EntryDamaged(f"no member wrote the entry at position {following}: it has no id")
-        identity, last = after.journal or await self.identity(lane), entries[-1]
+        identity, last = after.journal or _identity(await self._info(lane)), entries[-1]
         pending = int(_header(messages[len(entries) - 1], "Nats-Num-Pending") or 0)
         mark, known = LaneMark(identity, last.position, last.id), self._known.get(lane)
         if known is None or known.position < mark.position:
@@ -273,7 +266,6 @@ class JetStreamJournal:
         return EntryPage((), msgspec.structs.replace(after, journal=identity), max(state["last_seq"], after.position))
 
     async def watch(self, lane: str) -> AsyncIterator[None]:
-        """See `Journal`."""
         async with self._connected() as client:
             appended = await client.subscribe(f"rmb.{check_name(lane)}.e.*", pending_msgs_limit=1)
             await client.flush()
@@ -287,18 +279,15 @@ class JetStreamJournal:
                     await appended.unsubscribe()
 
     async def scrub(self, lane: str, position: int) -> None:
-        """See `Journal`."""
         await self._delete(entries_stream(lane), position)
 
     async def trim(self, lane: str, *, before: int) -> None:
-        """See `Journal`."""
         state = (await self._info(lane))["state"]
         before = min(before, state["last_seq"] + 1)
         if before > state["first_seq"]:
             _check(await self._call(f"STREAM.PURGE.{entries_stream(lane)}", {"seq": before}))
 
     async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
-        """See `Journal`."""
         await self._drop_unfinished(lane)
         snapshot = LaneSnapshot(secrets.token_hex(8), mark, (await asyncio.to_thread(path.stat)).st_size)
         with await asyncio.to_thread(path.open, "rb") as file:
@@ -320,7 +309,6 @@ class JetStreamJournal:
                 await self._purge(lane, f"piece.{name}.*")
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
-        """See `Journal`."""
         messages = await self._get(lane, state_stream(lane), {"multi_last": [f"rmb.{lane}.s.snapshot.*"]})
         try:
             decoded = [_decode_snapshot(each.data) for each in messages]
@@ -329,7 +317,6 @@ class JetStreamJournal:
         return tuple(sorted(decoded, key=lambda each: each.mark.position, reverse=True))
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
-        """See `Journal`."""
         if snapshot.name not in {each.name for each in await self.snapshots(lane)}:
             raise InvalidInput("there is no such snapshot any more")
         wanted, request = (
@@ -354,40 +341,30 @@ class JetStreamJournal:
             raise
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
-        """See `Journal`."""
         await self._purge(lane, f"snapshot.{check_name(snapshot.name)}")
         await self._purge(lane, f"piece.{snapshot.name}.*")
 
-    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
-        """See `Journal`."""
+    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> str:
         held = await self._last(lane, f"lease.{check_name(name)}")
-        if held is not None and _holder(held) != holder:
-            return False
+        if held is not None and held.data != holder.encode():
+            return held.data.decode("utf-8", "replace")
         expected = {"Nats-Expected-Last-Subject-Sequence": str(0 if held is None else _sequence(held))}
         ttl = {"Nats-TTL": f"{max(1, round(ttl_s))}s"}
         answer = await self._say(lane, f"rmb.{lane}.s.lease.{name}", holder.encode(), {**expected, **ttl})
-        if _code(answer) in _WRONG_SEQUENCE:
-            return False
+        if _code(answer) in _WRONG_SEQUENCE:  # another host was faster, or it has run out meanwhile
+            return await self.lease(lane, name, holder, ttl_s)
         _check(answer)
-        return True
-
-    async def holder(self, lane: str, name: str) -> str | None:
-        """See `Journal`."""
-        held = await self._last(lane, f"lease.{check_name(name)}")
-        return None if held is None else _holder(held)
+        return holder
 
     async def release(self, lane: str, name: str, holder: str) -> None:
-        """See `Journal`."""
         held = await self._last(lane, f"lease.{check_name(name)}")
-        if held is not None and _holder(held) == holder:
+        if held is not None and held.data == holder.encode():
             await self._delete(state_stream(lane), _sequence(held))
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
-        """See `Journal`."""
         await self._tell(lane, f"host.{check_name(host)}", body)
 
     async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
-        """See `Journal`."""
         messages = await self._get(lane, state_stream(lane), {"multi_last": [f"rmb.{lane}.s.host.*"]})
         now = (await self._info(lane))["ts"]
         return {
@@ -395,7 +372,6 @@ class JetStreamJournal:
         }
 
     async def aclose(self) -> None:
-        """See `Journal`."""
         client, self._client = self._client, None
         if client is not None:
             await _close(client)
@@ -618,10 +594,6 @@ def _identity(info: Mapping[str, Any]) -> str:
 
 def _header(message: Msg, name: str) -> str:
     return str((message.headers or {}).get(name, ""))
-
-
-def _holder(held: Msg) -> str:
-    return held.data.decode("utf-8", "replace")
 
 
 def _sequence(message: Msg) -> int:

@@ -131,19 +131,17 @@ class Sealed:
         self._member = member
         self._secret = secret
         self._on_keys = on_keys
-        self.create, self.identity, self.head = journal.create, journal.identity, journal.head
+        self.create, self.head = journal.create, journal.head
         self.watch, self.scrub, self.trim = journal.watch, journal.scrub, journal.trim
         self.snapshots, self.drop_snapshot, self.aclose = journal.snapshots, journal.drop_snapshot, journal.aclose
-        self.lease, self.holder, self.release = journal.lease, journal.holder, journal.release
+        self.lease, self.release = journal.lease, journal.release
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        """See `Journal`."""
         check_entries(entries)
         sealed = [NewEntry(entry.id, seal(self._keyring, entry.body, "entry", lane, entry.id)) for entry in entries]
         return await self._journal.append(lane, sealed, behind=behind)
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """See `Journal`."""
         page = await self._journal.read(lane, after=after, limit=limit)
         opened: list[Entry] = []
         for entry in page.entries:
@@ -159,14 +157,12 @@ class Sealed:
         return EntryPage(tuple(opened), page.mark, page.head)
 
     async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
-        """See `Journal`."""
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
             sealed = Path(directory) / "sealed"
             await asyncio.to_thread(seal_file, self._keyring, path, sealed, *_of_snapshot(lane, mark))
             return await self._journal.put_snapshot(lane, mark, sealed)
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
-        """See `Journal`."""
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
             sealed = Path(directory) / "sealed"
             await self._journal.get_snapshot(lane, snapshot, sealed)
@@ -178,11 +174,10 @@ class Sealed:
                 await asyncio.to_thread(unseal_file, self._keyring, sealed, path, *belongs_to)
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
-        """See `Journal`."""
         await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
 
     async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
-        """See `Journal`. Notices that cannot be opened are left out: they are not for this host."""
+        """The notices that can be opened: others are not for this host."""
         opened = {}
         for host, notice in (await self._journal.notices(lane)).items():
             if host.startswith(KEYS_FOR):

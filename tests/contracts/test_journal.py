@@ -54,7 +54,7 @@ async def every_entry(journal: Journal, lane: str, *, after: LaneMark = START, l
 async def test_what_was_appended_is_read_in_its_order_by_another(journals: Journals, journal: Journal) -> None:
     lane, other = journals.lane(), await journals.connect()
     begin = await journal.create(lane)
-    assert (begin.position, begin.journal) == (0, await other.identity(lane))
+    assert (begin.position, begin.journal) == (0, (await other.read(lane, after=START)).mark.journal)
     assert await other.read(lane, after=START) == await other.read(lane, after=begin)
     mark = await journal.append(lane, numbered(1, 1), behind=begin)
     mark = await journal.append(lane, numbered(2, 7), behind=mark)
@@ -118,7 +118,7 @@ async def test_a_lane_is_made_once_and_others_are_none(journals: Journals, journ
         await journal.create(lane)
     with pytest.raises(InvalidInput, match="name"):
         await journal.create("a.b")
-    for asked in (journal.identity("none"), journal.read("none", after=START), journal.scrub("none", 1)):
+    for asked in (journal.head("none"), journal.read("none", after=START), journal.scrub("none", 1)):
         with pytest.raises(JournalChanged, match="no such journal"):
             await asked
     with pytest.raises(JournalChanged):
@@ -258,17 +258,14 @@ async def test_a_snapshot_is_the_file_again(journals: Journals, journal: Journal
 async def test_a_lease_has_one_holder_until_it_runs_out(journals: Journals, journal: Journal) -> None:
     lane, other = journals.lane(), await journals.connect()
     await journal.create(lane)
-    assert await journal.holder(lane, "upkeep") is None
-    assert await journal.lease(lane, "upkeep", "desk", 60.0)
-    assert await other.holder(lane, "upkeep") == "desk"
-    assert not await other.lease(lane, "upkeep", "laptop", 60.0)
-    assert await journal.lease(lane, "upkeep", "desk", 1.0)
+    assert await journal.lease(lane, "upkeep", "desk", 60.0) == "desk"
+    assert await other.lease(lane, "upkeep", "laptop", 60.0) == "desk"
+    assert await journal.lease(lane, "upkeep", "desk", 1.0) == "desk"
     await other.release(lane, "upkeep", "laptop")
-    assert not await other.lease(lane, "upkeep", "laptop", 60.0)
+    assert await other.lease(lane, "upkeep", "laptop", 60.0) == "desk"
     async with asyncio.timeout(PATIENCE_S):
-        while not await other.lease(lane, "upkeep", "laptop", 60.0):
+        while await other.lease(lane, "upkeep", "laptop", 60.0) != "laptop":
             await journals.pass_time(0.1)
-    assert not await journal.lease(lane, "upkeep", "desk", 60.0)
-    assert await journal.holder(lane, "upkeep") == "laptop"
+    assert await journal.lease(lane, "upkeep", "desk", 60.0) == "laptop"
     await other.release(lane, "upkeep", "laptop")
-    assert await journal.lease(lane, "upkeep", "desk", 60.0)
+    assert await journal.lease(lane, "upkeep", "desk", 60.0) == "desk"

@@ -193,11 +193,8 @@ class JobFinder:
         space.clients += 1
         try:
             if not space.is_leased:
-                if not await self._lanes.take_lease(lane.name):
-                    holder = await self._lanes.lease_holder(lane.name)
-                    why = "its journal is away, or this machine may only read it"
-                    why = why if holder is None else f"{holder} is at work there: ask again in two minutes"
-                    raise ConsolidatorUnavailable(f"this is shared with other machines, and {why}")
+                if (reason := await self._lanes.take_lease(lane.name)) is not None:
+                    raise ConsolidatorUnavailable(f"this is shared with other machines, and {reason}")
                 space.is_leased, space.lease_at = True, time.monotonic() + RENEW_S
             yield self._now_in(lane)
         finally:
@@ -265,7 +262,7 @@ class JobFinder:
                 await self._lanes.give_back_lease(lane.name)
             space.is_leased, space.lease_at = False, 0.0
         elif time.monotonic() >= space.lease_at:
-            had, space.is_leased = space.is_leased, await self._lanes.take_lease(lane.name)
+            had, space.is_leased = space.is_leased, await self._lanes.take_lease(lane.name) is None
             space.lease_at = time.monotonic() + RENEW_S
             if space.is_leased and not had:  # the previous holder may have done all of it
                 await self._look_into(lane)

@@ -173,10 +173,10 @@ class LaneFollower:
             await self._tell()
             if lane.read_only:
                 return
-            snapshots = await self._snapshots()
-            if self._is_due(snapshots) and await journal.lease(lane.name, LEASE, lane.member, LEASE_S):
+            snapshots = list(await journal.snapshots(lane.name))
+            if self._is_due(snapshots) and await journal.lease(lane.name, LEASE, lane.member, LEASE_S) == lane.member:
                 try:
-                    snapshots = await self._snapshots()  # again, now that nobody else writes one
+                    snapshots = list(await journal.snapshots(lane.name))  # again, now that nobody else writes one
                     if self._is_due(snapshots):
                         snapshots.insert(0, await self._write())
                 finally:
@@ -214,14 +214,6 @@ class LaneFollower:
         is_late = self.lane.mark.position - newest >= EVERY or newest < self.lane.to_scrub
         return is_late or (bool(snapshots) and not clean)
 
-    async def _snapshots(self) -> list[LaneSnapshot]:
-        """Return the snapshots of this journal, newest first. A journal that was made anew may still have its
-        predecessor's."""
-        name, known = self.lane.name, self.lane.mark.journal
-        snapshots = await self.lane.journal.snapshots(name)
-        identity = (known or await self.lane.journal.identity(name)) if snapshots else known
-        return [each for each in snapshots if each.mark.journal == identity]
-
     async def _positions(self) -> list[int]:
         """Return the positions of the other hosts that were seen recently."""
         notices = await self.lane.journal.notices(self.lane.name)
@@ -250,7 +242,7 @@ class LaneFollower:
             SchemaTooNew: a newer release wrote it.
         """
         lane = self.lane
-        for snapshot in await self._snapshots():
+        for snapshot in await lane.journal.snapshots(lane.name):
             if snapshot.mark.position <= lane.mark.position:
                 break
             try:

@@ -171,29 +171,21 @@ class SharedLanes:
         opened = self._open.get(lane)
         return 0.0 if opened is None else opened.lane.time
 
-    async def take_lease(self, lane: str) -> bool:
-        """Take or renew the lease for an open lane's background work, and apply the previous holder's entries; False if
-        another host has the lease, or the journal cannot be reached."""
+    async def take_lease(self, lane: str) -> str | None:
+        """Take or renew the lease for an open lane's background work, and apply the previous holder's entries. Returns
+        None, or the reason why this host has no lease."""
         opened = self._open.get(lane)
         if opened is None or opened.lane.read_only or opened.lane.problem is not None:
-            return False
+            return "this machine may only read it, or exchanges nothing with the others now"
         try:
-            if not await opened.lane.journal.lease(lane, LEASE, opened.lane.member, LEASE_S):
-                return False
+            holder = await opened.lane.journal.lease(lane, LEASE, opened.lane.member, LEASE_S)
+            if holder != opened.lane.member:
+                return f"{holder} is at work there: ask again in two minutes"
             await opened.catch_up()
         except RemembrancerError as error:
             logger.info("a lease cannot be had", extra={"lane": lane, "reason": error.message})
-            return False
-        return True
-
-    async def lease_holder(self, lane: str) -> str | None:
-        """Return the member that does an open lane's background work now; None if there is none or the journal cannot
-        be reached."""
-        opened = self._open.get(lane)
-        try:
-            return None if opened is None else await opened.lane.journal.holder(lane, LEASE)
-        except RemembrancerError:
-            return None
+            return f"its journal is away: {error.message}"
+        return None
 
     async def give_back_lease(self, lane: str) -> None:
         """Release the lease, so that another host can do a lane's background work."""
@@ -210,10 +202,11 @@ class SharedLanes:
     async def _opened(self, name: str) -> LaneFollower:
         async with self._opening:  # two tasks must not open the same lane
             if name not in self._open:
-                await self._open_lane(name)
+                self._open[name] = await self._open_lane(name)
+                self._open[name].start()
             return self._open[name]
 
-    async def _open_lane(self, name: str) -> None:
+    async def _open_lane(self, name: str) -> LaneFollower:
         from remembrancer.actors.store.lane_follower import LaneFollower
         from remembrancer.actors.store.shared_lane import SharedLane
 
@@ -241,8 +234,7 @@ class SharedLanes:
         lane = await self._committer.run(name, make)
         lane.problem = problem
         wake, scrub = self._follow_up.wake, self._follow_up.scrub
-        self._open[name] = LaneFollower(lane, self._committer, self._clock, lambda _: wake(), scrub)
-        self._open[name].start()
+        return LaneFollower(lane, self._committer, self._clock, lambda _: wake(), scrub)
 
     def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
         """Return the connection to a lane's journal. If it fails, also return the reason: applied entries can be read
@@ -303,7 +295,6 @@ class SharedLanes:
                 there = project is None or files.is_there(project)
                 own = await self._own(project) if there else None
                 return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
-            await self._check_whose(request)
             opened = await self._opened(request.lane)
             await opened.catch_up()  # otherwise sharing is not started
             if shared is None:
@@ -311,14 +302,6 @@ class SharedLanes:
             own = await self._own(project)
             files.share(key, opened.lane)
             return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
-
-    async def _check_whose(self, request: ShareProject) -> None:
-        """Raises `InvalidInput` if a project would join a user's lane, or the user a project's."""
-        connection = self._connect(request.lane)
-        await connection.journal.aclose()
-        if request.lane not in self._lane_of.values() and connection.is_users != (request.project is None):
-            whose = "the user's own, for his machines" if connection.is_users else "a project's"
-            raise InvalidInput(f"what is shared as {request.lane} is {whose}")
 
     async def _own(self, project: ProjectRef | None) -> Records:
         """Return the space that a lane belongs to."""
@@ -343,7 +326,7 @@ class SharedLanes:
 
     def _move_some(self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]) -> list[Outcome]:
         """Move memories into a lane, and return the outcome of each. Runs on the lane's thread."""
-        memories = _portables(own, ids)
+        memories = [memory for each in ids if (memory := own.portable(each, None)) is not None]
         given = [_apart(lane, memory) for memory in memories]
         outcomes = lane.apply([self._import(project, memory) for memory in given])
         for memory, other, outcome in zip(memories, given, outcomes, strict=True):
@@ -465,11 +448,6 @@ def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
     if there is None or not missing:
         return memory
     return msgspec.structs.replace(memory, id=derive_memory_id(f"{memory.id} {missing[-1]}", memory.created_at))
-
-
-def _portables(records: Records, ids: Sequence[str]) -> list[PortableMemory]:
-    found = (records.portable(memory_id, None) for memory_id in ids)
-    return [memory for memory in found if memory is not None]
 
 
 def _delete(paths: RuntimePaths, lane: str) -> None:
