@@ -142,8 +142,8 @@ class JetStreamJournal(Journal):
         self._connecting = asyncio.Lock()
         self._refusal = ""
         """The server's reason for refusing this host or a request."""
-        self._known: dict[str, LaneMark] = {}
-        """For each lane, the mark that the present connection has verified."""
+        self._journals: dict[str, str] = {}
+        """The identities of the lanes' journals, as far as the present connection has verified them."""
 
     async def check(self) -> None:
         """Raises `JournalAway` or `JournalRefused` unless lanes can be created here."""
@@ -176,15 +176,13 @@ class JetStreamJournal(Journal):
         return int((await self._info(lane))["state"]["last_seq"])
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        if not behind.journal:
-            behind = msgspec.structs.replace(behind, journal=_identity(await self._info(lane)))
         deadline = asyncio.get_running_loop().time() + self._resolve_s
         tried = False
         while True:
             try:
-                await self._verify(lane, behind)
+                identity = await self._verified(lane, behind)
                 tried = True
-                return await self._publish(lane, entries, behind)
+                return await self._publish(lane, entries, msgspec.structs.replace(behind, journal=identity))
             except JournalAway:
                 if not tried or asyncio.get_running_loop().time() > deadline:
                     raise
@@ -209,8 +207,7 @@ class JetStreamJournal(Journal):
         _check(answer)
         if answer["seq"] <= behind.position:
             raise JournalChanged.shorter(behind.position, answer["seq"])
-        self._known[lane] = LaneMark(behind.journal, answer["seq"], entries[-1].id)
-        return self._known[lane]
+        return LaneMark(behind.journal, answer["seq"], entries[-1].id)
 
     async def _standing(self, lane: str, entry_id: str, behind: LaneMark) -> LaneMark:
         """The mark after an existing entry that comes after the mark `behind`."""
@@ -224,12 +221,12 @@ class JetStreamJournal(Journal):
             page = await self.read(lane, after=page.mark)
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        await self._verify(lane, after)
         request = {"seq": max(1, after.position), "batch": limit + 1, "max_bytes": PAGE_BYTES}
         messages = await self._get(lane, entries_stream(lane), request)
         is_there = bool(messages) and _sequence(messages[0]) <= after.position
-        if is_there and after.entry_id not in ("", _header(messages[0], _ID)):
-            self._known.pop(lane, None)
+        identity = _subject(messages[0]).rpartition(".")[2] if messages else after.journal
+        is_ours = after.journal in ("", identity)
+        if not is_ours or (is_there and after.entry_id not in ("", _header(messages[0], _ID))):
             raise JournalChanged.other()
         messages = messages[1:] if is_there else messages[:limit]
         following = after.position + 1
@@ -245,25 +242,31 @@ class JetStreamJournal(Journal):
             entries.append(Entry(_sequence(message), _header(message, _ID), message.data, at))
         if not entries:
             raise EntryDamaged(f"no member wrote the entry at position {following}: it has no id")
-        identity, last = after.journal or _identity(await self._info(lane)), entries[-1]
+        last = entries[-1]
         pending = int(_header(messages[len(entries) - 1], "Nats-Num-Pending") or 0)
-        mark, known = LaneMark(identity, last.position, last.id), self._known.get(lane)
-        if known is None or known.position < mark.position:
-            self._known[lane] = mark
-        return EntryPage(tuple(entries), mark, last.position + pending)
+        return EntryPage(tuple(entries), LaneMark(identity, last.position, last.id), last.position + pending)
 
     async def _end(self, lane: str, after: LaneMark) -> EntryPage:
-        """The empty page after a mark, unless the leader says that entries were deleted there: a replica may lag."""
-        info = await self._info(lane, deleted=True)
-        state, identity, following = info["state"], _identity(info), after.position + 1
-        if after.journal not in ("", identity):
-            self._known.pop(lane, None)
-            raise JournalChanged.other()
+        """The empty page after a mark, unless the leader says that entries were deleted there: a replica may lag.
+
+        A server that was paused takes itself for the leader for a while, and reports a shorter stream.
+        """
+        patience = asyncio.get_running_loop().time() + (self._resolve_s if len(self._server.urls) > 1 else 0.0)
+        while True:
+            info = await self._info(lane, deleted=True)
+            state, identity, following = info["state"], _identity(info), after.position + 1
+            if after.journal not in ("", identity):
+                raise JournalChanged.other()
+            if state["last_seq"] >= after.position:
+                break
+            if asyncio.get_running_loop().time() > patience:
+                raise JournalChanged.shorter(after.position, state["last_seq"])
+            await asyncio.sleep(0.2)
         if following <= state["last_seq"] and (
             following < state["first_seq"] or following in (state.get("deleted") or ())
         ):
             raise Trimmed(max(state["first_seq"], following + 1))
-        return EntryPage((), msgspec.structs.replace(after, journal=identity), max(state["last_seq"], after.position))
+        return EntryPage((), msgspec.structs.replace(after, journal=identity), state["last_seq"])
 
     async def watch(self, lane: str) -> AsyncIterator[None]:
         async with self._connected() as client:
@@ -378,38 +381,14 @@ class JetStreamJournal(Journal):
 
     # The lane on the server
 
-    async def _verify(self, lane: str, mark: LaneMark) -> None:
-        """Compare a mark with the journal, unless that was done. Raises `JournalChanged`."""
+    async def _verified(self, lane: str, mark: LaneMark) -> str:
+        """The identity of a lane's journal, in which this connection has found a mark. Raises `JournalChanged`."""
         async with self._connected():
-            known = self._known.get(lane)
-            if known == mark or (known and known.journal == mark.journal and known.position > mark.position):
-                return  # a reader from there sees what exists
-            info = await self._info_behind(lane, mark.position)
-            if mark.journal not in ("", _identity(info)):
-                raise JournalChanged.other()
-            if mark.position > info["state"]["last_seq"]:
-                raise JournalChanged.shorter(mark.position, info["state"]["last_seq"])
-            if mark.position and mark.entry_id:
-                messages = await self._get(lane, entries_stream(lane), {"seq": mark.position, "batch": 1})
-                at_mark = [each for each in messages if _sequence(each) == mark.position]
-                if at_mark and _header(at_mark[0], _ID) != mark.entry_id:
-                    raise JournalChanged.other()
-            if mark.journal:
-                self._known[lane] = mark
-
-    async def _info_behind(self, lane: str, position: int) -> dict[str, Any]:
-        """The state of a stream that should reach at least up to a position.
-
-        A server that was paused takes itself for the leader for a while, and reports a shorter stream.
-        """
-        patience = asyncio.get_running_loop().time() + self._resolve_s
-        info = await self._info(lane)
-        while info["state"]["last_seq"] < position and len(self._server.urls) > 1:
-            if asyncio.get_running_loop().time() > patience:
-                break
-            await asyncio.sleep(0.2)
-            info = await self._info(lane)
-        return info
+            if lane not in self._journals or mark.journal not in ("", self._journals[lane]):
+                with suppress(Trimmed, EntryDamaged):  # what follows the mark is of no interest
+                    await self.read(lane, after=mark, limit=1)
+                self._journals[lane] = mark.journal or _identity(await self._info(lane))
+            return self._journals[lane]
 
     async def _info(self, lane: str, *, deleted: bool = False, subjects: str = "") -> dict[str, Any]:
         stream = state_stream(lane) if subjects else entries_stream(lane)
@@ -460,7 +439,7 @@ class JetStreamJournal(Journal):
                 return self._client
             await self.aclose()
             self._refusal = ""
-            self._known.clear()
+            self._journals.clear()
             client, reason = Client(), ""
 
             async def on_error(error: Exception) -> None:
@@ -531,7 +510,7 @@ class JetStreamJournal(Journal):
         """The answer to a message published into a stream of a lane."""
         answer = await self._answer(subject, body, headers)
         if _header(answer, "Status") == "503":
-            self._known.pop(lane, None)
+            self._journals.pop(lane, None)
             await self._info(lane)  # raises if there is none
             raise JournalAway("the journal has no leader at the moment")
         return _decoded(answer)

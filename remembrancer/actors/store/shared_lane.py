@@ -245,11 +245,10 @@ class SharedLane(Records):
         appended again."""
         self.problem: RemembrancerError | None = None
         """The error that stopped all applying and appending."""
-        self.head = 0
-        """The newest known position."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
         self.head = self.mark.position
+        """The newest known position."""
 
     # Writing.
 
@@ -309,11 +308,7 @@ class SharedLane(Records):
                 return None
             if local is None:
                 return None
-            writer, known, own = (
-                Writer(operation, local),
-                here.memory(change.memory_id),
-                local.memory(change.memory_id),
-            )
+            known, own, writer = here.memory(change.memory_id), local.memory(change.memory_id), Writer(operation, local)
             is_copy = known is not None and own is not None and own.id == known.id and writer.sees(own)
             return memory_to_move(writer) if known is None or (is_copy and self.is_users) else None
 
