@@ -12,7 +12,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.changing import undo_run
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_home, connected_store, paths_here
-from remembrancer.commands.selection import Where
+from remembrancer.commands.selection import Where, short
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.home import DescribeProjects, FindMemories
@@ -39,7 +39,7 @@ class Visit(NamedTuple):
 @command(
     option("--project", metavar="DIR", help="The directory or id of a project (default: this directory)."),
     flag("--user", help="Only the user's own memories."),
-    flag("--all", "everywhere", help="The memories of all projects and of the user."),
+    flag("--all-projects", "--all", "everywhere", help="The memories of all projects and of the user."),
     flag("--dry-run", help="Show what would be done without changing anything."),
     option("--undo", metavar="RUN", help="Undo a run, in its project and in the user's memories."),
     slow="Looking through the memories",
@@ -49,7 +49,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
     clean up loose ends. This also happens automatically in the background. --undo reverses a run within 90 days, except
     for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
-        raise InvalidInput("use only one of --project, --user and --all, and of --dry-run and --undo")
+        raise InvalidInput("use only one of --project, --user and --all-projects, and of --dry-run and --undo")
     where = Where(project, user, everywhere)
     if undo:
         return undo_run(where, undo)
@@ -78,7 +78,7 @@ def places_of(where: Where) -> list[Place]:
         return [*(known.values() if where.all_projects else ()), None]
     [place] = where.places()
     if place.project.id not in known:
-        raise InvalidInput(f"there are no memories of the project {place.project.path}: use --user or --all")
+        raise InvalidInput(f"there are no memories of the project {place.project.path}: use --user or --all-projects")
     return [place.project]
 
 
@@ -115,7 +115,8 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
     lines: list[str] = []
     for place, is_shared, report in visits:
         counts = [f"{report.examined:,} examined"]
-        counts += [f"{report.of(sort).count:,} {sort}" for sort in SORTS if sort in report.done]
+        done = [(report.of(sort).count, sort) for sort in SORTS if sort in report.done]
+        counts += [f"{number:,} {sort if number != 1 else sort.removesuffix('s')}" for number, sort in done]
         what = ", what is shared" if is_shared else ""
         name = USER if place is None else place.path.removesuffix("/.git")
         lines.append(f"{name}{what}: {', '.join(counts)}")
@@ -135,7 +136,7 @@ def _memory_lines(place: Place, report: Maintained) -> Iterator[str]:
     request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
     words = ask_home(paths_here(), request).words if named else {}
     for what, memory_id in named:
-        yield f"{what}: {words.get(memory_id, 'not here any more')}  {memory_id}"
+        yield f"{what}: {words.get(memory_id, 'not here any more')}  {short(memory_id)}"
 
 
 COMMANDS = {"maintain": maintain}

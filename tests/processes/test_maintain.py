@@ -39,7 +39,7 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
     assert place["project"]["path"] == str(project)
     assert place["examined"] in (1, 2), "the memory, and what its session hands over once its end is dealt with"
     assert (place["archived"], place["deleted"], place["run_ids"]) == (0, 0, [])
-    first, *others = done("admin", "maintain", "--all", home=home).splitlines()
+    first, *others = done("admin", "maintain", "--all-projects", home=home).splitlines()
     assert first in (f"{project}: 1 examined", f"{project}: 2 examined")
     assert others == ["the user: 0 examined", "There was nothing to do."]
     done("down", home=home)
@@ -50,9 +50,12 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
 def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
     for text in ("Copies are linked.", "copies are linked"):
         done("add", text, home=home, directory=project)
+    would_be = done("admin", "maintain", "--project", str(project), "--dry-run", home=home)
     said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))
     (place,) = said["places"]
     assert place["duplicates"] == 1
+    assert ", 1 duplicate\n" in would_be
+    assert f"  {place['duplicate_ids'][0][-4:]}\n" in would_be
     (run_id,) = place["run_ids"]
     undone = json.loads(done("admin", "maintain", "--undo", run_id, "--all", "--json", home=home))
     ((found,), (memory,)) = undone["places"], place["duplicate_ids"]
