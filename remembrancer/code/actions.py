@@ -19,7 +19,7 @@ import msgspec
 
 from remembrancer.code.words import terms_in, words_in
 from remembrancer.memory.decay import has_ended
-from remembrancer.memory.sentences import cut_at_word, split_sentences
+from remembrancer.memory.sentences import cut_at_word, from_best_sentence
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory
@@ -140,9 +140,9 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     def terms(self) -> frozenset[str]:
         """The stems of the words that it adds, and of those in the path."""
         if self.command:
-            return _terms(self.command[:READ])
+            return terms_of(self.command[:READ])
         had = set(words_in(self.old))
-        return _terms(f"{self.path} {' '.join(each for each in words_in(self.new[: 4 * READ]) if each not in had)}")
+        return terms_of(f"{self.path} {' '.join(each for each in words_in(self.new[: 4 * READ]) if each not in had)}")
 
     @cached_property
     def constructs(self) -> frozenset[str]:
@@ -150,7 +150,8 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return frozenset(name for name, makes in _CONSTRUCTS.items() if not self.command and makes.search(self.new))
 
 
-def _terms(text: str) -> frozenset[str]:
+def terms_of(text: str) -> frozenset[str]:
+    """The stems of a text's words that are not common in code."""
     return frozenset(each for each in terms_in(text) if len(each) > 1 and each not in _COMMON)
 
 
@@ -162,7 +163,7 @@ def bearing_on(
     Memories in `given` (whole ids or their ends) are not shown again, and memories that are replaced, even probably,
     never are. Of two rules about the form of the same names, the later one applies.
     """
-    terms = {each.id: _terms(each.content) for each in candidates}
+    terms = {each.id: terms_of(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
     scale = RAREST / math.log(len(candidates) + 2)
     rarity = {term: scale * math.log(1 + (len(candidates) + 1) / having[term]) for term in action.terms if having[term]}
@@ -214,7 +215,7 @@ def denied_in(content: str) -> frozenset[str]:
     for clause in _CLAUSE.split(content):
         denied += (word for at in _DENIES.finditer(clause) for word in clause[at.end() :].split()[:AFTER_DENIAL])
         denied += (word for at in _GONE.finditer(clause) for word in clause[: at.start()].split()[-BEFORE_GONE:])
-    return _terms(" ".join(denied))
+    return terms_of(" ".join(denied))
 
 
 def says_never(content: str) -> bool:
@@ -253,14 +254,12 @@ def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]])
     return [*rules, *((part, "name") for _, part in names if part not in covered)]
 
 
-def fact_of(memory: RecalledMemory, action: Action) -> str:
-    """The part of a memory that is relevant to the action: all of it, or the sentences from the best one on."""
+def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:
+    """The part of a memory that is relevant to an action or a prompt with these terms: all of it, or the sentences from
+    the best one on."""
     text = " ".join(memory.content.split())
     if estimate_tokens(text) <= TOKENS_OF_FACT:
         return text
-    sentences = split_sentences(memory.content)
-    shared = [len(_terms(each) & action.terms) for each in sentences]
-    rest = " ".join(" ".join(sentences[shared.index(max(shared)) :]).split())
-    begins = "" if rest[:40] == text[:40] else "… "
+    rest = from_best_sentence(memory.content, lambda each: len(terms_of(each) & terms))
     cut = truncate(rest, TOKENS_OF_FACT)
-    return f"{begins}{rest if cut == rest else f'{cut_at_word(cut, len(cut))}…'}"
+    return rest if cut == rest else f"{cut_at_word(cut, len(cut))}…"

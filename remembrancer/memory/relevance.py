@@ -1,9 +1,13 @@
-"""The words for the probability that a memory answers a query. Pure; without numpy, which the gateway need not load."""
+"""The words for the probability that a memory answers a query, and the memories that a prompt needs. Pure; without
+numpy, which the gateway need not load."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Final
 
+from remembrancer.protocol.kinds import STANDING, Kind
 from remembrancer.protocol.reads import RecalledMemory
 
 LIKELY: Final = 0.6
@@ -14,3 +18,27 @@ PERHAPS: Final = 0.2
 def is_given_whole(memory: RecalledMemory) -> bool:
     """True for a likely or possible answer, which is shown in full; others get one line."""
     return memory.scores.relevance >= PERHAPS
+
+
+RULES_OF_WORK: Final[frozenset[Kind]] = frozenset({*STANDING, "procedure"})
+LEAST_FOR_PROMPT: Final = 0.35
+MOST_FOR_PROMPT: Final = 2
+"""The least probability that a prompt needs a memory that is shown with it, and the largest number of these."""
+COSINE, RELEVANCE, RULE, INTERCEPT = 10.0, 0.62, 2.34, -6.8
+"""The weights of a logistic regression on the cosine, the logit of the relevance, and 1 for a rule of work: a prompt
+is no question, and seldom looks like the rules that it has to follow."""
+
+
+def needed_for_prompt(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
+    """The memories that a prompt probably needs, the most probable first, of those that a search for it found."""
+    chances = [(_probability_for_prompt(each), each) for each in memories]
+    best = sorted(chances, key=lambda item: -item[0])[:MOST_FOR_PROMPT]
+    return [each for chance, each in best if chance >= LEAST_FOR_PROMPT]
+
+
+def _probability_for_prompt(memory: RecalledMemory) -> float:
+    if memory.scores.cosine is None:
+        return 0.0
+    relevance = min(max(memory.scores.relevance, 1e-6), 1.0 - 1e-6)
+    logit = INTERCEPT + COSINE * memory.scores.cosine + RELEVANCE * math.log(relevance / (1.0 - relevance))
+    return 1.0 / (1.0 + math.exp(-logit - RULE * (memory.kind in RULES_OF_WORK)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 _END: Final = re.compile(
@@ -52,6 +52,14 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
     if mark - begin <= _LONGEST_NUMBER and text[begin:mark].strip().isdigit():
         return True
     return _ABBREVIATION.search(text[max(begin, mark - _ABBREVIATION_LENGTH) : mark + 1]) is not None
+
+
+def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
+    """The text on one line from its best sentence on, with "…" for those before it."""
+    sentences = split_sentences(text) or [""]
+    scores = [score(each) for each in sentences]
+    best = scores.index(max(scores))
+    return f"{'… ' if best else ''}{' '.join(' '.join(sentences[best:]).split())}"
 
 
 def without_preface(text: str) -> str:

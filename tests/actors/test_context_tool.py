@@ -85,11 +85,11 @@ async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_no
         idle = await other.call("get_memory_context", task_description="write a haiku about autumn", **only)
         assert idle["memories_used"] == 0
         asked = "When is the aardvark service deployed?"
+        decided = await other.call("get_memory_context", task_description=asked.replace("aardvark", "badger"), **only)
+        assert "Mondays" in decided["context_block"], "what holds for every task is given if it answers, too"
         answer = await other.call("get_memory_context", task_description=asked, **only)
         assert "Fridays" in answer["context_block"]
         assert "outage" not in answer["context_block"]
-        decided = await other.call("get_memory_context", task_description=asked.replace("aardvark", "badger"), **only)
-        assert "Mondays" in decided["context_block"], "what holds for every task is given if it answers, too"
         first = await other.call("get_memory_context", max_tokens=300)
         assert "Subjects: dues 20" in first["context_block"]
         assert "Subjects:" not in answer["context_block"], "the first prompt's context named them"

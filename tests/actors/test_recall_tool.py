@@ -22,7 +22,7 @@ async def test_the_text_of_an_answer_has_the_promised_size_and_shows_what_was_as
     long = await client.store(f"{filler * 60}The lantern is painted green. {filler * 60}")
     for number in range(5):
         await client.store(f"{number}: the lantern has {number} lamps. {filler * 3}")
-    arguments = {"query": "green lantern lamps", "max_tokens": max_tokens}
+    arguments = {"query": "green lantern lamps", "limit": 6, "max_tokens": max_tokens}
     reply = await client.request("tools/call", name="recall_memories", arguments=arguments)
     text = reply["result"]["content"][0]["text"]
     answer = json.loads(text)
@@ -72,7 +72,7 @@ FILLER = "and whoever comes by in the evening sees its light from the pier and f
 @pytest.mark.parametrize(
     ("query", "more", "whole", "lines"),
     [
-        ("green lantern at the quay", {}, 1, 5),
+        ("green lantern at the quay", {}, 1, 2),
         ("green lantern at the quay", {"limit": 9}, 1, 8),
         ("green lantern at the quay", {"limit": 3}, 1, 2),
         ("green lantern at the quay", {"detail": True}, 10, 0),
@@ -88,7 +88,7 @@ async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_neare
         await client.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
     answer = await client.call("recall_memories", query=query, **more)
     memories = answer["memories"]
-    assert [len(each["content"].split()) > 11 for each in memories] == [True] * whole + [False] * lines
+    assert [len(each["content"].split()) > 15 for each in memories] == [True] * whole + [False] * lines
     logged = served.gateway.access.shown_log.read()
     assert [each.place for each in logged] == list(range(1, len(memories) + 1))
     assert all(one.memory_id.endswith(each["id"]) for one, each in zip(logged, memories, strict=True))

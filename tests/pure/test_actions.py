@@ -142,14 +142,14 @@ def test_only_what_forbids_says_never() -> None:
 
 def test_of_a_long_memory_so_much_is_told_as_bears_on_the_action() -> None:
     long = memory("long", f"{'The release is announced in the channel. ' * 12}Never run npm install there. Wait then.")
-    fact = fact_of(long, NPM)
+    fact = fact_of(long, NPM.terms)
     assert fact == "… Never run npm install there. Wait then."
-    assert estimate_tokens(fact_of(memory("m", "npm " * 400), NPM)) <= TOKENS_OF_FACT + 2
+    assert estimate_tokens(fact_of(memory("m", "npm " * 400), NPM.terms)) <= TOKENS_OF_FACT + 2
 
 
 def test_two_facts_have_120_tokens_at_the_most() -> None:
     long = memory("long", "Never run `npm install --save-dev` here: pnpm_lock.yaml (2026-11-17) would not match. " * 9)
-    lines = [render(fact_of(long, NPM), long.source, "(decided 2026-11-17)", "ABCDE")] * MOST
+    lines = [render(fact_of(long, NPM.terms), long.source, "(decided 2026-11-17)", "ABCDE")] * MOST
     assert estimate_tokens("\n".join([HEADING, *lines])) <= 120
 
 

@@ -1,4 +1,4 @@
-"""The advice of an empty answer: only what could make a difference to that question."""
+"""What is shown for a query or a prompt, in which length, and the advice of an empty answer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from remembrancer.memory.sentences import first_words
-from remembrancer.protocol.reads import Recall, Recalled, Scores
+from remembrancer.memory.relevance import MOST_FOR_PROMPT, needed_for_prompt
+from remembrancer.memory.sentences import first_words, from_best_sentence
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
 from tests.cases import cases
@@ -39,6 +41,29 @@ def test_the_hint_names_what_narrowed_the_question(fields: dict[str, Any], below
 )
 def test_the_first_words_of_a_text_are_on_one_line(text: str, line: str) -> None:
     assert first_words(text, 3) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("One is red. Two is green.\nThree is grey.", "… Two is green. Three is …"),
+        ("Green is one, and two is red as well", "Green is one, and two …"),
+        ("Nothing of it.", "Nothing of it."),
+        ("", ""),
+    ],
+)
+def test_a_line_begins_with_the_sentence_that_matches_best(text: str, line: str) -> None:
+    assert first_words(from_best_sentence(text, lambda each: "green" in each.lower()), 5 + ("…" in line[:1])) == line
+
+
+def test_a_prompt_gets_the_rules_that_are_near_to_it_rather_than_facts_and_at_most_two() -> None:
+    def found(cosine: float | None, kind: Kind, relevance: float = 0.2) -> RecalledMemory:
+        return recalled(id=f"{kind} {cosine}", kind=kind, scores=Scores(1.0, relevance, 0.5, 0.5, cosine=cosine))
+
+    rule, fact, far = found(0.5, "convention"), found(0.5, "fact"), found(0.2, "convention")
+    assert needed_for_prompt([fact, far, rule, found(None, "decision")]) == [rule]
+    assert needed_for_prompt([found(0.5, "fact", relevance=0.95)])
+    assert len(needed_for_prompt([found(0.5 + place / 10, "procedure") for place in range(4)])) == MOST_FOR_PROMPT
 
 
 def test_what_probably_replaces_an_answer_is_given_whole_like_the_answer() -> None:

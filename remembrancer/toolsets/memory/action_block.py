@@ -46,7 +46,7 @@ async def action_block(call: Call, action: Action, given: Sequence[str]) -> Answ
     note_short_ids(call, response.reply.short_ids)
     ids = [each.id for each in chosen]
     short = await short_forms_of(call, ids)
-    lines = [render(fact_of(each, action), each.source, _since(each), short.get(each.id, "")) for each in chosen]
+    lines = [render(fact_of(each, action.terms), each.source, _since(each), short.get(each.id, "")) for each in chosen]
     service.shown(caller, ids, count=True, tool=call.tool, question=request.query)
     forbids = any(each.kind == "convention" and says_never(each.content) for each in chosen)
     ask = {"ask": True} if forbids and service.settings.before_actions == "ask" else {}

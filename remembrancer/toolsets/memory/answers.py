@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from remembrancer.code.actions import terms_of
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import moment
 from remembrancer.memory.relevance import LIKELY, PERHAPS, is_given_whole
-from remembrancer.memory.sentences import cut_at_word, first_words, without_preface
+from remembrancer.memory.sentences import cut_at_word, first_words, from_best_sentence, without_preface
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, RecalledMemory
 from remembrancer.protocol.wire import Notice
@@ -22,9 +23,10 @@ OLD_CHARACTERS: Final = 1000
 """The number of characters shown of a memory that is probably replaced; enough to decide whether it is."""
 SETTLED: Final = "forget_memory(id)"
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
-MOST_LINES: Final = 5
-"""The number of memories that get a line in an answer when the caller names no limit."""
-FIRST_WORDS: Final = 10
+MOST_LINES, MOST_BESIDE_LIKELY = 5, 2
+"""The numbers of memories that get a line in an answer when the caller names no limit: otherwise, and beside a likely
+answer."""
+WORDS_OF_LINE: Final = 14
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 """The fields that say when a memory is valid, and why it no longer is."""
 _TIMES: Final = frozenset(
@@ -65,18 +67,22 @@ def _value(name: str, value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def with_lines(memories: Sequence[RecalledMemory], most_lines: int) -> list[RecalledMemory]:
-    """The memories that are likely or possible answers, and the first `most_lines` others, in their order."""
+def with_lines(memories: Sequence[RecalledMemory], limit: int | None) -> list[RecalledMemory]:
+    """The memories that are likely or possible answers, and the first others (at most `limit`), in their order."""
+    is_answered = any(each.scores.relevance >= LIKELY for each in memories)
+    most_lines = limit or (MOST_BESIDE_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
     left_out = {id(each) for each in others[most_lines:]}
     return [each for each in memories if id(each) not in left_out]
 
 
-def line_of(memory: RecalledMemory) -> Answer:
-    """The first words of a memory that is an unlikely answer."""
+def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
+    """The first words of a memory that is an unlikely answer, from the sentence on that shares most terms with the
+    query."""
+    matching = from_best_sentence(without_preface(memory.content), lambda each: len(terms_of(each) & terms))
     return {
         **_place_of(memory),
-        "content": first_words(without_preface(memory.content), FIRST_WORDS),
+        "content": first_words(matching, WORDS_OF_LINE),
         **_unusual(memory),
     }
 

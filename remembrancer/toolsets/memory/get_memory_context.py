@@ -10,9 +10,10 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
-from remembrancer.code.actions import Action
+from remembrancer.code.actions import Action, fact_of, terms_of
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.limits import MAX_PATH, check_count
+from remembrancer.memory.relevance import needed_for_prompt
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ALL_TOKENS, PART_TOKENS, GatherContext, Section
@@ -27,8 +28,6 @@ MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
 """The number of characters searched in a long task or memory: its beginning says what it is about."""
 MAX_FILES: Final = 200
-PROMPT_PROBABILITY: Final = 0.5
-"""The least probability of a memory that is shown with a prompt."""
 
 
 class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,8 +69,9 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         seen = service.seen(caller)
         memories = [each for each in memories if each.id not in seen]
         if not (request.with_subjects or is_all):  # unrequested memories have to be relevant to the prompt
-            least = PROMPT_PROBABILITY
-            memories = [] if away else [each for each in memories if each.scores.relevance >= least]
+            terms = terms_of(request.task)
+            needed = [] if away else needed_for_prompt(memories)
+            memories = [msgspec.structs.replace(each, content=fact_of(each, terms)) for each in needed]
     says_nothing = arguments.unseen and not memories and not (is_all and not arguments.sections and is_new)
     budget = request.tokens if is_all else request.part_tokens
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}

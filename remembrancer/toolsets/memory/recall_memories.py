@@ -12,6 +12,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
+from remembrancer.code.actions import terms_of
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
 from remembrancer.memory.decay import has_ended
@@ -37,7 +38,7 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
-from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of, standing_line, with_lines
+from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
 from remembrancer.toolsets.memory.recall_budget import within_budget
 from remembrancer.toolsets.service import Asked
@@ -56,6 +57,9 @@ LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for what holds for every task."""
 STANDING_TOKENS: Final = 800
 """The most tokens of memories that hold for every task in one answer."""
+MANY: Final = 100
+MOST_NEAR: Final = 5
+"""If more than `MANY` memories hold for every task, an answer has at most this number of them."""
 CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
@@ -124,7 +128,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, ListedMemory]()
     if not (detail or is_degraded):
-        memories = with_lines(memories, given(arguments.limit, MOST_LINES))
+        memories = with_lines(memories, arguments.limit)
         open_ends: list[RecalledMemory] = []
         if arguments.limit is None and _asks_for_open_ends(request):
             open_ends = await _open_ends(call)
@@ -136,17 +140,22 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
         if has_room and not (is_answered or is_narrowed):
-            standing = {each.id: each for each in await _standing(memories, call) if each.id not in full}
-            memories = [each for each in memories if each.id not in standing]
+            standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
+    terms, ranked = terms_of(arguments.query), {each.id for each in memories}
+    behind = [each for key, each in standing.items() if key not in ranked]
     answer: Answer = {
         "memories": [
             *(
-                memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in full else line_of(each)
+                memory_of(each, detail=detail, is_judged=not is_degraded)
+                if each.id in full
+                else standing_line(each)
+                if each.id in standing
+                else line_of(each, terms)
                 for each in memories
             ),
-            *map(standing_line, standing.values()),
+            *map(standing_line, behind),
         ],
-        "total_matched": max(recalled.total_matched, len(memories) + len(standing)),
+        "total_matched": max(recalled.total_matched, len(memories) + len(behind)),
     }
     answer |= non_empty(
         code=places,
@@ -188,14 +197,18 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
     """The memories that hold for every task and were not yet shown to the session, the nearest first: a query that
-    nothing likely answers may be a task, and no convention looks like the tasks for which it holds."""
+    nothing likely answers may be a task, and no convention looks like the tasks for which it holds. Of many, only
+    the nearest: the rest of an answer would be an arbitrary part of them."""
     session_id, project = call.caller.session_id, call.caller.project
-    request = ListMemories(session_id, ("project", "user"), kinds=STANDING, project=project, order="important")
+    scopes: tuple[Scope, ...] = ("project", "user")
+    request = ListMemories(session_id, scopes, kinds=STANDING, project=project, order="important", limit=MANY + 1)
     try:
         # Not `ask`: without the store, these would be what was last shown to the session.
         listed = (await call.service.require(request, call.service.settings.read_budget_s)).memories
     except AWAY:
         return []
+    if len(listed) > MANY:
+        listed = tuple(each for each in nearest if each.kind in STANDING)[:MOST_NEAR]
     valid = {each.id: each for each in listed if _holds(each, call.received_at)}
     seen, places = call.service.seen(call.caller), {each.id: place for place, each in enumerate(nearest)}
     unseen = [
