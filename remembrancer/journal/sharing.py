@@ -12,7 +12,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -229,22 +229,16 @@ class Sharing:
         with self._deciding():
             administration = self._administrated()
             await _tell_servers(administration, administration.authority)
-            journal = _connection(_everything(administration))
-            try:
+            async with aclosing(_connection(_everything(administration))) as journal:
                 await journal.check()
-            finally:
-                await journal.aclose()
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Create a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
         with self._deciding():
             administration = self._administrated()
             lane = f"l_{secrets.token_hex(6)}"
-            journal = _connection(_everything(administration))
-            try:
+            async with aclosing(_connection(_everything(administration))) as journal:
                 await journal.create(lane)
-            finally:
-                await journal.aclose()
             membership = await self._member(administration, lane, title, member, Keyring.new(), read_only=False)
             membership = msgspec.structs.replace(membership, is_users=is_users)
             self.keep(membership)
@@ -307,11 +301,9 @@ class Sharing:
             newer = Keyring.new(_all_keys(administration, own))
             administration = msgspec.structs.replace(administration, keyrings={**administration.keyrings, lane: newer})
             self._write(self._administration, administration)
-            try:
+            async with aclosing(everything):
                 await everything.hand_keys(lane, newer, {name: each.secret for name, each in remaining.items()})
                 await everything.notify(lane, member, msgspec.msgpack.encode(Seen(0, left=True)))
-            finally:
-                await everything.aclose()
             self.keep(msgspec.structs.replace(own, keyring=newer))
             members_now = {**administration.members, lane: remaining}
             self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
@@ -390,11 +382,9 @@ async def _tell_servers(administration: Administration, authority: Authority) ->
     """
     key = KeyPair.new(USER)
     jwt = authority.system_user(inbox_of(key), key=key)
-    journal = _connection(Server(administration.urls, jwt, key.seed, administration.certificate))
-    try:
+    server = Server(administration.urls, jwt, key.seed, administration.certificate)
+    async with aclosing(_connection(server)) as journal:
         await journal.send_account(authority.account_jwt())
-    finally:
-        await journal.aclose()
 
 
 def _read(path: Path, decode: Callable[[bytes], T]) -> T:
