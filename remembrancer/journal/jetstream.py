@@ -44,7 +44,6 @@ from remembrancer.protocol.errors import (
     JournalAway,
     JournalChanged,
     JournalRefused,
-    RemembrancerError,
     StorageFull,
 )
 
@@ -606,15 +605,12 @@ def _description(answer: Mapping[str, Any]) -> str:
 
 
 def _check(answer: Mapping[str, Any]) -> None:
-    if "error" in answer:
-        raise _error(answer)
-
-
-def _error(answer: Mapping[str, Any]) -> RemembrancerError:
-    """Our error for one of JetStream's."""
+    """Raises our error for one of JetStream's."""
+    if "error" not in answer:
+        return
     code, message = _code(answer), _description(answer)
     if code == _STREAM_NOT_FOUND:
-        return JournalChanged.missing()
+        raise JournalChanged.missing()
     if code in _FULL or "no space left" in message:
-        return StorageFull(f"the server of the journal has no room: {message}")
-    return JournalAway(f"the journal cannot do this at the moment: {message}")
+        raise StorageFull(f"the server of the journal has no room: {message}")
+    raise JournalAway(f"the journal cannot do this at the moment: {message}")

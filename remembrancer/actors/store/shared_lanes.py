@@ -401,18 +401,14 @@ class SharedLanes:
         paths = {project.id: project.path for project in self._files.catalog.projects()} | {USER: ""}
         states = []
         for project_id, name in sorted(self._lane_of.items()):
-            state = LaneState(name, paths.get(project_id, project_id))
-            if name in self._open:
-                opened = self._open[name]
+            state, opened = LaneState(name, paths.get(project_id, project_id)), self._open.get(name)
+            if opened is not None:
                 lane, problem = opened.lane, opened.problem
                 state = msgspec.structs.replace(
-                    state,
-                    position=lane.mark.position,
-                    behind=lane.behind,
-                    problem=None if problem is None else problem.message,
-                    code=None if problem is None else problem.code,
-                    erasings=lane.erasings(),
+                    state, position=lane.mark.position, behind=lane.behind, erasings=lane.erasings()
                 )
+                if problem is not None:
+                    state = msgspec.structs.replace(state, problem=problem.message, code=problem.code)
             states.append(state)
         return tuple(states)
 
