@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from remembrancer.memory.limits import moment
 from remembrancer.protocol.code import DescribeCode, TreeDescription
-from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
@@ -27,8 +27,12 @@ def described(tree: TreeDescription) -> Answer:
     }
     return answer | non_empty(
         watch=tree.watch,
-        started_at=None if tree.started_at is None else iso(tree.started_at),
-        completed_at=None if tree.completed_at is None else iso(tree.completed_at),
+        started_at=_iso(tree.started_at),
+        completed_at=_iso(tree.completed_at),
         skipped=tree.skipped,
         error=tree.error,
     )
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else f"{moment(at):%Y-%m-%dT%H:%M:%SZ}"
