@@ -100,14 +100,6 @@ class NoteWrite(msgspec.Struct, frozen=True):
     result: bytes
 
 
-class AppliedOperation(msgspec.Struct, frozen=True):
-    """An operation was applied. `result` is encoded as MessagePack."""
-
-    operation_id: str
-    result: bytes
-    applied_at: float
-
-
 class Added(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
     """The run made the memory."""
 
@@ -163,18 +155,7 @@ class FoundTopic(msgspec.Struct, frozen=True):
     found_at: float
 
 
-Row = (
-    SessionEntry
-    | Erased
-    | Proposed
-    | PatternRow
-    | Run
-    | NoteWrite
-    | AppliedOperation
-    | LoggedPromotion
-    | RunChange
-    | FoundTopic
-)
+Row = SessionEntry | Erased | Proposed | PatternRow | Run | NoteWrite | LoggedPromotion | RunChange | FoundTopic
 R = TypeVar("R", bound=Row)
 
 

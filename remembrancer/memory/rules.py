@@ -1,7 +1,8 @@
 """The rules of operations: what each changes in one space, and its result.
 
 They depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
-space on every host. An operation is refused before its first edit.
+space on every host of a shared lane (where the limit of a session is checked before). An operation is refused before it
+writes anything.
 """
 
 from __future__ import annotations
@@ -80,13 +81,14 @@ Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
 
 
-def carry_out(writer: Writer) -> Result:
-    """Carry out an operation, and return its result.
+def carry_out(writer: Writer, session_limit: int | None = None) -> Result:
+    """Carry out an operation, and return its result. A host may limit the number of memories that a session stores.
 
     Raises:
         InvalidInput, NotFound: the operation is refused; nothing has been written.
     """
     change = writer.operation.change
+    check_session_limit(writer, session_limit)
     if type(change) not in RULES:
         raise InvalidInput(f"a {type(change).__name__} is no change of records")
     result = RULES[type(change)](writer, change)
@@ -159,10 +161,8 @@ def _touched(writer: Writer, content: str) -> tuple[tuple[str, str], ...]:
 
 
 def check_session_limit(writer: Writer, limit: int | None) -> None:
-    """Raises `InvalidInput` if an operation would store a memory in a session that has already stored `limit` of them.
-
-    The limit is a setting of one host, so it is not part of the rules, but checked before.
-    """
+    """Raises `InvalidInput` if an operation would store a memory in a session that has already stored `limit` of
+    them."""
     change = writer.operation.change
     if limit is None or not isinstance(change, StoreMemory):
         return

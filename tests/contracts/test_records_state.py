@@ -361,6 +361,8 @@ CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], 
     (PromoteMemory(OWN_ID, "project"), PromotedResult(OWN_ID, "session", "project", 2, None), {"scope": "project"}),
     (UpdateMemory(OWN_ID, "a bottle"), updated(3, "content", memory_id=OWN_ID, was="torch"), {"content": "a bottle"}),
     (RestoreMemory(OWN_ID, 1), restored(4, "content", memory_id=OWN_ID), {"content": "a torch", "scope": "project"}),
+    (ForgetMemory(OWN_ID), ForgottenResult(OWN_ID, None), {"version": 5}),
+    (RestoreMemory(OWN_ID, 1), restored(6, "status", memory_id=OWN_ID), {"forgotten_at": None}),
     (UpdateMemory(UNKNOWN, "x"), NotFound, {}),
 )
 """Changes with their results, and fields of the memory after them: each sort, what changes nothing, what is refused,

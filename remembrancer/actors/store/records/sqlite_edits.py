@@ -26,7 +26,6 @@ from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.repository import (
-    AppliedOperation,
     Erased,
     FoundTopic,
     Link,
@@ -39,7 +38,6 @@ from remembrancer.memory.repository import (
     RunChange,
     SessionDeeds,
 )
-from remembrancer.memory.rules import carry_out, check_session_limit
 from remembrancer.memory.writer import SIMILAR, Writer, make_active
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import ChainLink, CloseRequest, LoggedPromotion, NoteMaintenance, Prune
@@ -66,7 +64,6 @@ TABLES: Final[dict[type[Any], str]] = {
     PatternRow: "cross_project_patterns",
     Run: "runs",
     NoteWrite: "note_writes",
-    AppliedOperation: "applied_operations",
 }
 """The tables of the rows whose first field is their key."""
 LOGS: Final[dict[type[Any], tuple[str, str]]] = {
@@ -135,21 +132,10 @@ class SqliteEdits:
 
     # Operations.
 
-    def apply_operation(self, operation: Operation, session_limit: int | None = None) -> Outcome:
-        """Apply an operation. A refusal is an outcome, and has written nothing. Errors from SQLite leave the
-        transaction to be rolled back."""
-
-        def step(writer: Writer) -> Result:
-            check_session_limit(writer, session_limit)
-            return carry_out(writer)
-
-        return self.carry_out(operation, step)
-
-    def carry_out(
-        self, operation: Operation, step: Callable[[Writer], Result] = carry_out, member: str | None = None
-    ) -> Outcome:
+    def carry_out(self, operation: Operation, step: Callable[[Writer], Result], member: str | None = None) -> Outcome:
         """Carry out an operation, or a step of it, record its result, and return the outcome. In a shared lane,
-        `member` requested it.
+        `member` requested it. A refusal is an outcome, and has written nothing. Errors from SQLite leave the
+        transaction to be rolled back.
 
         The time of keeping the result, which answers repetitions, begins now, however long the operation waited in the
         write queue, since its client may repeat it.
@@ -159,7 +145,10 @@ class SqliteEdits:
         except (InvalidInput, NotFound) as refusal:
             return Outcome(refusal)
         applied_at = max(self._now, operation.requested_at)
-        self.put(AppliedOperation(operation.operation_id, encode_result(result), applied_at))
+        self.execute(
+            "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
+            (operation.operation_id, encode_result(result), applied_at),
+        )
         return Outcome(Applied(operation.operation_id, result), next(iter(self.to_embed), None))
 
     def earlier_outcome(self, operation_id: str) -> Outcome | None:

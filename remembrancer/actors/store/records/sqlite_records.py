@@ -29,6 +29,7 @@ from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, jso
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.memory.moves import end_move, memory_to_move, receive_move
 from remembrancer.memory.repository import NoteWrite
+from remembrancer.memory.rules import carry_out
 from remembrancer.memory.writer import Writer
 from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
@@ -186,7 +187,7 @@ class Records(Reader, EmbeddedTexts):
             return Outcome(full)
         edits = SqliteEdits(SpaceConnection(connection, self.space), self._clock())
         if destination is self:
-            return edits.apply_operation(operation, self._session_limit)
+            return edits.carry_out(operation, partial(carry_out, session_limit=self._session_limit))
         arriving = ArrivingEdits(SpaceConnection(connection, destination.space), self._clock(), edits)
         return _promoted(operation, edits, arriving)
 
