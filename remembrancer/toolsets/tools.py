@@ -328,8 +328,8 @@ def tool(
 
     def register(handler: Handler[P]) -> Handler[P]:
         arguments, run = _declared(handler, rename)
-        name, module = handler.__name__, handler.__module__
-        _register(name, module, description, ArgumentDecoder(arguments, aliases), run, hints)
+        decoder, toolset = ArgumentDecoder(arguments, aliases), _toolset_of(handler.__module__)
+        _register(Tool(handler.__name__, toolset, description, decoder, run, **hints), handler.__module__)
         return handler
 
     return register
@@ -350,20 +350,22 @@ def derived_tool(
     """Register a tool of the module's toolset that another tool's handler carries out.
 
     `renamed` has the handler's names of arguments that have another name here, `fixed` the values of arguments that
-    this tool does not take, `answer_names` the names here for fields of the handler's answer.
+    this tool does not take, `answer_names` the names here for fields of the handler's answer. Without `arguments` it
+    takes the handler's.
 
     Raises:
         ValueError: the toolset already has a tool of that name.
     """
-    its_arguments, its_run = _declared(handler)
+    handler_arguments, run_handler = _declared(handler)
 
     async def run(call: Call, given: msgspec.Struct) -> Answer:
         values = {renamed.get(each, each): getattr(given, each) for each in given.__struct_fields__}
         values = {**fixed, **{each: value for each, value in values.items() if value is not None}}
-        answer = await its_run(call, its_arguments(**values))
+        answer = await run_handler(call, handler_arguments(**values))
         return {answer_names.get(each, each): value for each, value in answer.items()}
 
-    _register(name, module, description, ArgumentDecoder(arguments or its_arguments), run, hints)
+    decoder = ArgumentDecoder(arguments or handler_arguments)
+    _register(Tool(name, _toolset_of(module), description, decoder, run, **hints), module)
 
 
 def _declared(
@@ -387,18 +389,15 @@ def _declared(
     return made, run
 
 
-def _register(
-    name: str,
-    module: str,
-    description: str,
-    decoder: ArgumentDecoder[Any],
-    run: Callable[[Call, Any], Awaitable[Answer]],
-    hints: Hints,
-) -> None:
-    toolset = module.split(".")[-2]
-    if (toolset, name) in _registered:
-        raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {module}")
-    _registered[toolset, name] = Tool(name, toolset, description, decoder, run, **hints)
+def _toolset_of(module: str) -> str:
+    return module.split(".")[-2]
+
+
+def _register(made: Tool[Any], module: str) -> None:
+    key = made.toolset, made.name
+    if key in _registered:
+        raise ValueError(f"two tools of the toolset {made.toolset} have the name {made.name}: see {module}")
+    _registered[key] = made
 
 
 def load_tools() -> list[Tool[Any]]:

@@ -414,11 +414,8 @@ class Session(ClientConversation):
                 given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
                 self._tasks.create_task(self._settle_replacement(str(answered), self._asking.decided(given)))
                 return
-            case mcp.JSONRPCResponse(id=self._roots_request, result=result):
-                self._take_roots(result)
-                return
-            case mcp.JSONRPCError(id=self._roots_request):
-                self._take_roots({})
+            case mcp.JSONRPCResponse(id=self._roots_request) | mcp.JSONRPCError(id=self._roots_request):
+                self._take_roots(message.result if isinstance(message, mcp.JSONRPCResponse) else {})
                 return
             case mcp.JSONRPCNotification(method="notifications/initialized" | "notifications/roots/list_changed") if (
                 self._expects_roots
