@@ -60,17 +60,11 @@ async def checked(home: Path, results: Path, url: str, *options: str) -> dict[st
     """Each scenario of the suite that was run, with the name and the outcome of its checks."""
     command = ("server", "--url", url, "-o", str(results), *options)
     ran = await node(home, str(CLIENTS / "conformance"), *command)
-    found = outcome_in(results)
-    assert found, ran.stdout + ran.stderr
-    return found
-
-
-def outcome_in(results: Path) -> dict[str, list[tuple[str, str]]]:
-    """The results that the suite has left, one directory for a scenario."""
     found = {}
-    for file in results.rglob("checks.json"):
+    for file in results.rglob("checks.json"):  # in a directory for each scenario
         scenario = file.parent.name.removeprefix("server-").rpartition("-2")[0]
         found[scenario] = [(each["id"], each["status"]) for each in json.loads(file.read_text())]
+    assert found, ran.stdout + ran.stderr
     return found
 
 

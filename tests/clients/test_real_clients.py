@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -231,7 +231,7 @@ async def test_the_hooks_of_codex_tell_of_its_session_and_give_it_what_is_rememb
     run(environ, COMMAND, "add", DEPLOY)
     requests = codex(environ, "When is production deployed?", "--dangerously-bypass-hook-trust")
     assert DEPLOY in json.dumps(requests[0]["input"])
-    await until(taken_in(home))
+    await until(lambda: not list((home / "hooks").glob("*.json")))
     said = turns_of(home)
     assert "When is production deployed?" in said
     assert "Done." in said
@@ -278,7 +278,7 @@ async def test_the_hooks_of_other_command_lines_tell_of_a_session_and_give_it_wh
         done = run(environ | own, str(CLIENTS / program), "-p", "When is production deployed?", *options)
     assert "Done." in done.stdout
     assert any(DEPLOY in json.dumps(request) for request in script.requests)
-    await until(taken_in(home))
+    await until(lambda: not list((home / "hooks").glob("*.json")))
     assert {"When is production deployed?", "1 memory given with UserPromptSubmit"} <= set(turns_of(home))
     assert list((home / "hooks" / "running").glob("given-*")), "the next prompt is not the first"
 
@@ -353,15 +353,6 @@ def contexts(turns: list[Json], event: str) -> list[str]:
 
 def _blocks(content: str | list[Json]) -> list[Json]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-def taken_in(home: Path) -> Callable[[], Awaitable[bool]]:
-    """A condition: the gateway has taken in all events of hooks."""
-
-    async def are_taken_in() -> bool:
-        return not list((home / "hooks").glob("*.json"))
-
-    return are_taken_in
 
 
 def turns_of(home: Path) -> list[str]:

@@ -87,21 +87,14 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
         await until((home / "vectors").exists)  # made once the texts have vectors
         shutil.rmtree(home / "vectors")
 
-        async def is_found_by_meaning() -> bool:
-            answer = await client.call("memory_search", query="which tower shows ships the way at night?")
-            return answer["searchMode"] == "hybrid" and bool(answer["results"])
-
-        await until(is_found_by_meaning)
+        by_meaning = partial(client.call, "memory_search", query="which tower shows ships the way at night?")
+        await until(by_meaning, lambda said: said["searchMode"] == "hybrid" and said["results"])
         for file in list(home.glob("projects/*/index.db")):
             file.write_bytes(b"damaged" * 1000)
         for number in range(FILES):
             write(workspace, number, "windmill")
-
-        async def has_followed() -> bool:
-            answer = await client.call_or_error("memory_search", query="windmill harbour7")
-            return "windmill" in str(answer.get("results"))
-
-        await until(has_followed)
+        follows = partial(client.call_or_error, "memory_search", query="windmill harbour7")
+        await until(follows, lambda said: "windmill" in str(said.get("results")))
         searching = False
         await load
         assert errors == []
@@ -119,9 +112,6 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
     here("commit", "-m", "one")
     async with note_session(home, workspace) as client:
 
-        async def shows_the_old_note() -> bool:
-            return "lighthouse" in str(await client.call("memory_search", query="harbour0"))
-
         async def has(files: int) -> bool:
             return bool((await client.call("memory_status")).get("totalFiles") == files)
 
@@ -135,7 +125,8 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
         here("commit", "-qm", "many")
         here("checkout", "-q", "main")
         await until(lambda: has(1))
-        await until(shows_the_old_note)  # what was changed may be read after what is gone
+        old_note = partial(client.call, "memory_search", query="harbour0")
+        await until(old_note, lambda said: "lighthouse" in str(said))  # what was changed may be read after what is gone
         assert await paths(client, "windmill") == []
         here("checkout", "-q", "many")
         await until(lambda: has(MANY_FILES))
@@ -150,12 +141,9 @@ async def test_while_nothing_changes_nothing_is_written(home: Path, workspace: P
         await until(runtime.is_ready)
         indexer = runtime.process("indexer")
 
-        async def has_written() -> int:
-            before = written(indexer)
-            await asyncio.sleep(6)
-            return written(indexer) - before
-
-        assert await has_written() == 0
+        before = written(indexer)
+        await asyncio.sleep(6)
+        assert written(indexer) == before
         assert indexer.memory_info().rss < 60 * 1024 * 1024
 
 

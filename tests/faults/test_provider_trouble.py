@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bench.client import StdioClient
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS
 from tests.patience import PATIENCE_S, until
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
-from tests.runtime import Runtime, Session, command, files_with, patiently
+from tests.runtime import Runtime, Session, command, embedded, files_with, patiently
 from tests.spaces import rows_of
 
 LOCAL, REMOTE = "all-MiniLM-L6-v2", "voyage-3-large"
@@ -89,12 +90,8 @@ async def test_the_local_model_answers_for_a_provider_that_cannot_and_nothing_is
         await assert_found()
         assert provider.requests[-1]["input"] == ["how often is the deploy key rotated?"]
 
-        async def fallback_is_whole() -> bool:
-            found = await models(home)
-            return LOCAL in found and found[LOCAL]["workers"] == 1 and found[LOCAL]["pending"] == 0
-
-        await until(fallback_is_whole)
-        assert (await models(home))[REMOTE]["role"] == "active"
+        found = await until(partial(models, home), lambda found: LOCAL in found and embedded(found[LOCAL]))
+        assert found[REMOTE]["role"] == "active"
         await anyio.to_thread.run_sync(assert_key_is_with_embedders_alone, runtime)
         topics = {
             Trouble(401): ("Submarine cables are inspected by divers.", "do divers inspect submarine cables?", "401"),
@@ -140,11 +137,7 @@ async def test_a_change_to_a_provider_completes_though_it_refuses_a_text_and_ask
             await stored(client, text)
         await until(runtime.is_drained)
         await anyio.to_thread.run_sync(lambda: patiently("model", "use", "voyage", home=home))
-
-        async def is_changed() -> bool:
-            return (await models(home)).get(REMOTE, {}).get("role") == "active"
-
-        await until(is_changed)
+        await until(partial(models, home), lambda found: found.get(REMOTE, {}).get("role") == "active")
         refused = [request for request in provider.requests if any("forbidden" in text for text in request["input"])]
         assert len(refused) <= 2 * MAX_ATTEMPTS, "in a batch, and alone"
         status = await runtime.status()

@@ -41,6 +41,12 @@ def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done("backup", "export", "-", *arguments, home=home).split("\n")[1:-1]]
 
 
+def exported_memories(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    """The memories of an export, by their ids."""
+    lines = exported(home, *arguments)
+    return {line["memory"]["id"]: line["memory"] for line in lines if line["line"] == "memory"}
+
+
 def ask(home: Path, *requests: Request[Any], **environ: str) -> list[Any]:
     """Ask the store of a home, which is started when it is not up."""
     if not is_up(RuntimePaths(home)):

@@ -26,7 +26,7 @@ from tests.forked import run_forked
 from tests.operations import PROJECT
 from tests.patience import PATIENCE_S
 from tests.processes.dying_restore import restore_and_die
-from tests.processes.portable_rig import ask, change, exported, fill, id_of, recall, store
+from tests.processes.portable_rig import ask, change, exported, exported_memories, fill, id_of, recall, store
 from tests.processes.runtimes import until
 from tests.runtime import Runtime, Session, command, done, start, stop_runtime
 from tests.spaces import rows_of
@@ -250,10 +250,7 @@ def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path
     else:
         pytest.fail("the restore never ended")
     assert interrupted >= 3
-    assert {line["memory"]["id"] for line in exported(home) if line["line"] == "memory"} == {
-        id_of("old"),
-        id_of("user"),
-    }
+    assert set(exported_memories(home)) == {id_of("old"), id_of("user")}
     assert not RuntimePaths(home).restore_mark.exists()
     assert not (home / "restore.staging").exists()
 

@@ -18,17 +18,13 @@ from remembrancer.protocol.writes import EraseMemory
 from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import ask, change, exported, fill, id_of, recall, store
+from tests.processes.portable_rig import ask, change, exported, exported_memories, fill, id_of, recall, store
 from tests.processes.runtimes import until
 from tests.pure.test_export_format import memory
 from tests.runtime import Runtime, command, done, stop_runtime
 from tests.spaces import rows_if_there
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
-
-
-def ids_of(lines: list[dict[str, Any]]) -> set[str]:
-    return {line["memory"]["id"] for line in lines if line["line"] == "memory"}
 
 
 def write_lines(path: Path, *names: str, padding: str = "") -> Path:
@@ -59,13 +55,11 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
     before, after = exported(home), exported(second)
     assert after == [_over(line) for line in before]
-    rich = next(line["memory"] for line in after if line["line"] == "memory" and line["memory"]["id"] == id_of("rich"))
+    memories = exported_memories(second)
+    rich, plain = memories[id_of("rich")], memories[id_of("plain")]
     assert [entry["change"] for entry in rich["history"]] == ["stored", "updated", "tagged", "updated"]
     assert rich["metadata"] == {"n": 1.1, "deep": {"x": [None, "é"]}}
     assert rich["tags"] == ["größe", "cache"]
-    plain = next(
-        line["memory"] for line in after if line["line"] == "memory" and line["memory"]["id"] == id_of("plain")
-    )
     assert plain["access_count"] == 1
 
     again = json.loads(done("backup", "import", str(file), "--json", home=second))
@@ -81,13 +75,13 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
 
 def test_what_is_exported_can_be_chosen(home: Path) -> None:
     fill(home)
-    assert len(ids_of(exported(home))) == 9
-    assert id_of("forgotten") not in ids_of(exported(home, "--no-include-forgotten"))
-    assert ids_of(exported(home, "--project", OTHER_PROJECT.id)) == {id_of("other")}
-    assert ids_of(exported(home, "--scope", "user")) == {id_of("user"), id_of("promoted")}
-    assert ids_of(exported(home, "--scope", "session")) == {id_of("foreign")}
-    both = exported(home, "--project", OTHER_PROJECT.id, "--scope", "project", "--scope", "user")
-    assert ids_of(both) == {id_of("other"), id_of("user"), id_of("promoted")}
+    assert len(exported_memories(home)) == 9
+    assert id_of("forgotten") not in exported_memories(home, "--no-include-forgotten")
+    assert set(exported_memories(home, "--project", OTHER_PROJECT.id)) == {id_of("other")}
+    assert set(exported_memories(home, "--scope", "user")) == {id_of("user"), id_of("promoted")}
+    assert set(exported_memories(home, "--scope", "session")) == {id_of("foreign")}
+    both = exported_memories(home, "--project", OTHER_PROJECT.id, "--scope", "project", "--scope", "user")
+    assert set(both) == {id_of("other"), id_of("user"), id_of("promoted")}
     nowhere = command("backup", "export", "-", "--project", "nosuch", home=home)
     assert (nowhere.returncode, "is no directory" in str(nowhere.stderr)) == (exit_codes.USAGE, True)
     unknown = command("backup", "export", "-", "--project", str(home), home=home)
@@ -202,7 +196,7 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     said = json.loads(done("backup", "export", str(directory), "--markdown", "--json", home=home))
     files = sorted(directory.rglob("*.md"))
     assert said["memories"] == 9
-    kinds = {line["memory"].get("kind", "fact") for line in exported(home) if line["line"] == "memory"}
+    kinds = {each.get("kind", "fact") for each in exported_memories(home).values()}
     assert {file.stem for file in files} == kinds, "a file for all memories of one kind"
     assert {file.stat().st_mode & 0o077 for file in [directory, *files]} == {0}
     report = json.loads(done("backup", "import", str(directory), "--json", home=second))
@@ -211,11 +205,10 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert sorted(map(str, after)) == sorted(map(str, map(_over, before)))
     forgotten = {line["memory"]["id"] for line in after if "forgotten_at" in line.get("memory", {})}
     assert "8 memories forgotten again" in done("backup", "import", str(directory), "--undo", home=second)
-    assert all("forgotten_at" in line["memory"] for line in exported(second) if line["line"] == "memory")
+    assert all("forgotten_at" in each for each in exported_memories(second).values())
     again = json.loads(done("backup", "import", str(directory), "--json", home=second))
     assert (again["imported"], again["present"]) == (8, 1), "the one that was forgotten before stays so"
-    for each in (line["memory"] for line in exported(second) if line["line"] == "memory"):
-        assert ("forgotten_at" in each) is (each["id"] in forgotten)
+    assert {name for name, each in exported_memories(second).items() if "forgotten_at" in each} == forgotten
 
 
 def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path) -> None:
@@ -242,7 +235,7 @@ def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_
     for imported, present in ((2, 0), (0, 2)):
         report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
         assert (report["imported"], report["present"]) == (imported, present)
-    texts = {line["memory"]["content"]: line["memory"] for line in exported(home) if line["line"] == "memory"}
+    texts = {each["content"]: each for each in exported_memories(home).values()}
     taken = {"Deploy: Never on Fridays.", "Tests: They need a database."}
     assert set(texts) - taken == {"They need a database, the tests."}
     assert texts["Deploy: Never on Fridays."]["kind"] == "convention"
@@ -250,9 +243,9 @@ def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_
     assert "2 memories forgotten again" in done(
         "backup", "import", "--from", "claude-code", "--undo", home=home, variables=own
     )
-    memories = [line["memory"] for line in exported(home) if line["line"] == "memory"]
+    memories = exported_memories(home).values()
     assert {memory["content"] for memory in memories if "forgotten_at" in memory} == taken
     (notes / "MEMORY.md").write_text("# Deploy\n\nNever on Fridays.\n\n# Tests\n\nThey need a database.\n")
     report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
     assert (report["imported"], report["present"]) == (2, 0)
-    assert all("forgotten_at" not in line["memory"] for line in exported(home) if line["line"] == "memory")
+    assert all("forgotten_at" not in each for each in exported_memories(home).values())

@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,7 @@ async def found(client: RawClient, query: str) -> set[str]:
 
 async def offers_of(client: RawClient) -> list[str]:
     """The offers of the first answer that has any: the session's first one waits for git no longer than a moment."""
-
-    async def offered() -> list[str]:
-        return offers(await client.call("get_memory_status"))
-
-    found: list[str] = await until(offered)
-    return found
+    return offers(await until(partial(client.call, "get_memory_status"), offers))
 
 
 def offers(answer: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,12 +79,11 @@ async def test_a_process_of_the_runtime_that_asked_would_be_seen_to_die(
     monkeypatch.setattr("bench.client.command_line", lambda: [*WRAPPER, *command_line()])
     runtime = Runtime(home)
 
-    async def an_embedder_has_died() -> bool:
-        processes = (await runtime.status())["processes"]
-        return any(each["role"] == "embedder" and each["restarts"] for each in processes)
+    def has_died(status: dict[str, Any]) -> bool:
+        return any(each["role"] == "embedder" and each["restarts"] for each in status["processes"])
 
     async with StdioClient(home, cwd=tmp_path, environ={"PYTHONPATH": str(tmp_path)}):
-        await until(an_embedder_has_died)
+        await until(runtime.status, has_died)
     await runtime.down()
 
 

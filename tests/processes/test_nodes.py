@@ -10,7 +10,7 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.toolsets.tools import DATA
-from tests.processes.portable_rig import exported
+from tests.processes.portable_rig import exported_memories
 from tests.runtime import Caller, Runtime, bridged, command, done, files_with
 
 
@@ -100,7 +100,7 @@ def test_a_database_of_nodes_is_taken_in_with_its_links(home: Path, tmp_path: Pa
     assert json.loads(again.stdout)["present"] == 2
     (best, *_) = json.loads(done("list", "--tag", "cache", "--project", str(project), "--json", home=home))["memories"]
     assert (best["content"], best["scope"]) == ("the cache is Redis", "project")
-    lines = [line["memory"] for line in exported(home) if line["line"] == "memory"]
+    lines = exported_memories(home).values()
     assert sorted(len(line.get("links", ())) for line in lines) == [0, 1], "a link of both is there once"
     assert {line["source"].get("label") for line in lines} == {"monday", None}
     assert {(line.get("access_count", 0), line["pinned"]) for line in lines} >= {(3, True)}

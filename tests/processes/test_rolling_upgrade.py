@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,15 +41,6 @@ async def state_of(host: Host) -> LaneState:
     return state
 
 
-async def until_stopped(host: Host) -> LaneState:
-    async def stopped() -> LaneState | None:
-        state = await state_of(host)
-        return None if state.code is None else state
-
-    state: LaneState = await until(stopped)
-    return state
-
-
 async def contents(host: Host) -> set[str]:
     found = await host.answer(Recall(SESSION, project=host.project, query="lantern", strategy="keyword"))
     assert isinstance(found, Recalled)
@@ -69,7 +61,7 @@ async def test_an_older_release_waits_for_its_upgrade_and_has_everything_then(wo
     assert isinstance(await first.answer(Submit(storing(first, "after"))), Applied)
     known = {"the lantern of before"}
     for number, host in enumerate(others):
-        state = await until_stopped(host)
+        state = await until(partial(state_of, host), lambda state: state.code)
         assert (state.code, "newer release" in (state.problem or "")) == (SchemaTooNew.code, True)
         assert await contents(host) == known, "what was before can be read"
         waiting = Submit(storing(host, f"waits{number}"))

@@ -177,24 +177,18 @@ async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_
         monkeypatch.setenv(f"REMEMBRANCER_{variable}", value)
     async with Session(home, cwd=tree) as client:
 
-        async def is_indexed() -> bool:
-            (listed,) = (await client.call("list_projects"))["projects"]
-            return bool(listed["status"] == "ready")
-
         async def is_stale() -> bool:
             async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home)}) as ask:
                 found = await ask(ListStale(project_of(Path(PROJECT))))
             return [(each.content, each.verdict) for each in found] == [(ABOUT_CODE, "changed")]
 
-        async def knows_notes() -> bool:
-            notes = await client.call("memory_search", query="where does the tide table hang")
-            return [each["path"] for each in notes["results"]] == ["memory/tides.md"]
-
-        await until(is_indexed)
+        await until(partial(client.call, "list_projects"), lambda said: said["projects"][0]["status"] == "ready")
         await until(is_stale)
         found = await client.call("search_code", query="light_lamp")
         assert [each["file_path"] for each in found["results"]] == ["lamp.py"]
-        await until(knows_notes)  # of a workspace that is elsewhere now
+        search = partial(client.call, "memory_search", query="where does the tide table hang")
+        tides = ["memory/tides.md"]  # of a workspace that is elsewhere now
+        await until(search, lambda said: [each["path"] for each in said["results"]] == tides)
 
 
 async def test_a_backup_of_an_older_home_is_brought_forward_when_it_is_restored(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -195,11 +196,7 @@ async def test_what_a_cloned_repository_links_to_is_read_and_written_by_no_door(
             "MEMORY.md": "a link to a file that is not a note",
             "memory/read.md": "a link to a file that is not a note",
         }
-
-        async def is_found() -> bool:
-            return bool((await client.call("memory_search", query="depot opens"))["results"])
-
-        await until(is_found)
+        await until(partial(client.call, "memory_search", query="depot opens"), lambda said: said["results"])
         heard = []
         for query in (f"PASSWORD {MARK}", f"Source {MARK}", "depot opens token"):
             heard.append(await client.call("memory_search", query=query, minScore=0))
