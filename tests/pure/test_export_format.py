@@ -135,7 +135,7 @@ def test_a_damaged_line_is_another_line_or_an_error_of_ours(line: Line, place: i
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"id": "memory:no"}, "ULID"),
+        ({"id": "memory:no"}, "must be a memory's id"),
         ({"id": derive_memory_id("one", 1e9).lower()}, "upper case"),
         ({"scope": "user"}, "the user"),
         ({"type": "other"}, "$.memory.type"),
