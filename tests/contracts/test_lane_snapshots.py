@@ -294,6 +294,24 @@ def _killed_while_taking(lane: SharedLane, place: Path) -> int:
     return os.WTERMSIG(status)
 
 
+async def test_scrubbing_that_is_interrupted_is_done_with_the_next_connection(world: World) -> None:
+    host, began, scrubbed = world.host("host"), asyncio.Event(), list[str]()
+
+    async def scrub(memory_id: str) -> None:
+        if not began.is_set():
+            began.set()
+            await asyncio.Event().wait()
+        scrubbed.append(memory_id)
+
+    follower = LaneFollower(host.lane, host.committer, lambda: REQUESTED_AT, host.taken.append, scrub)
+    follower.erased.add("memory:1")
+    follower.start()
+    await began.wait()
+    await follower.stop()
+    await follower.catch_up()
+    assert (scrubbed, follower.erased) == (["memory:1"], set())
+
+
 async def test_erased_words_are_in_no_snapshot(world: World) -> None:
     first, second = world.host("first"), world.host("second")
     secret = store_operation("secret", "the password is brimstone")

@@ -319,7 +319,10 @@ def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(ho
         assert hosts[1].lane.counts(None).total == 1, attempt
     (outcome,) = hosts[1].lane.apply([store_operation("candle", "the candle burns wax")])
     assert isinstance(outcome.reply, SchemaTooNew)
+    with pytest.raises(SchemaTooNew):
+        hosts[1].lane.rename_project(PROJECT.id, "p_0123456789ab")
     assert hosts[1].lane.behind == 1
+    assert hosts.server.lanes[LANE].head == 2, "a lane that has stopped appends nothing"
 
 
 def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(hosts: Hosts) -> None:

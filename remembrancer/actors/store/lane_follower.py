@@ -144,15 +144,13 @@ class LaneFollower:
 
     async def _scrub_erased(self) -> None:
         for memory_id in sorted(self.erased):
-            if memory_id not in self.erased:
-                continue  # another task is at it
-            self.erased.remove(memory_id)
             try:
                 await self._scrub(memory_id)
             except RemembrancerError as error:
                 logger.warning("a memory is not scrubbed yet", extra={"code": error.code, "reason": error.message})
                 if error.retry_possible:
-                    self.erased.add(memory_id)
+                    continue
+            self.erased.discard(memory_id)  # not before: it may be interrupted
 
     async def _report(self) -> None:
         """Report this host's progress and keep snapshots, if it is time."""

@@ -321,6 +321,7 @@ class SharedLane(Records):
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
         if not self.read_only:
+            self.catch_up()  # otherwise nothing is appended
             new = NewEntry(_entry_id(about), _encode(entry))
             self._read_on(position=self._ask(self.journal.append(self.name, [new], behind=self.mark)).position)
 
