@@ -20,7 +20,7 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_cave
 MAX_HISTORY: Final = 50
 """The number of versions that are listed, the latest ones; every version can be requested by number."""
 DETAIL: Final = (
-    *("importance", "confidence", "session_id", "embedded", "strength", "why", "found_entities"),
+    *("importance", "confidence", "session_id", "embedded", "strength", "is_stale", "why", "found_entities"),
     *("access_count", "last_accessed", "sessions_used", "promotion_chain", "promotions", "observed_in_projects"),
 )
 """The fields that only an answer with `detail` has."""

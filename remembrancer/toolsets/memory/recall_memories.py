@@ -52,7 +52,7 @@ OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 """Filters that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NEAREST: Final = "Nothing answers the query; these are the nearest memories."
-AND_STANDING: Final = "Nothing is likely to answer the query. Whole texts without a relevance hold for every task."
+AND_STANDING: Final = "Whole texts without a relevance hold for every task."
 LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for what holds for every task."""
 STANDING_TOKENS: Final = 800
