@@ -347,16 +347,18 @@ class JetStreamJournal(Journal):
         await self._purge(lane, f"piece.{snapshot.name}.*")
 
     async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> str:
-        held = await self._last(lane, f"lease.{check_name(name)}")
-        if held is not None and held.data != holder.encode():
-            return held.data.decode("utf-8", "replace")
-        expected = {"Nats-Expected-Last-Subject-Sequence": str(0 if held is None else _sequence(held))}
-        ttl = {"Nats-TTL": f"{max(1, round(ttl_s))}s"}
-        answer = await self._say(lane, f"rmb.{lane}.s.lease.{name}", holder.encode(), {**expected, **ttl})
-        if _code(answer) in _WRONG_SEQUENCE:  # another host was faster, or it has run out meanwhile
-            return await self.lease(lane, name, holder, ttl_s)
-        _check(answer)
-        return holder
+        deadline = asyncio.get_running_loop().time() + self._resolve_s
+        while True:
+            held = await self._last(lane, f"lease.{check_name(name)}")
+            if held is not None and held.data != holder.encode():
+                return held.data.decode("utf-8", "replace")
+            expected = {"Nats-Expected-Last-Subject-Sequence": str(0 if held is None else _sequence(held))}
+            ttl = {"Nats-TTL": f"{max(1, round(ttl_s))}s"}
+            answer = await self._say(lane, f"rmb.{lane}.s.lease.{name}", holder.encode(), {**expected, **ttl})
+            if _code(answer) not in _WRONG_SEQUENCE or asyncio.get_running_loop().time() > deadline:
+                _check(answer)
+                return holder
+            await asyncio.sleep(0.1)  # another host was faster, it has run out meanwhile, or the asked replica lags
 
     async def release(self, lane: str, name: str, holder: str) -> None:
         held = await self._last(lane, f"lease.{check_name(name)}")
