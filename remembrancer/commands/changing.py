@@ -130,7 +130,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         flag_value="supersedes",
         help="Settle a pair of list --review: the newer memory replaces this one.",
     ),
-    flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true."),
+    flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true (--undecided undoes it)."),
     option("--undecided", type=memory_id, metavar="ID", help="Put a pair that --both has settled back into review."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     *FIELDS,

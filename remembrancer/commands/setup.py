@@ -219,6 +219,10 @@ class Setup:
         """
         if self.client == ALL:
             chosen = [client for client in clients() if client.is_found(self.around)]
+            names = [client.name for client in chosen if self.hooks]
+            for client in chosen:
+                if client.hooks and client.hooks_of in names:
+                    self._note(self._about_hooks(client))
         else:
             chosen = [client_named(self.client or ALL)]
             if self.hooks and (self.scope not in chosen[0].hooks or chosen[0].hooks_of):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.launcher.home import prepare_home
+from remembrancer.actors.launcher.home import prepare_home, remove_sockets
 from remembrancer.commands import exit_codes
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.paths import RuntimePaths
@@ -29,6 +29,14 @@ def test_a_home_that_others_could_read_is_closed_and_one_in_which_everyone_may_w
     home.chmod(0o777)
     with pytest.raises(HomeUnusable, match="everyone may write"):
         prepare_home(paths)
+
+
+def test_a_directory_in_place_of_a_socket_is_moved_out_of_the_way(home: Path) -> None:
+    paths = RuntimePaths(home)
+    prepare_home(paths)
+    (paths.run / "store.sock" / "kept").mkdir(parents=True)
+    remove_sockets(paths)
+    assert [path.match("store.sock.damaged-*/kept") for path in paths.run.glob("*/*")] == [True]
 
 
 def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:

@@ -213,6 +213,15 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert names(settings.parent) == ["settings.json"]
 
 
+def test_clients_of_which_one_runs_the_hooks_of_the_other_too_are_named(machine: Path) -> None:
+    (machine / ".claude").mkdir()
+    (machine / ".cursor").mkdir()
+    said = setup("all-found", "--hooks").stderr
+    assert said.splitlines() == [
+        "remembrancer setup: Cursor runs the hooks of Claude Code, too: have one of the two, or it reports events twice"
+    ]
+
+
 def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:
     broken = machine / "bin/remembrancer"
     broken.parent.mkdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, read_file
+from remembrancer.protocol.paths import RuntimePaths, read_file, set_aside
 
 if TYPE_CHECKING:
     from remembrancer.protocol.errors import HomeUnusable
@@ -119,7 +119,10 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
 def remove_sockets(paths: RuntimePaths) -> None:
     """Remove the sockets of a dead runtime. Call this only with the lock of the home."""
     for path in paths.run.glob("*.sock"):
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:  # a directory, say
+            set_aside(path)
 
 
 def leave_run_directory(paths: RuntimePaths) -> None:
