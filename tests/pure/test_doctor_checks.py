@@ -107,7 +107,7 @@ def test_a_home_that_is_meant_to_pass_may_be_in_memory(at: Examination, monkeypa
     [
         (lambda paths: paths.home.chmod(0o707), "problem", "everyone"),
         (lambda paths: paths.home.chmod(0o755), "warning", "other users"),
-        (lambda paths: paths.restore_mark.touch(), "problem", "interrupted"),
+        (lambda paths: (paths.home.chmod(0o755), paths.restore_mark.touch()), "problem", "interrupted"),
         (lambda paths: (paths.home.rmdir(), paths.home.touch()), "problem", "not a directory"),
         (lambda paths: (paths.home.rmdir(), paths.home.symlink_to("/dev/null/inside")), "problem", "cannot be checked"),
         (lambda paths: paths.home.rmdir(), "ok", "first session"),
