@@ -6,7 +6,6 @@ No launcher watches it: it runs until it is told to stop, or until its store ref
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -19,8 +18,6 @@ from remembrancer.protocol.sockets import CurveKeys, Dealer
 from remembrancer.protocol.work import AskWorker, ModelChoice, ToWorker, UseModel, to_worker
 
 NOT_ADMITTED: Final = "the store does not let this embedder in: it was revoked there, or never invited to this memory"
-
-logger = logging.getLogger(__name__)
 
 
 class RemoteEmbedderActor(EmbedderActor):

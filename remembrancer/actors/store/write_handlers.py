@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
@@ -42,7 +41,6 @@ from remembrancer.protocol.writes import (
 )
 
 Answer = Applied | RemembrancerError
-logger = logging.getLogger(__name__)
 
 
 class WriteHandlers:
