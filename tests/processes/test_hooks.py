@@ -165,7 +165,7 @@ def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_ag
     assert "aardvark" in told
     add(project, "The deployment of the badger service runs on Mondays.", "--importance", "0.9")
     until(lambda: asyncio.run(Runtime(home).is_drained()))  # words alone do not make it as likely
-    told = prompted(project, "When is the badger deployment?")
+    told = until(lambda: prompted(project, "When is the badger deployment?"))  # a later prompt waits for 0.3 s only
     assert "badger" in told
     assert "short answers" not in told
     assert prompted(project, AARDVARK) == "", "it has been given that"
