@@ -233,19 +233,23 @@ def _rivals(pair: TextPair) -> float:
 
 def _two_things(pair: TextPair) -> float:
     """1 if two texts with a common frame of words are about two things of one sort: they have other words at two or
-    more places, names or numbers at the first of them ("web-1 has 4 cores", "web-2 has 8 cores"); or only the number
-    at the beginning is another, and a value after it is the same ("sample 1 has 200 nm", "sample 3 has 200 nm")."""
+    more places, names or numbers at the first of them unless they begin with it ("web-1 has 4 cores", "web-2 has 8
+    cores"); or only the number at the beginning is another, and a value after it is the same ("sample 1 has 200 nm",
+    "sample 3 has 200 nm")."""
     one, other = pair.earlier.sequence, pair.later.sequence
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_FRAME or matcher.ratio() < LEAST_FRAME:
         return 0.0
     values = pair.earlier.values | pair.later.values
+    values |= frozenset(map(stem, values))  # as they stand in a sequence
     slots = [each for each in matcher.get_opcodes() if each[0] == "replace"]
-    if not slots or any(
-        values.isdisjoint(words) for words in (one[slots[0][1] : slots[0][2]], other[slots[0][3] : slots[0][4]])
-    ):
+    if not slots:
         return 0.0
-    _, begins, ends, _, _ = slots[0]
+    _, begins, ends, later_begins, later_ends = slots[0]
+    if len(slots) > 1 and begins == later_begins == 0:
+        return 1.0
+    if values.isdisjoint(one[begins:ends]) or values.isdisjoint(other[later_begins:later_ends]):
+        return 0.0
     return float(len(slots) > 1 or (begins <= NUMBERED and not values.isdisjoint(one[ends:])))
 
 
