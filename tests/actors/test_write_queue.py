@@ -8,16 +8,27 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.gateway.write_queue import SCHEMA, WriteQueue
+from remembrancer.actors.gateway import write_queue
+from remembrancer.actors.gateway.write_queue import INTERNAL_TRIES, SCHEMA, Drain, WriteQueue
 from remembrancer.command_line import main
-from remembrancer.protocol.errors import Failure, MemoryUnavailable
+from remembrancer.protocol.errors import Failure, InternalError, MemoryUnavailable
 from remembrancer.protocol.paths import database_files
-from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, StoreMemory
+from remembrancer.protocol.writes import (
+    BatchApplied,
+    Change,
+    ForgetMemory,
+    Operation,
+    ProjectRef,
+    StoreMemory,
+    SubmitBatch,
+)
+from tests.patience import until
 from tests.spaces import locked
 
 
@@ -81,6 +92,42 @@ async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_pat
         rows = database.execute("SELECT operation_id, code, message FROM rejected").fetchall()
     database.close()
     assert rows == [(operation(1).operation_id, "invalid_input", "why")]
+
+
+class FailingStore:
+    """A store that fails at every batch with the first operation."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    async def wait_answering(self) -> None:
+        """It always answers."""
+
+    async def request(self, batch: SubmitBatch, _: float) -> BatchApplied:
+        if operation(0) in batch.operations:
+            self.failures += 1
+            raise InternalError("the store failed on this batch")
+        return BatchApplied(tuple(each.operation_id for each in batch.operations))
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_an_operation_that_makes_the_store_fail_is_set_aside_and_the_others_are_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    monkeypatch.setattr(write_queue, "RETRY_S", 0.001)
+    store: Any = FailingStore()
+    applied, refused = list[Operation](), list[tuple[Operation, Failure]]()
+    async with opened(tmp_path / "queue.db") as queue, anyio.create_task_group() as tasks:
+        for number in range(1 + others):
+            await queue.append(operation(number))
+        drain = Drain(queue, store, applied.append, lambda *refusal: refused.append(refusal))
+        tasks.start_soon(drain.run)
+        await until(lambda: not queue.depth)
+        tasks.cancel_scope.cancel()
+        assert queue.rejected == 1
+    assert store.failures == INTERNAL_TRIES
+    assert [(each, why.code) for each, why in refused] == [(operation(0), "internal_error")]
+    assert applied == [operation(number) for number in range(1, 1 + others)]
 
 
 async def test_what_was_erased_before_it_is_rejected_is_not_counted_as_set_aside(tmp_path: Path) -> None:

@@ -664,7 +664,7 @@ class Drain:
         is_final = not error.retry_possible and error.code not in UNREADABLE
         if isinstance(error, InternalError):
             self._internal_failures[lane] += 1
-            is_final = self._internal_failures[lane] > INTERNAL_TRIES
+            is_final = self._internal_failures[lane] >= INTERNAL_TRIES
         if isinstance(error, InternalError) and len(batch) > 1:
             self._again_at.pop(lane, None)
         elif is_final:
