@@ -143,18 +143,19 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
     terms, ranked = terms_of(arguments.query), {each.id for each in memories}
     behind = [each for key, each in standing.items() if key not in ranked]
+
+    def entry_of(memory: RecalledMemory) -> Answer:
+        if memory.id in full:
+            return memory_of(memory, detail=detail, is_judged=not is_degraded)
+        return standing_line(memory) if memory.id in standing else line_of(memory, terms)
+
+    hint = None
+    if standing:
+        hint = AND_STANDING
+    elif none_answers and not (is_degraded or places):
+        hint = NEAREST if memories else hint_for(request, recalled)
     answer: Answer = {
-        "memories": [
-            *(
-                memory_of(each, detail=detail, is_judged=not is_degraded)
-                if each.id in full
-                else standing_line(each)
-                if each.id in standing
-                else line_of(each, terms)
-                for each in memories
-            ),
-            *map(standing_line, behind),
-        ],
+        "memories": [*map(entry_of, memories), *map(standing_line, behind)],
         "total_matched": max(recalled.total_matched, len(memories) + len(behind)),
     }
     answer |= non_empty(
@@ -164,13 +165,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         profile=recalled.profile if detail else None,
         note=DATA if recalled.memories or places else None,
         below_threshold=recalled.below_threshold if detail or not recalled.memories else None,
-        hint=AND_STANDING
-        if standing
-        else None
-        if is_degraded or places or not none_answers
-        else NEAREST
-        if memories
-        else hint_for(request, recalled),
+        hint=hint,
     )
     answer = with_caveats(answer, (*response.notices, *code_notices), degraded=is_degraded)
     if arguments.max_tokens is not None:
