@@ -61,11 +61,6 @@ class Span:
         """The distance after the span at which a time counts half."""
         return max(self.slack, LATE_SHARE * (self.end - self.start))
 
-    def third(self, which: int) -> Span:
-        """The first, second or last third (0, 1, 2)."""
-        part = (self.end - self.start) / 3
-        return Span(self.start + which * part, self.start + (which + 1) * part, self.slack)
-
 
 def day(of: datetime) -> Span:
     """The whole day that contains `of`."""
@@ -100,25 +95,9 @@ def weekend(of: datetime, back: int = 0) -> Span:
     return Span(start, start + 2 * DAY)
 
 
-def week_of(span: Span, which: int) -> Span:
-    """The first (0), second … seven days of a span, or its last (-1), cut at its end.
-
-    Raises `ValueError` if the span is shorter.
-    """
-    start = span.end - 7 * DAY if which < 0 else span.start + 7 * which * DAY
-    if start >= span.end:
-        raise ValueError(f"{span} has no week {which}")
-    return Span(start, min(start + 7 * DAY, span.end), span.slack)
-
-
-def iso_week(of_year: int, number: int) -> Span:
-    """The week of that number in ISO 8601. Raises `ValueError` if the year has no such week."""
-    return period(datetime.fromisocalendar(of_year, number, 1), "week")
-
-
-def weekday(of: datetime, index: int, back: int = 0) -> Span:
-    """The latest Monday (0) … Sunday (6) up to that day, or `back` weeks earlier."""
-    return day(of - timedelta(days=(of.weekday() - index) % 7 + 7 * back))
+def weekday(of: datetime, index: int) -> Span:
+    """The latest Monday (0) … Sunday (6) up to that day."""
+    return day(of - timedelta(days=(of.weekday() - index) % 7))
 
 
 def season(start_year: int, name: str) -> Span:
@@ -127,10 +106,10 @@ def season(start_year: int, name: str) -> Span:
     return Span(start, start + relativedelta(months=3))
 
 
-def latest(span_of: Callable[[int], Span], now: datetime, back: int = 0) -> Span:
-    """The latest yearly span that has begun by `now`, or `back` years earlier."""
+def latest(span_of: Callable[[int], Span], now: datetime) -> Span:
+    """The latest yearly span that has begun by `now`."""
     this_year = span_of(now.year)
-    return span_of(now.year - back) if this_year.start <= now else span_of(now.year - 1 - back)
+    return this_year if this_year.start <= now else span_of(now.year - 1)
 
 
 def ago(now: datetime, count: float, unit: Unit, most: float | None = None) -> Span:

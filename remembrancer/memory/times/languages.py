@@ -14,12 +14,12 @@ from importlib.resources import files
 from typing import Any, Final
 
 from remembrancer.memory.lexicon import word_lists
-from remembrancer.memory.times.phrases import MONTHS, NTH, WEEKDAYS
+from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
 
 Words = Mapping[str, Mapping[str, str]]
 """Words of a language with their translations, by group."""
 
-_IN_ORDER: Final[Mapping[str, Sequence[str]]] = {"month": MONTHS, "weekday": WEEKDAYS, "nth": (*NTH[:5], "last")}
+_IN_ORDER: Final[Mapping[str, Sequence[str]]] = {"month": MONTHS, "weekday": WEEKDAYS}
 _LANGUAGES: Final = ("german", "french", "spanish")
 _HIER: Final = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
 _HERE: Final = word_lists("languages")["here"]
@@ -82,7 +82,7 @@ def _rewritings(language: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """The rules of a language as patterns, compiled for the first text that may contain its words."""
     known = _words(language)
     year = r"(?:19|20)\d\d(?![\w-]|[.:/]\d)"
-    numbers = {"day": r"[0-3]?\d", "week": r"[0-5]?\d", "year": year}
+    numbers = {"day": r"[0-3]?\d", "year": year}
 
     def part(name: re.Match[str]) -> str:
         if name[1] == "of_year":

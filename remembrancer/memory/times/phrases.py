@@ -23,8 +23,7 @@ Resolve = Callable[[datetime], Span]
 Match = re.Match[str]
 
 _FILE: Final[dict[str, Any]] = tomllib.loads(files(__package__).joinpath("phrases.toml").read_text("utf-8"))
-MONTHS, WEEKDAYS, NTH = (tuple(_FILE["words"][name].split()) for name in ("months", "weekdays", "nth"))
-FIFTH: Final = 5
+MONTHS, WEEKDAYS = (tuple(_FILE["words"][name].split()) for name in ("months", "weekdays"))
 COUNTS: Final[Mapping[str, float | list[float]]] = _FILE["counts"]
 """Words for numbers: a number, or a minimum and a maximum."""
 UNITS: Final[Mapping[str, tuple[float, Unit]]] = _FILE["units"]
@@ -55,8 +54,6 @@ def counted(match: Match) -> tuple[float, float | None, Unit]:
 def _ago(match: Match) -> Meaning:
     """As in "Four weeks ago", "a couple of years back"."""
     least, most, unit = counted(match)
-    if match["half"] or match["half_after"]:
-        least += 0.5
     if match["unit"].lower() == "weekend" and least >= 1:
         return Meaning(lambda now: spans.weekend(now - DAY, int(least) - 1))
     return Meaning(lambda now: spans.ago(now, least, unit, most))
@@ -83,28 +80,16 @@ def _near_day(match: Match) -> Meaning:
 
 def _period(match: Match) -> Meaning:
     """The week, month, quarter or year of the query, or the previous one."""
-    unit, cut = match["period"].lower(), _cut(match)
-    back = 2 if match["last_but_one"] else 1 if match["which"].lower() == "last" else 0
-    return Meaning(lambda now: cut(spans.period(now, unit, back)), present=back == 0 and not match["earlier"])
+    unit, back = match["period"].lower(), 1 if match["which"].lower() == "last" else 0
+    return Meaning(lambda now: spans.period(now, unit, back), present=back == 0 and not match["earlier"])
 
 
 def _weekend(match: Match) -> Meaning:
-    """As in "Last weekend", "the weekend before last", "at the weekend"."""
+    """As in "Last weekend", "at the weekend"."""
     which = (match["which"] or "").lower()
-    if match["last_but_one"]:
-        return Meaning(lambda now: spans.weekend(now, 2 if now.weekday() >= 5 else 1))
     if "last" in which or "past" in which:  # on a Sunday, the previous one
         return Meaning(lambda now: spans.weekend(now, 1 if now.weekday() >= 5 else 0))
     return Meaning(spans.weekend, None if which else "weekend", present=which == "this")
-
-
-def _weekday_of_week(match: Match) -> Meaning:
-    """As in "Friday last week", "Tuesday of this week": the day of that week, past or future."""
-    index = _weekday_number(match["weekday"] or match["then"])
-    back = 0 if "this" in match[0].lower() else 1
-    return Meaning(
-        lambda now: spans.day(spans.period(now, "week", back).start + timedelta(days=index)), present=back == 0
-    )
 
 
 def _weekday(match: Match) -> Meaning | None:
@@ -116,13 +101,12 @@ def _weekday(match: Match) -> Meaning | None:
     is_short = word.lower() not in WEEKDAYS
     if which == "this" or (is_short and not which and (word.islower() or word.lower() == "sun")):
         return None  # the next one, or no day at all
-    back = 1 if match["last_but_one"] else 0
 
     def resolve(now: datetime) -> Span:
-        whole_day = spans.weekday(now - DAY, _weekday_number(word), back)  # the same weekday would be "today"
+        whole_day = spans.weekday(now - DAY, _weekday_number(word))  # the same weekday would be "today"
         return spans.part_of_day(whole_day.start, of_day.lower()) if of_day else whole_day
 
-    is_sure = which or ((of_day or back or match["owns"]) and not is_short)
+    is_sure = which or ((of_day or match["owns"]) and not is_short)
     return Meaning(resolve, None if is_sure else "on" if is_short else "weekday")
 
 
@@ -130,29 +114,16 @@ def _weekday_number(word: str) -> int:
     return next(place for place, name in enumerate(WEEKDAYS) if name.startswith(word.lower()[:3]))
 
 
-def _cut(match: Match) -> Callable[[Span], Span]:
-    """Maps a span to the part of it that `_PART` names: a third, seven days, or all of it."""
-    words = (match["part"] or "").lower().split()
-    part = " ".join(words)
-    if "week" in words:
-        nth = next((place % FIFTH for place, word in enumerate(NTH) if word in words), -1)
-        return lambda span: spans.week_of(span, nth)
-    if not part:
-        return lambda span: span
-    third = 0 if any(word in part for word in ("early", "beginning", "start")) else 1 if "mid" in part else 2
-    return lambda span: span.third(third)
-
-
 def _month_number(word: str) -> int:
     return next(place for place, month in enumerate(MONTHS, 1) if month.startswith(word.lower().rstrip(".")[:3]))
 
 
 def _month(match: Match) -> Meaning | None:
-    """As in "In March", "last March", "early May 2022"; without a year, the latest one that has begun."""
-    word, year, which, cut = match["month"], match["year"], match["which"], _cut(match)
+    """As in "In March", "last March", "May 2022"; without a year, the latest one that has begun."""
+    word, year, which = match["month"], match["year"], match["which"]
     number = _month_number(word)
     if year:
-        return Meaning(lambda now: cut(_month_of(now, number, year)))
+        return Meaning(lambda now: _month_of(now, number, year))
     is_other_word = word.islower() and word in _VERBS
     if is_other_word and which:
         return None  # "the last may be wrong"
@@ -160,9 +131,9 @@ def _month(match: Match) -> Meaning | None:
 
     def resolve(now: datetime) -> Span:
         last = spans.period(now, "month").start - timedelta(microseconds=1) if is_last else now
-        return cut(_month_of(last, number, None))
+        return _month_of(last, number, None)
 
-    is_sure = which or match["part"] or (word.lower() in MONTHS and word.lower() not in _PERSONS_AND_VERBS)
+    is_sure = which or (word.lower() in MONTHS and word.lower() not in _PERSONS_AND_VERBS)
     return Meaning(resolve, None if is_sure else "month")
 
 
@@ -247,26 +218,6 @@ def _numbers_date(match: Match) -> Meaning | None:
     return Meaning(lambda _: spans.day(datetime(year, month, number)))
 
 
-def _yearly(span_of: Callable[[int], Span], year: str | None, kind: str | None = None) -> Meaning:
-    """A yearly span: in the given year, or else the latest one that has begun."""
-    if year:
-        return Meaning(lambda _: span_of(int(year)))
-    return Meaning(lambda now: spans.latest(span_of, now), kind)
-
-
-def _quarter(match: Match) -> Meaning:
-    """As in "Q1 2023", "Q3", "in the third quarter"."""
-    number = int(match["quarter"]) - 1 if match["quarter"] else NTH.index(match["nth"].lower()) % FIFTH
-    kind = None if match[0].startswith("Q") else "month"
-    return _yearly(lambda of_year: spans.period(datetime(of_year, 3 * number + 1, 1), "quarter"), match["year"], kind)
-
-
-def _numbered_week(match: Match) -> Meaning:
-    """As in "week 45", "calendar week 3 of 2026", "2026-W45", "in W45" (ISO 8601)."""
-    kind = "month" if re.match(r"w\d", match[0], re.IGNORECASE) else None
-    return _yearly(lambda of_year: spans.iso_week(of_year, int(match["week"])), match["year"], kind)
-
-
 def _recently(match: Match) -> Meaning:
     """As in "recently", "lately": the last month, and with less certainty the time before it."""
     return Meaning(lambda now: Span(now - 30 * DAY, now, 30 * DAY))
@@ -274,9 +225,9 @@ def _recently(match: Match) -> Meaning:
 
 def _season(match: Match) -> Meaning | None:
     """As in "Last summer", "in the spring of 2022"; without a year, the latest one that has begun."""
-    name, year, which, cut = match["season"].lower(), match["year"], (match["which"] or "").lower(), _cut(match)
+    name, year, which = match["season"].lower(), match["year"], (match["which"] or "").lower()
     if year:
-        return Meaning(lambda _: cut(spans.season(int(year), name)))
+        return Meaning(lambda _: spans.season(int(year), name))
     if not which and name in ("spring", "fall") and not match["the"] and match["season"] != name:
         return None  # a framework or a name
 
@@ -284,15 +235,15 @@ def _season(match: Match) -> Meaning | None:
         begun = spans.latest(lambda of_year: spans.season(of_year, name), now)
         if which == "last" and now < begun.end:
             begun = spans.season(begun.start.year - 1, name)
-        return cut(begun)
+        return begun
 
-    return Meaning(resolve, None if which or match["part"] else "season", present=which == "this")
+    return Meaning(resolve, None if which else "season", present=which == "this")
 
 
 def _year(match: Match) -> Meaning:
-    """As in "In 2022", "early 2020"."""
-    year, cut = int(match["year"]), _cut(match)
-    return Meaning(lambda _: cut(spans.period(datetime(year, 1, 1), "year")), None if match["part"] else "year")
+    """As in "In 2022"."""
+    year = int(match["year"])
+    return Meaning(lambda _: spans.period(datetime(year, 1, 1), "year"), "year")
 
 
 _NOT_PAST = re.compile(
@@ -338,7 +289,6 @@ _MEANINGS: Final[Mapping[str, Callable[[Match], Meaning | None]]] = {
     "rolling": _rolling,
     "near_day": _near_day,
     "month_of_last_year": _month_of_last_year,
-    "weekday_of_week": _weekday_of_week,
     "period": _period,
     "weekend": _weekend,
     "weekday": _weekday,
@@ -348,8 +298,6 @@ _MEANINGS: Final[Mapping[str, Callable[[Match], Meaning | None]]] = {
     "date": _date,
     "day_of_month": _day_of_month,
     "month": _month,
-    "quarter": _quarter,
-    "numbered_week": _numbered_week,
     "recently": _recently,
     "season": _season,
     "year": _year,
@@ -374,7 +322,7 @@ _NAMED_PART: Final = re.compile(r"(?<!\(\?P)<(\w+)>")
 
 def pattern_of(text: str) -> re.Pattern[str]:
     """A pattern, ignoring case, in which `<name>` stands for a part in `phrases.toml`, and a blank for white space."""
-    words = {"months": MONTHS, "weekdays": WEEKDAYS, "nth": NTH, "counts": COUNTS, "units": UNITS}
+    words = {"months": MONTHS, "weekdays": WEEKDAYS, "counts": COUNTS, "units": UNITS}
     parts = _FILE["parts"] | {name: "|".join(sorted(known, key=len, reverse=True)) for name, known in words.items()}
     while _NAMED_PART.search(text):
         text = _NAMED_PART.sub(lambda name: parts[name[1]], text)
