@@ -125,9 +125,12 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
     links = _targets(writer, change.memory_id, wanted, "supersedes")
     _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
-    writer.note_active()  # the session of the operation, which may differ from the memory's
     same = writer.space.same_content(change.content, writer.operation.session_id)
     known = writer.known_as(change, same)
+    present = None if known else writer.space.memory(change.memory_id)
+    if present is not None and present.id == change.memory_id:
+        raise InvalidInput(f"there is a memory with the id {change.memory_id} already", field="memory_id")
+    writer.note_active()  # the session of the operation, which may differ from the memory's
     if known is None:
         fields = change.fields() | {
             "related_entities": tuple(dict.fromkeys(change.related_entities)),

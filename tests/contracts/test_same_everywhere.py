@@ -7,7 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given
+import msgspec
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
@@ -137,6 +138,13 @@ def rows_after(operations: list[Operation], groups: int, clock_at: float, sessio
             return list(connection.iterdump())
 
 
+PRIVATE = StoreMemory(
+    memory_id="mem_one", content="a red lantern", type="semantic", scope="session", session_id=OTHER_SESSION
+)
+"""A memory that other sessions do not see: its id is taken all the same."""
+
+
+@example([(PRIVATE, OTHER_SESSION), (msgspec.structs.replace(PRIVATE, session_id=SESSION), SESSION)], [0, 0])
 @given(st.lists(STEPS, min_size=1, max_size=14), st.lists(st.integers(0, 40), min_size=14, max_size=14))
 def test_the_same_operations_make_the_same_file_at_any_time_on_any_machine(steps: list[Step], ages: list[int]) -> None:
     operations = operations_of(steps, ages)
