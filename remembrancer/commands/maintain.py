@@ -1,4 +1,4 @@
-"""`remembrancer admin maintain`: archive, delete, merge and clean up now, rather than when it is due, and undo that."""
+"""`remembrancer admin maintain`: archive, delete, sum up and clean up now rather than when it is due, and undo that."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Visit(NamedTuple):
     slow="Looking through the memories",
 )
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, undo: str | None) -> Report:
-    """Archive memories that have not been used for long, delete those that were archived long ago, link duplicates and
-    clean up loose ends. This also happens automatically in the background. --undo reverses a run within 90 days, except
-    for deletions. docs/memory-model.md has the rules."""
+    """Archive memories that have not been used for long, delete those that were archived long ago, sum up related ones
+    and clean up loose ends. This also happens automatically in the background. --undo reverses a run within 90 days,
+    except for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
         raise InvalidInput("use only one of --project, --user and --all-projects, and of --dry-run and --undo")
     where = Where(project, user, everywhere)

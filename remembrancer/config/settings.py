@@ -91,10 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """True if memories are promoted, consolidated and cleaned up in the background; otherwise that waits."""
     session_grace_s: Seconds = 120.0
     """A session without any connection for this long is abandoned; at least 15 s."""
-    consolidation_threshold: Annotated[int, Meta(ge=1)] = 500
-    """A project is consolidated when it has more new active memories than this."""
     consolidate_in_background: bool = True
-    """True if related memories are summarized automatically at a session's end and above that threshold."""
+    """True if related memories are summarized automatically at a session's end and by maintenance."""
     consolidation_on_shutdown: bool = True
     """True if a session's related memories are summarized at its end; otherwise only the session summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from remembrancer.protocol.runs import ChainLink, CloseRequest, LoggedPromotion, NoteMaintenance, Prune
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion, Prune
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import HistoryEntry, MemoryVersion, PortableMemory
 
@@ -261,5 +261,5 @@ class Repository(Protocol):
     def prune(self, edit: Prune) -> int:
         """Delete up to `edit.limit` rows that are no longer needed, and return their number."""
 
-    def note_done(self, job: CloseRequest | NoteMaintenance) -> None:
-        """Record that consolidation or maintenance was done now."""
+    def note_maintenance(self) -> None:
+        """Record that maintenance was done now."""

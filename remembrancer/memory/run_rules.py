@@ -59,8 +59,7 @@ TO_THE_USER: Final = "it has gone to the user, and stays there"
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     """Apply the edits of a run in order. The result lists the skipped edits.
 
-    If the run was undone meanwhile, only the edits that close its session or its request are applied, since its job is
-    done.
+    If the run was undone meanwhile, only the edit that closes its session is applied, since its job is done.
     """
     carrying = _Carrying(writer, change)
     run = writer.row(Run, change.run_id)
@@ -68,11 +67,8 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
         run = Run(change.run_id, change.kind, change.session_id, writer.at)
         writer.space.put(run)
     for edit in change.edits:
-        if run.undone_at is None or isinstance(edit, (CloseSession, CloseRequest)):
-            obstacle = carrying.carry_out(edit)
-        else:
-            obstacle = UNDONE
-        carrying.note(edit, obstacle)
+        is_over = run.undone_at is not None and not isinstance(edit, CloseSession)
+        carrying.note(edit, UNDONE if is_over else carrying.carry_out(edit))
     return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.orphans, carrying.pruned)
 
 
@@ -128,10 +124,10 @@ class _Carrying:
                     self.writer.space.put(FoundTopic(topic.label, topic.entities, self.writer.at))
             case CloseSession():
                 return self._close_session(edit)
-            case CloseRequest() | NoteMaintenance():
-                self.writer.space.note_done(edit)
-            case RequestConsolidation():
-                return "its need is a query"
+            case NoteMaintenance():
+                self.writer.space.note_maintenance()
+            case CloseRequest() | RequestConsolidation():
+                return "maintenance consolidates"
             case _:
                 assert_never(edit)
         return None

@@ -74,10 +74,10 @@ class Reflect(Request[Reflected], frozen=True):
     """The ids of the run and of its memories are derived from this, so a retry does nothing twice."""
 
 
-Upkept = Literal["archived", "deleted", "duplicates", "orphans", "proposed", "promoted", "notes", "pruned"]
-"""The sorts of maintenance work: `proposed` are memories of the project that are proposed for promotion to the user,
-`notes` are forgotten session-only notes of closed sessions, and `pruned` are removed rows of turns, tool calls, runs
-and operations."""
+Upkept = Literal["archived", "deleted", "derived", "orphans", "proposed", "promoted", "notes", "pruned"]
+"""The sorts of maintenance work: `derived` are new summaries and procedures, `proposed` are memories of the project
+that are proposed for promotion to the user, `notes` are forgotten session-only notes of closed sessions, and `pruned`
+are removed rows of turns, tool calls, runs and operations."""
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,14 +128,7 @@ class PromoteAtOnce(msgspec.Struct, frozen=True, tag=True):
     memory_ids: tuple[str, ...]
 
 
-class Consolidate(msgspec.Struct, frozen=True, tag=True):
-    """There are too many memories: consolidate those after the number of the last one of the previous consolidation (0
-    before the first). Ends with a `CloseRequest`."""
-
-    after: int
-
-
-Work = SessionEnded | PromoteAtOnce | Consolidate | Maintain | Reflect
+Work = SessionEnded | PromoteAtOnce | Maintain | Reflect
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):
@@ -158,7 +151,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
                 return "asked"
             case SessionEnded() | PromoteAtOnce():
                 return "session"
-            case Consolidate() | Maintain():
+            case Maintain():
                 return "long"
 
 

@@ -198,15 +198,14 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """The memories of the space have been consolidated. Members of a shared lane with release 0.2.0 have numbered
-    requests."""
+    """A member of a shared lane with release 0.2.0 has consolidated it. Without effect."""
 
     request_id: int
     status: Literal["completed", "failed"] = "completed"
 
 
 class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """A member of a shared lane with release 0.2.0 asks for consolidation. Without effect: its need is a query."""
+    """A member of a shared lane with release 0.2.0 asks for consolidation. Without effect."""
 
     threshold: int
 

@@ -18,7 +18,7 @@ from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import Maintain, Maintained, Material, ReadMemories, Reflect, Reflected
+from remembrancer.protocol.consolidation import Done, Maintain, Maintained, Material, ReadMemories, Reflect, Reflected
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
@@ -46,7 +46,6 @@ STEPS = (
     "Before you release a version, run the whole test suite, tag the commit and push the tag",
     "Release a version so: run the whole test suite, tag the commit, push the tag, then publish",
 )
-COPY = "the staging database is restored from the backup of the night before"
 
 
 class Workplace:
@@ -95,13 +94,6 @@ class Workplace:
     async def observe(self, scope: Scope = "session") -> list[str]:
         """What makes one fact when it is summed up."""
         return [await self.note(text, kind="observation", scope=scope, importance=0.3) for text in OBSERVATIONS]
-
-    async def copies(self, number: int, scope: Scope = "project", **fields: Any) -> list[str]:
-        """Memories that say the same, the last the most important."""
-        return [
-            await self.note(f"{COPY}{'.' * n}", scope=scope, importance=0.5 + n / 10, **{"kind": "fact", **fields})
-            for n in range(number)
-        ]
 
     async def reflect(self, name: str = "reflection", **fields: Any) -> Reflected:
         request = Reflect(PROJECT, SESSION, SESSION, operation_id=name)
@@ -293,12 +285,14 @@ async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once
 
 async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(home: Path) -> None:
     async with workplace(home) as place:
-        ids = await place.copies(3)
+        notes = await place.observe("project")
         await place.rig.gateway.until_embedded()
-        plan, done = await place.maintain(dry_run=True), await place.maintain()
-        assert set(done.of("duplicates").ids) == set(plan.of("duplicates").ids) == set(ids[:2])
-        assert {each.of("duplicates").count for each in (done, plan)} == {2}
-        assert list((await place.statuses()).values()) == ["consolidated", "consolidated", "active"]
+        plan = await place.maintain(dry_run=True)
+        assert plan.done == {"derived": Done(1)}
+        assert await place.statuses() == dict.fromkeys(notes, "active")
+        done = await place.maintain()
+        (made,) = done.of("derived").ids
+        assert await place.statuses() == {**dict.fromkeys(notes, "consolidated"), made: "active"}
         again = await place.maintain()
         assert again == Maintained(PROJECT.id, examined=1)
         assert plan.run_ids == again.run_ids == ()

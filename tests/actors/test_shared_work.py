@@ -16,9 +16,9 @@ from remembrancer.actors.store.job_assignments import JobAssignments
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.readers import Readers
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import Consolidate, Job, Maintain
+from remembrancer.protocol.consolidation import Job, Maintain
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
-from remembrancer.protocol.runs import ApplyRun, CloseRequest, ReviseMemory, UndoneResult, UndoRun
+from remembrancer.protocol.runs import ApplyRun, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.sharing import ShareProject
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef, Scope
 from tests.actors.test_shared_lanes import LANE, Host
@@ -41,7 +41,7 @@ class Worker(Host):
         self.finder = JobFinder(
             self.files,
             self.committer,
-            Settings(consolidation_threshold=3),
+            Settings(),
             self.apply,
             Readers(),
             lambda: None,
@@ -146,27 +146,6 @@ async def test_one_host_works_in_a_lane_and_the_others_rest(workers: list[Worker
     assert here.server.lanes[LANE].leases == {}, "another may have the next turn"
     assert await there.job() is None, "it knows that this is done"
     assert here.dump() == there.dump()
-
-
-async def test_consolidation_is_asked_for_once_and_done_where_the_lease_is(workers: list[Worker]) -> None:
-    here, there = workers
-    maintained = await here.job()
-    assert maintained is not None
-    await here.finish(maintained)
-    for number in range(4):
-        await there.store(f"candle {number}", f"candle {number} burns wax")
-    await until(lambda: here.finds("project", "candle"))
-    jobs = [await worker.job() for worker in (there, here, here)]
-    job = jobs[0]
-    assert job is not None
-    assert jobs == [job, None, None]
-    assert isinstance(job.work, Consolidate)
-    run = ApplyRun("run:closing", "project", "consolidation", "summarize_cluster", (CloseRequest(job.work.after),))
-    assert job.project is not None
-    assert isinstance(await there.submit(Operation("closing", job.project, "", time.time(), run)), Applied)
-    await there.finish(job)
-    assert (await there.job(), await here.job()) == (None, None)
-    await until(lambda: here.dump() == there.dump())
 
 
 async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_what_is_erased(

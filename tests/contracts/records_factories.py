@@ -98,9 +98,9 @@ def texts_of(texts: EmbeddedTexts, numbers: Iterable[int]) -> dict[int, str]:
     return dict(texts._file.read(f"SELECT number, content FROM {texts._table} WHERE {which}", (json_list(numbers),)))
 
 
-def work_of(records: Records, threshold: int = 500, *, score: float = 0.0, limit: int = 200) -> WaitingWork:
+def work_of(records: Records, *, score: float = 0.0, limit: int = 200) -> WaitingWork:
     """The records' work for the consolidator."""
-    return records.waiting_work(threshold, score, limit)
+    return records.waiting_work(score, limit)
 
 
 def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.types import EmbeddedMemory, MaintenanceS
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import FindNear, ReadMemories
-from remembrancer.protocol.runs import AddLink, CloseRequest, ReviseMemory
+from remembrancer.protocol.runs import AddLink, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
@@ -144,18 +144,6 @@ def test_kinds_importance_waiting_and_closed_sessions_limit_a_page(records: Reco
 
 
 # Sessions, requests, maintenance
-
-
-def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(records: Records) -> None:
-    assert work_of(records, 2).consolidate_after is None, "a session's memories do not count"
-    assert work_of(records, 1).consolidate_after == 0
-    carry_out(records, CloseRequest(0))
-    assert work_of(records, 1).consolidate_after is None
-    new = [store_operation(f"new{n}", f"new {n}", memory_id=f"mem_new{n}") for n in range(3)]
-    records.apply(new)
-    carry_out(records, ReviseMemory("mem_new0", "consolidated", status="consolidated"), part=1)
-    assert work_of(records, 2).consolidate_after is None
-    assert work_of(records, 1).consolidate_after == records.number_of(FOUR)
 
 
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(records: Records) -> None:

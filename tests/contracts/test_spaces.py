@@ -179,7 +179,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "copies_of": lambda it: it.copies_of(IDS[0], f"the {SECRET} is lit", SESSION),
     "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],
     "proposals": lambda it: it.proposals(),
-    "waiting_work": lambda it: (it.waiting_work(0, 0.0, 9).sessions, it.waiting_work(0, 0.0, 9).promotable),
+    "waiting_work": lambda it: (it.waiting_work(0.0, 9).sessions, it.waiting_work(0.0, 9).promotable),
     "missing": lambda it: it.missing("another"),
     "next_texts": lambda it: it.next_texts("another", 9, 9999),
     "dead_letters": lambda it: it.dead_letters(MODEL),

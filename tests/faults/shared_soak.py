@@ -189,9 +189,7 @@ class Host:
         )
         self._process: ForkedProcess | None = None
         self._is_ready = False
-        self.spec = LaunchSpec(
-            "store", "store", "", str(home), Settings(consolidation_threshold=every // 10), threads=1
-        )
+        self.spec = LaunchSpec("store", "store", "", str(home), Settings(), threads=1)
         self.consolidator = Consolidator(self)
 
     @asynccontextmanager
@@ -352,7 +350,7 @@ def plan(seed: int, host: int, session: int, count: int, sessions: int, *, users
         nonlocal stored
         stored += 1
         text = f"note {host} {session} {stored} about a lamp"
-        if dice.random() < 0.1:  # some are the same, and some are copies for the consolidator to find
+        if dice.random() < 0.1:  # some are the same
             text = f"fact {dice.randrange(9)} {dice.choice(['burns oil', 'burns Oil.'])}"
         scope: Scope = dice.choices(("session", "user", "project"), (20, 15, 65))[0]
         links = (some(),) if dice.random() < 0.2 else ()

@@ -147,21 +147,6 @@ def test_every_row_of_an_old_home_is_in_its_space_and_the_old_files_stay(archive
     assert old_files(paths) == {}
 
 
-def test_what_was_consolidated_before_is_known(tmp_path: Path) -> None:
-    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    ((name, path),) = [item for item in old_files(paths).items() if item[0].startswith("p_")]
-    with closing(sqlite3.connect(path)) as file, file:
-        for number, completed_at in ((1, 5.0), (2, None)):
-            row = (number, float(number), "completed" if completed_at else "pending", "many", number, completed_at)
-            columns = "number, requested_at, status, reason, up_to, completed_at"
-            file.execute(f"INSERT INTO consolidation_requests ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
-    bring_forward(paths)
-    with closing(sqlite3.connect(paths.database)) as database:
-        known = """SELECT done_at, up_to - (SELECT min(number) FROM memories WHERE space = s.number) FROM maintenance
-                   JOIN spaces AS s ON s.number = space WHERE what = 'consolidation' AND name = ?"""
-        assert database.execute(known, (name,)).fetchall() == [(5.0, 0)]
-
-
 def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0-shared.tar.gz")
     before = portraits(paths, tmp_path)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from remembrancer.commands import exit_codes
+from remembrancer.protocol.paths import RuntimePaths
 from tests.runtime import command, done, start, stop_runtime
 
 CONTENT = "Builds take nine minutes."
@@ -48,17 +51,20 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
 
 
 def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
-    for text in ("Copies are linked.", "copies are linked"):
-        done("add", text, home=home, directory=project)
+    done("add", "The lamp flickered.", "--kind", "observation", "--importance", "0.1", home=home, directory=project)
+    done("down", home=home)
+    with closing(sqlite3.connect(RuntimePaths(home).database)) as database, database:
+        database.execute("UPDATE memories SET created_at = created_at - 9e6 WHERE kind = 'observation'")
+    start(home)
     would_be = done("admin", "maintain", "--project", str(project), "--dry-run", home=home)
     said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))
     (place,) = said["places"]
-    assert place["duplicates"] == 1
-    assert ", 1 duplicate\n" in would_be
-    assert f"  {place['duplicate_ids'][0][-4:]}\n" in would_be
+    assert place["archived"] == 1
+    assert ", 1 archived\n" in would_be
+    assert f"  {place['archived_ids'][0][-4:]}\n" in would_be
     (run_id,) = place["run_ids"]
     undone = json.loads(done("admin", "maintain", "--undo", run_id, "--all", "--json", home=home))
-    ((found,), (memory,)) = undone["places"], place["duplicate_ids"]
+    ((found,), (memory,)) = undone["places"], place["archived_ids"]
     assert not found["already"]
     assert [memory.endswith(each) for each in found["memories"]] == [True]
     again = done("admin", "maintain", "--undo", run_id, "--project", str(project), home=home)

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from remembrancer.actors.store.job_assignments import RETRY_S, JobAssignments, WantedJob
 from remembrancer.protocol.consolidation import (
-    Consolidate,
     Job,
     JobSort,
     Maintain,
@@ -38,7 +37,7 @@ def session_end(name: str = "session:1") -> WantedJob:
 
 REFLECTION = wanted(Reflect(PROJECT, SESSION, SESSION), is_asked=True)
 PROMOTION = wanted(PromoteAtOnce(("m",)))
-CONSOLIDATION = wanted(Consolidate(1))
+OF_THE_USER = WantedJob(("maintain", "user"), Job(0, None, Maintain(None)))
 MAINTENANCE = wanted(Maintain(PROJECT))
 
 
@@ -54,9 +53,9 @@ def plain(job: Job | None) -> Job | None:
 
 
 def test_one_job_of_each_sort_runs_at_a_time_the_first_that_is_wanted() -> None:
-    jobs, offered = JobAssignments(), [REFLECTION, session_end(), PROMOTION, CONSOLIDATION, MAINTENANCE]
+    jobs, offered = JobAssignments(), [REFLECTION, session_end(), PROMOTION, OF_THE_USER, MAINTENANCE]
     first = [plain(taken(jobs, offered, sort)) for sort in SORTS]
-    assert first == [REFLECTION.job, session_end().job, CONSOLIDATION.job]
+    assert first == [REFLECTION.job, session_end().job, OF_THE_USER.job]
     assert [jobs.is_assigned(each.key) for each in offered] == [True, True, False, True, False]
 
 
@@ -109,11 +108,11 @@ def test_the_ids_of_two_lives_of_the_store_differ() -> None:
 
 
 def test_what_is_held_waits_and_what_somebody_waits_for_does_not() -> None:
-    jobs, offered = JobAssignments(), [CONSOLIDATION, MAINTENANCE]
+    jobs, offered = JobAssignments(), [OF_THE_USER, MAINTENANCE]
     assert jobs.take(offered, "long", 10.0, held=True) is None
     asked = wanted(Maintain(PROJECT), 1, is_asked=True)
     assert plain(jobs.take([*offered, asked], "long", 10.0, held=True)) == asked.job
-    assert plain(jobs.take(offered, "long", 20.0)) == CONSOLIDATION.job
+    assert plain(jobs.take(offered, "long", 20.0)) == OF_THE_USER.job
 
 
 NAMES = [f"session:{number}" for number in range(4)]

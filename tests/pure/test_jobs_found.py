@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.job_finder import FORGOTTEN_S, PROMOTED_TOGETHER, SessionWatch, jobs_of
 from remembrancer.actors.store.records.types import MaintenanceState, Promotable, WaitingWork
-from remembrancer.protocol.consolidation import Consolidate, Maintain, PromoteAtOnce, SessionEnded
+from remembrancer.protocol.consolidation import Maintain, PromoteAtOnce, SessionEnded
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import OTHER_SESSION, PROJECT, SESSION
 
@@ -49,11 +49,6 @@ def test_candidates_for_promotion_are_one_job_without_those_that_were_declined_a
     assert len(job.memory_ids) == PROMOTED_TOGETHER
 
 
-def test_many_new_memories_are_consolidated() -> None:
-    assert jobs(WaitingWork(consolidate_after=700)) == [Consolidate(700)]
-    assert jobs(WaitingWork(consolidate_after=0)) == [Consolidate(0)]
-
-
 @pytest.mark.parametrize(
     ("work", "due"),
     [
@@ -74,7 +69,7 @@ def test_maintenance_is_due_after_ten_sessions_or_a_week(work: WaitingWork, due:
 
 
 def test_maintenance_goes_last_and_is_all_that_the_user_s_file_has() -> None:
-    work = WaitingWork((ENDED,), None, (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
+    work = WaitingWork((ENDED,), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
     assert [type(each) for each in jobs(work)] == [SessionEnded, PromoteAtOnce, Maintain]
     (only,) = jobs_of("user", None, work, (), NOW)
     assert (only.job.work, only.job.project) == (Maintain(None), None)

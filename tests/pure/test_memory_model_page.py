@@ -62,7 +62,6 @@ PROJECT_RULE, USER_RULE = (
         f"| × {CONFIDENCE_SHARE:g} |",
         f"log10(sessions + 1) / 2, at most {MOST_FOR_USE:g} |",
         f"for {SETTINGS.session_grace_s:g} seconds",
-        f"more than {SETTINGS.consolidation_threshold} new active memories",
         f"a cosine above {SAME_COSINE:.2f}",
         f"strength below {PROJECT_RULE[0]}, older than {PROJECT_RULE[1]}, read less than {PROJECT_RULE[2]}",
         f"below {USER_RULE[0]}, {USER_RULE[1]}, {USER_RULE[2]}",

@@ -1,4 +1,4 @@
-"""Copies: the same text however it is written, of which the strongest stays."""
+"""Memories that say the same: the same text however it is written, or nearly the same words."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.consolidator import promoting
-from remembrancer.actors.consolidator.maintenance import plan_copies
 from remembrancer.actors.consolidator.standing_for import says_the_same
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.runs import AddLink
 from tests.cases import cases
 from tests.pure.reflection_world import memory, rows, with_vectors
-
-NOW = 1_000.0
 
 
 @pytest.mark.parametrize(("one", "two"), cases("reflection_duplicates", "same"))
@@ -26,28 +21,6 @@ def test_case_blanks_forms_of_characters_and_the_mark_at_the_end_make_no_differe
 @pytest.mark.parametrize(("one", "two"), [("It works.", "It works?"), ("a b", "ab"), ("!", "…"), ("v1.2", "v12")])
 def test_a_question_and_other_words_make_one(one: str, two: str) -> None:
     assert normalised(one) != normalised(two)
-
-
-def copies(memories: list[Material]) -> dict[str, list[str]]:
-    """By what stays: what points at it."""
-    found: dict[str, list[str]] = {}
-    for copy, (_, link) in plan_copies(memories, NOW).items():
-        assert isinstance(link, AddLink)
-        found.setdefault(link.target, []).append(copy)
-    return found
-
-
-def test_the_strongest_of_all_sessions_stays_and_of_equals_the_oldest_or_the_one_with_the_lowest_id() -> None:
-    later = memory(2, "A!", importance=0.9, session_id="session:2")
-    alike = [memory(0, "A"), memory(1, "a.", importance=0.9), later, memory(3, "B")]
-    assert copies(alike) == {alike[1].id: [alike[0].id, alike[2].id]}
-    one, other = (memory(place, "A", created_at=0.0) for place in (2, 1))
-    assert copies([one, other]) == {other.id: [one.id]}
-
-
-def test_blank_memories_and_one_memory_given_twice_are_no_copies() -> None:
-    assert copies([memory(0, " "), memory(1, "\t")]) == {}
-    assert copies([memory(0, "A"), memory(0, "A")]) == {}
 
 
 @given(st.text())

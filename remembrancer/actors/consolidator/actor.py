@@ -14,7 +14,7 @@ from typing import Final, get_args
 import anyio
 import anyio.abc
 
-from remembrancer.actors.consolidator.maintenance import consolidate, maintain
+from remembrancer.actors.consolidator.maintenance import maintain
 from remembrancer.actors.consolidator.promoting import promote_now
 from remembrancer.actors.consolidator.reflecting import reflect
 from remembrancer.actors.consolidator.session_end import end_session
@@ -23,7 +23,6 @@ from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
-    Consolidate,
     Job,
     JobSort,
     Maintain,
@@ -59,8 +58,6 @@ async def carry_out(job: Job, store: StoreConnection, settings: Settings, clock:
             await end_session(session, project, store, settings, clock)
         case PromoteAtOnce(memory_ids=memory_ids), ProjectRef() as project:
             await promote_now(memory_ids, project, store, settings, clock)
-        case Consolidate() as work, _:
-            await consolidate(work, job, store, settings, clock)
         case Reflect() as request, _:
             return await reflect(request, store, settings, clock)
         case Maintain(dry_run=dry_run), _:
@@ -156,8 +153,6 @@ def describe(job: Job) -> str:
             name = "a session's end in"
         case PromoteAtOnce():
             name = "promotion in"
-        case Consolidate():
-            name = "consolidation of"
         case Maintain():
             name = "maintenance of"
         case Reflect():

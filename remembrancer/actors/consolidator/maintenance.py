@@ -1,14 +1,10 @@
-"""Maintenance of a space, and its consolidation when it has become large.
-
-Memories are archived and forgotten, copies stand behind one of them, and unneeded rows are removed. Memories are read
-page by page; only the digests of their texts are held all at once.
-"""
+"""Maintenance of a space, which is read page by page: memories are archived, forgotten and summed up, and unneeded rows
+are removed."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -21,22 +17,17 @@ from remembrancer.actors.consolidator.store_connection import (
     Group,
     Run,
     StoreConnection,
-    all_memories,
     derive,
     pages,
     run_id_of,
 )
 from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, should_delete, strength_of
-from remembrancer.memory.wording import normalised
-from remembrancer.protocol.consolidation import Consolidate, Done, Job, Maintained, Material, ReadMemories, Upkept
+from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkept
 from remembrancer.protocol.kinds import SESSION_KINDS
-from remembrancer.protocol.runs import AddLink, CloseRequest, DropOrphans, Prune, ReviseMemory
+from remembrancer.protocol.runs import DropOrphans, Prune, ReviseMemory
 
 PAGE: Final = 1000
-PAGE_WITH_CONTENT: Final = 200
-IDS: Final = 200
-"""Possible copies that are read at once, at least one set of them."""
 SLICE: Final = 500
 """Memories that are summed up together."""
 NAMED: Final = 100
@@ -60,53 +51,29 @@ async def maintain(
     place = "user" if project is None else project.id
     run = Run(store, project, run_id_of("maintenance", place, now), "maintenance", clock, dry_run=dry_run)
     notes = replace(run, run_id=run_id_of("notes", run.run_id))
+    summing_up = replace(run, run_id=run_id_of("consolidation", run.run_id), kind="consolidation")
     examined, archived, deleted = await _archive(run)
-    duplicates = await _deduplicate(run, left_out=archived)
-    done: dict[Upkept, list[str]] = {"archived": archived, "deleted": deleted, "duplicates": duplicates}
+    done: dict[Upkept, list[str]] = {"archived": archived, "deleted": deleted}
     if project is not None:  # only a project has sessions
         done["notes"] = await _forget_notes(notes)
     counts: dict[Upkept, Done] = {}
+    if settings.consolidate_in_background:
+        derived = await _derive(summing_up, left_out=archived)
+        counts["derived"] = Done(len(derived), () if dry_run else tuple(derived[:NAMED]))
     if not is_shared and not dry_run:
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - settings.runs_kept_s, now - OPERATIONS_KEPT_S)
         counts["orphans"], counts["pruned"] = await _prune(run, DropOrphans(now - ORPHAN_AFTER_S), rows)
     if project is not None and not is_shared:
-        # In a dry run, an archived memory or a copy still looks active.
-        left_out = (*archived, *duplicates)
-        done |= await propose_to_user(store, project, clock, dry_run=dry_run, left_out=left_out)
+        # In a dry run, an archived memory still looks active.
+        done |= await propose_to_user(store, project, clock, dry_run=dry_run, left_out=archived)
     counts |= {sort: Done(len(ids), tuple(ids[:NAMED])) for sort, ids in done.items()}
     return Maintained(
         place,
         examined,
         {sort: each for sort, each in counts.items() if each.count},
-        tuple(each.run_id for each in (run, notes) if each.parts),
+        tuple(each.run_id for each in (run, notes, summing_up) if each.parts),
         dry_run,
     )
-
-
-async def consolidate(work: Consolidate, job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> None:
-    """Consolidate a project's memories, or the user's, and note it. Earlier summaries are left alone."""
-    project, run_id = job.project, consolidation_id(work, job)
-    run = Run(store, project, run_id, "consolidation", clock)
-    if settings.consolidate_in_background:
-        request = ReadMemories(
-            project, scopes=(run.place,), statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True
-        )
-        async for page in pages(store, request):
-            await run.write(summary.group for summary in await run_sync(plan_summaries, page, clock()))
-        if project is not None:
-            patterns = await find_patterns(store, project, (), clock())
-            await run.write(pattern.derived.group for pattern in patterns if pattern.derived is not None)
-        await _deduplicate(run)
-    if project is not None and job.lane_time is None:
-        await propose_to_user(store, project, clock)
-    closing = Run(store, project, run_id_of("closing", run_id), "consolidation", clock)
-    await closing.write([(CloseRequest(work.after),)])
-
-
-def consolidation_id(work: Consolidate, job: Job) -> str:
-    """The id of a job's run. Memories have other numbers on each host of a shared lane, so its time belongs to it."""
-    place = "user" if job.project is None else job.project.id
-    return run_id_of("consolidation", place, work.after, job.lane_time)
 
 
 async def _archive(run: Run) -> tuple[int, list[str], list[str]]:
@@ -125,20 +92,22 @@ async def _archive(run: Run) -> tuple[int, list[str], list[str]]:
     return examined, archived, deleted
 
 
-async def _deduplicate(run: Run, left_out: Collection[str] = ()) -> list[str]:
-    """Have one of each set of copies stand for the others; ids of those."""
-    finder = CopyFinder()
-    request = ReadMemories(run.project, scopes=(run.place,), statuses=("active",), limit=PAGE_WITH_CONTENT)
-    left_out = frozenset(left_out)
+async def _derive(run: Run, left_out: Collection[str]) -> list[str]:
+    """Sum up related memories, and make procedures of a project's patterns; ids of what was made. Earlier summaries are
+    left alone."""
+    derived: list[str] = []
+    request = ReadMemories(
+        run.project, scopes=(run.place,), statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True
+    )
     async for page in pages(run.store, request):
-        for memory in page:
-            if not memory.pinned and memory.id not in left_out:
-                finder.add(memory)
-    duplicates: list[str] = []
-    for ids in finder.portions():
-        request = ReadMemories(run.project, statuses=("active",), memory_ids=tuple(ids))
-        duplicates += await _change(run, plan_copies(await all_memories(run.store, request), run.clock()))
-    return duplicates
+        memories = [memory for memory in page if memory.id not in left_out]
+        summaries = await run_sync(plan_summaries, memories, run.clock())
+        derived += await _change(run, {each.memory.id: each.group for each in summaries})
+    if run.project is not None:
+        patterns = await find_patterns(run.store, run.project, (), run.clock())
+        procedures = [each.derived for each in patterns if each.derived is not None]
+        derived += await _change(run, {each.memory.id: each.group for each in procedures})
+    return derived
 
 
 async def _forget_notes(run: Run) -> list[str]:
@@ -212,56 +181,3 @@ def plan_notes(memories: Iterable[Material], now: float) -> Changes:
 
 def _forgetting(memory: Material, reason: str) -> Group:
     return (ReviseMemory(memory.id, "forgotten", memory.version, forget=reason, reason=reason),)
-
-
-@dataclass(slots=True)
-class CopyFinder:
-    """Finds possible copies among very many memories, and holds some 100 bytes for each.
-
-    Only the texts of these few are compared afterwards.
-    """
-
-    _first: dict[bytes, str] = field(default_factory=dict)
-    _groups: dict[bytes, list[str]] = field(default_factory=dict)
-
-    def add(self, memory: Material) -> None:
-        """Look at one more."""
-        text = normalised(memory.content)
-        if not text:
-            return
-        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-        first = self._first.setdefault(digest, memory.id)
-        if first != memory.id:
-            self._groups.setdefault(digest, [first]).append(memory.id)
-
-    def portions(self) -> Iterator[list[str]]:
-        """The ids of memories that say the same: whole groups, together up to `IDS` ids; a larger group alone."""
-        portion: list[str] = []
-        for group in self._groups.values():
-            if portion and len(portion) + len(group) > IDS:
-                yield portion
-                portion = []
-            portion.extend(group)
-        if portion:
-            yield portion
-
-
-def plan_copies(memories: Iterable[Material], now: float) -> Changes:
-    """Of memories with the same words, one stays as it is; each of the others is linked to it, and stands behind it.
-
-    The strongest stays; of equally strong ones the oldest, and of those the one with the lowest id. A copy for which
-    that was undone is none any more.
-    """
-    groups: dict[str, dict[str, Material]] = {}
-    for memory in memories:
-        if memory.undone != "deduplicated" and (text := normalised(memory.content)):
-            groups.setdefault(text, {})[memory.id] = memory
-    changes: Changes = {}
-    for group in groups.values():
-        kept = min(group.values(), key=lambda each: (-strength_of(each, now), each.created_at, each.id))
-        reason = f"{kept.id} says the same in the same words"
-        for copy in sorted(group.values(), key=lambda each: (each.created_at, each.id)):
-            if copy is not kept:
-                revision = ReviseMemory(copy.id, "deduplicated", copy.version, status="consolidated", reason=reason)
-                changes[copy.id] = (revision, AddLink(copy.id, kept.id, "similar_to"))
-    return dict(sorted(changes.items()))

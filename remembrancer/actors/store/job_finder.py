@@ -28,7 +28,6 @@ from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import (
-    Consolidate,
     Job,
     Maintain,
     NotePresence,
@@ -84,8 +83,6 @@ def jobs_of(
         new = tuple(each for each in work.promotable if each not in declined)[:PROMOTED_TOGETHER]
         if new:
             want(("promote", new), PromoteAtOnce(tuple(each.memory_id for each in new)), promotable=new)
-    if work.consolidate_after is not None:
-        want(("consolidate", work.consolidate_after), Consolidate(work.consolidate_after))
     if _maintenance_is_due(work, now):
         want(("maintain",), Maintain(project))
     return wanted
@@ -141,7 +138,6 @@ class JobFinder:
     ) -> None:
         self._files = files
         self._committer = committer
-        self._threshold = settings.consolidation_threshold
         self._submit = submit
         self._readers = readers
         self._on_news = on_news
@@ -271,7 +267,7 @@ class JobFinder:
     async def _look_into(self, records: Records) -> None:
         space = self._space_of(records)
         most = len(space.declined) + PROMOTED_TOGETHER
-        read = partial(records.waiting_work, self._threshold, AT_ONCE_SCORE, most)
+        read = partial(records.waiting_work, AT_ONCE_SCORE, most)
         try:
             space.writes = records.writes
             work = await self._readers.in_background(read)

@@ -33,9 +33,6 @@ from remembrancer.protocol.writes import MemoryLink
 T = TypeVar("T")
 
 _decode_projects: Final = msgspec.json.Decoder(tuple[str, ...]).decode
-MAINTENANCE: Final = "maintenance"
-CONSOLIDATION: Final = "consolidation"
-"""The kinds of work whose time is noted."""
 MOST_EDGES: Final = 20_000
 """The limit on edges in an answer: a few hundred kilobytes, and more than finding communities needs."""
 NAMED_TOGETHER: Final = 16
@@ -84,10 +81,9 @@ class SqliteBackground:
         """Return the first memories that are proposed to the user and await an answer, most certain first."""
         return self._file.read_together(_read_proposals)
 
-    def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
-        """Return the pending background work. A consolidation is due if more than `threshold` active memories have been
-        added since the last one; `score` and `limit` bound the memories of running sessions that are considered for
-        promotion."""
+    def waiting_work(self, score: float, limit: int) -> WaitingWork:
+        """Return the pending background work. `score` and `limit` bound the memories of running sessions that are
+        considered for promotion."""
 
         def read(query: Query) -> WaitingWork:
             promotable = query(
@@ -114,7 +110,6 @@ class SqliteBackground:
             )
             return WaitingWork(
                 sessions=tuple(open_sessions(query)),
-                consolidate_after=_consolidate_after(query, threshold),
                 promotable=tuple(Promotable(*row) for row in promotable),
                 maintenance=_maintenance(query),
                 oldest_at=oldest[0][0] if oldest else None,
@@ -125,7 +120,7 @@ class SqliteBackground:
     def note_maintenance(self, at: float) -> None:
         """Record that maintenance has been done. Writes: from the records' thread."""
         with self._file.transaction() as connection:
-            note_done(connection.query, MAINTENANCE, at)
+            note_maintenance(connection.query, at)
 
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
         """Return the summaries that cover some of these memories, by number, each with the memories that it covers."""
@@ -233,34 +228,19 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
 
 
 def _maintenance(query: Query) -> MaintenanceState:
-    ((done_at,),) = query("SELECT max(done_at) FROM maintenance WHERE space = @SPACE AND what = ?", (MAINTENANCE,))
+    ((done_at,),) = query("SELECT max(done_at) FROM maintenance WHERE space = @SPACE AND what = 'maintenance'", ())
     closed = f"SELECT count(*) FROM sessions AS s WHERE s.space = @SPACE AND s.status != 'active' AND {_OVER_AT} > ?"  # noqa: S608
     ((sessions,),) = query(closed, (done_at or 0.0,))
     return MaintenanceState(done_at, sessions)
 
 
-def note_done(query: Query, what: str, at: float) -> None:
-    """Record in a transaction that maintenance or consolidation has been done."""
+def note_maintenance(query: Query, at: float) -> None:
+    """Record in a transaction that maintenance has been done."""
     query(
-        """INSERT INTO maintenance
-           SELECT @SPACE, ?, ?, coalesce((SELECT max(number) FROM memories WHERE space = @SPACE), 0)
-           ON CONFLICT DO UPDATE SET done_at = excluded.done_at, up_to = excluded.up_to""",
-        (what, at),
+        """INSERT INTO maintenance (space, what, done_at) VALUES (@SPACE, 'maintenance', ?)
+           ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
+        (at,),
     )
-
-
-def _consolidate_after(query: Query, threshold: int) -> int | None:
-    """Return the number of the last consolidated memory if more than `threshold` active ones of the project or the user
-    were added since, else None."""
-    ((after,),) = query(
-        "SELECT coalesce(max(up_to), 0) FROM maintenance WHERE space = @SPACE AND what = ?", (CONSOLIDATION,)
-    )
-    ((added,),) = query(
-        """SELECT count(*) FROM (SELECT 1 FROM memories WHERE space = @SPACE AND number > ?
-           AND status = 'active' AND forgotten_at IS NULL AND scope != 'session' LIMIT ?)""",
-        (after, threshold + 1),
-    )
-    return int(after) if added > threshold else None
 
 
 def _entity_edges(query: Query) -> tuple[tuple[str, str, int], ...]:

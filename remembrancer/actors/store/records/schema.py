@@ -423,7 +423,7 @@ MEMORY: Final = Schema(
     );
     CREATE INDEX topics_by_space ON topics (space, number);
 
-    -- When maintenance (`maintenance`) and consolidation (`consolidation`) were done, and the last memory of that time.
+    -- When maintenance (`maintenance`) was done. `up_to` is unused.
     CREATE TABLE maintenance (
         space INTEGER NOT NULL REFERENCES spaces,
         what TEXT NOT NULL,

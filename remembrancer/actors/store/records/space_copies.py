@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from remembrancer.actors.store.records.background import CONSOLIDATION
 from remembrancer.actors.store.records.schema import MEMORY, OWNED, fill_full_texts, make_space
 from remembrancer.actors.store.records.sqlite_file import Query
 
@@ -19,7 +18,6 @@ NUMBERED: Final[dict[str, dict[str, str]]] = {
     "entities": {"number": "entities"},
     "turns": {"number": "turns"},
     "tool_calls": {"number": "tool_calls", "turn": "turns"},
-    "maintenance": {"up_to": "memories"},
     "memory_entities": {"memory": "memories", "entity": "entities", "subject": "entities"},
     "memory_links": {"source": "memories", "target": "memories"},
     "awaited_links": {"source": "memories"},
@@ -61,11 +59,6 @@ def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
         offsets = {table: _last(connection, table) for table in _NAMED}
         for table in _TAKEN:
             _copy(old, connection, table, space, offsets)
-        if old.execute("PRAGMA table_info (consolidation_requests)").fetchall():
-            done = "SELECT completed_at, up_to FROM consolidation_requests WHERE completed_at IS NOT NULL"
-            for done_at, up_to in old.execute(f"{done} ORDER BY up_to"):
-                row = (space, CONSOLIDATION, done_at, up_to + offsets["memories"])
-                connection.execute("INSERT OR REPLACE INTO maintenance VALUES (?, ?, ?, ?)", row)
         if old.execute("PRAGMA table_info (lane)").fetchall():
             marks = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''")
             rows = [(space, *mark) for mark in marks]

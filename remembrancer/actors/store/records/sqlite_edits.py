@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
-from remembrancer.actors.store.records.background import CONSOLIDATION, MAINTENANCE, note_done, prune
+from remembrancer.actors.store.records.background import note_maintenance, prune
 from remembrancer.actors.store.records.memory_rows import (
     STORED_FIELDS,
     archived_since,
@@ -40,7 +40,7 @@ from remembrancer.memory.repository import (
 )
 from remembrancer.memory.writer import SIMILAR, Writer, make_active
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.runs import ChainLink, CloseRequest, LoggedPromotion, NoteMaintenance, Prune
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion, Prune
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
@@ -344,8 +344,8 @@ class SqliteEdits:
     def prune(self, edit: Prune) -> int:
         return prune(self.execute, edit)
 
-    def note_done(self, job: CloseRequest | NoteMaintenance) -> None:
-        note_done(self._query, CONSOLIDATION if isinstance(job, CloseRequest) else MAINTENANCE, self._now)
+    def note_maintenance(self) -> None:
+        note_maintenance(self._query, self._now)
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
         if memory_ids and session_id:

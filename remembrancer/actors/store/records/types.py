@@ -58,12 +58,10 @@ class WaitingWork:
 
     `sessions` are active, or have ended and await processing; `promotable` are memories of running sessions whose
     importance and confidence do not rule out the required score, on which the consolidator decides. Both are oldest
-    first. `consolidate_after` is the number of the last consolidated memory if there are many newer ones, else None.
-    `oldest_at` is the time of the first memory, None if there is none.
+    first. `oldest_at` is the time of the first memory, None if there is none.
     """
 
     sessions: tuple[SessionEntry, ...] = ()
-    consolidate_after: int | None = None
     promotable: tuple[Promotable, ...] = ()
     maintenance: MaintenanceState = MaintenanceState(None, 0)
     oldest_at: float | None = None
