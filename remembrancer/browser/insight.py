@@ -1,12 +1,11 @@
-"""The overview pages: *Projects*, *Health*, *Usage*, *Notes*, *Code* and *Graph*."""
+"""The overview pages: *Projects*, *Health*, *Notes*, *Code* and *Graph*."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, word_diff
 from remembrancer.browser.view import Handler, View
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
-from remembrancer.protocol.browsing import GraphLink, GraphNode, GraphRead, ReadGraph, ReadUsage
+from remembrancer.protocol.browsing import GraphLink, GraphNode, GraphRead, ReadGraph
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
 from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -34,9 +33,6 @@ from remembrancer.protocol.writes import MENTIONED_WITH
 from remembrancer.toolsets.files.memory_read import read_note
 
 DAY_S: Final = 86_400.0
-DAYS: Final = 90
-FEWEST_DAYS: Final = 14
-"""The least number of days in the plot of usage."""
 NODES: Final = 2000
 LISTED: Final = 100
 DRAWN: Final = 300
@@ -76,38 +72,6 @@ async def _running(view: View) -> tuple[RuntimeStatus | None, str]:
             return await launcher.request(AskStatus(), timeout_s=CONTROL_S), ""
     except RemembrancerError as error:
         return None, error.message
-
-
-async def usage(view: View) -> Response:
-    """Memories and recalls per day, the most used memories, and those never used."""
-    used = await view.ask(ReadUsage(view.project, view.session))
-    since, today = time.time() - DAYS * DAY_S, int(time.time() // DAY_S)
-    log = view.shared.shown_log
-    no_days: Mapping[int, tuple[int, int, int, int]] = {}
-    no_tools: Sequence[Any] = ()
-    by_day = await view.logged(partial(log.by_day, view.project.id, since), no_days)
-    tools = await view.logged(partial(log.by_tool, view.project.id, since), no_tools)
-    rows: list[tuple[str, int, int, int, int, int]] = []
-    plot = []
-    for day in range(today, today - DAYS, -1):
-        name = time.strftime("%Y-%m-%d", time.gmtime(day * DAY_S))
-        stored, given = used.stored.get(name, 0), by_day.get(day, (0, 0, 0, 0))
-        plot.append((int((day + 0.5) * DAY_S), stored or None, given[0] or None))
-        if stored or any(given):
-            rows.append((name, stored, *given))
-    while len(plot) > FEWEST_DAYS and not any(plot[-1][1:]):
-        plot.pop()  # drop days before the first one with data
-    recalls, nothing, tokens = (sum(figures[place] for _, *figures in rows) for place in (1, 2, 4))
-    return view.page(
-        "usage.html",
-        used=used,
-        rows=rows,
-        plot=json.dumps(plot[::-1]),
-        recalls=recalls,
-        nothing=nothing,
-        tokens=tokens,
-        tools=tools,
-    )
 
 
 async def notes(view: View) -> Response:
@@ -276,7 +240,6 @@ async def _around(view: View, entity: str, limit: int) -> GraphFound:
 PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/projects"): projects,
     ("GET", "/health"): health,
-    ("GET", "/usage"): usage,
     ("GET", "/notes"): notes,
     ("GET", "/notes/file"): note,
     ("POST", "/notes/save"): save_note,

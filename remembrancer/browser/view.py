@@ -65,13 +65,6 @@ class ShownLog(Protocol):
     ) -> Sequence[Any]:
         """The latest entries first."""
 
-    def by_day(self, project: str, since: float) -> Mapping[int, tuple[int, int, int, int]]:
-        """By day since the epoch (UTC): recalls, recalls without an answer, and the memories and tokens that were
-        returned."""
-
-    def by_tool(self, project: str, since: float) -> Sequence[Any]:
-        """By tool: the number of answers, their tokens, and their duration."""
-
 
 @dataclass(frozen=True)
 class Shared:

@@ -1,11 +1,11 @@
-"""Requests of the memory browser that no session makes: activity, sessions, possible contradictions, and usage."""
+"""Requests of the memory browser that no session makes: activity, sessions, possible contradictions."""
 
 from __future__ import annotations
 
 import msgspec
 
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import ListedMemory, ListedSession, Pair, SessionRequest
+from remembrancer.protocol.reads import ListedSession, Pair, SessionRequest
 from remembrancer.protocol.session_life import ToolCall, Turn
 
 
@@ -89,23 +89,6 @@ class FindPairs(SessionRequest[tuple[Pair, ...]], frozen=True):
     limit: int = 50
 
 
-class UsageRead(msgspec.Struct, frozen=True, tag=True):
-    """`stored` has the number of memories for each day (UTC) on which they were stored; `never` counts those that no
-    answer used in their first week, and `unused` lists some of them, the oldest first."""
-
-    stored: dict[str, int] = {}
-    most: tuple[ListedMemory, ...] = ()
-    unused: tuple[ListedMemory, ...] = ()
-    never: int = 0
-    total: int = 0
-
-
-class ReadUsage(SessionRequest[UsageRead], frozen=True):
-    """Read the statistics of how memories are used."""
-
-    limit: int = 15
-
-
 class GraphNode(msgspec.Struct, frozen=True, array_like=True):
     """An entity, and the number of memories about it."""
 
@@ -137,5 +120,5 @@ class ReadGraph(SessionRequest[GraphRead], frozen=True):
     limit: int = 2000
 
 
-BrowserRequest = ReadActivity | ListSessions | ReadTurns | FindPairs | ReadUsage | ReadGraph
-BrowserAnswer = ActivityRead | tuple[ListedSession, ...] | TurnsRead | tuple[Pair, ...] | UsageRead | GraphRead
+BrowserRequest = ReadActivity | ListSessions | ReadTurns | FindPairs | ReadGraph
+BrowserAnswer = ActivityRead | tuple[ListedSession, ...] | TurnsRead | tuple[Pair, ...] | GraphRead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -134,9 +134,6 @@ class MemoryService(Protocol):
 
     def is_first_data_for(self, caller: Caller) -> bool:
         """True once for each connection, whose client has to be told that memories are data."""
-
-    def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
-        """Record the size and the time of an answer of a read-only tool to an assistant."""
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """Report writes that the store has applied, which may change resources."""

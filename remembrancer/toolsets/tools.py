@@ -179,8 +179,6 @@ class Tool(Generic[T]):
             cleaned = {"note": DATA, **cleaned}
         if cleaned.get("note") == DATA and not call.service.is_first_data_for(call.caller):
             del cleaned["note"]  # once per conversation is enough
-        if self.read_only:
-            call.service.answered(call.caller, self.name, cleaned, call.received_at)
         return cleaned
 
     def _name_own(self, error: RemembrancerError) -> None:

@@ -6,7 +6,7 @@ const { chromium } = require(modules + "playwright-core");
 const assert = require("node:assert");
 const fs = require("node:fs");
 const { token, url, gateway } = JSON.parse(process.env.DOOR);
-const PAGES = ["/today", "/", "/?q=deploy", "/review", "/graph", "/sessions", "/notes", "/notes/file?path=MEMORY.md", "/code", "/projects", "/health", "/usage"];
+const PAGES = ["/today", "/", "/?q=deploy", "/review", "/graph", "/sessions", "/notes", "/notes/file?path=MEMORY.md", "/code", "/projects", "/health"];
 const WAIT = { timeout: 30000 };
 
 async function request(method, params) { // as a session does
@@ -195,8 +195,6 @@ const walks = {
     await page.getByText("Forgotten.").waitFor(WAIT);
     await page.getByRole("button", { name: "Undo" }).click();
     await page.getByText("Undone.").waitFor(WAIT);
-    await page.getByRole("link", { name: "Usage" }).click();
-    await page.getByText("tokens given to assistants").waitFor(WAIT);
   },
   // The card in a conversation, in a host that is made of the extension's own: what was stored is corrected, undone and explained; what was found is shown.
   async card(browser) {

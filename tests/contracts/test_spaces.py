@@ -48,8 +48,6 @@ from remembrancer.protocol.browsing import (
     ReadActivity,
     ReadGraph,
     ReadTurns,
-    ReadUsage,
-    UsageRead,
 )
 from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories
 from remembrancer.protocol.errors import EmbeddingUnavailable
@@ -129,13 +127,6 @@ BROWSED: tuple[BrowserRequest, ...] = (
 )
 
 
-def stored_in(records: Records) -> Any:
-    """How many memories the usage of a space is about."""
-    usage = records.browse(ReadUsage(PROJECT, SESSION))
-    assert isinstance(usage, UsageRead)
-    return usage.total
-
-
 def descriptors() -> int:
     """The number of files that this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
@@ -166,7 +157,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "known_as_of": lambda it: it.known_as_of(SESSION, PROJECT.id, 1e12, 1e12, 9),
     "uses": lambda it: it.uses("entity", "", SESSION) + it.uses("tag", "", SESSION),
     "counts": lambda it: (it.counts(None).total, it.counts(None).entities, it.counts(SESSION).relationships),
-    "browse": lambda it: [it.browse(request) for request in BROWSED] + [stored_in(it)],
+    "browse": lambda it: [it.browse(request) for request in BROWSED],
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
     "session_start": lambda it: it.session_start(SESSION),
     "shareable": lambda it: it.shareable(),
@@ -413,7 +404,7 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     "describe_session": lambda view, session, numbers, ids: view.reader.describe_session(session),
     "session_start": lambda view, session, numbers, ids: view.reader.session_start(session),
     "browse": lambda view, session, numbers, ids: [
-        view.reader.browse(kind(PROJECT, session)) for kind in (ReadActivity, FindPairs, ReadUsage, ReadGraph)
+        view.reader.browse(kind(PROJECT, session)) for kind in (ReadActivity, FindPairs, ReadGraph)
     ],
 }
 """Every question of a view that a session asks; numbers and ids are those of all memories that there are."""

@@ -324,9 +324,6 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     assert "when do we deploy" in Page(visit.get(f"/sessions/{shown['session_id']}")).text
     assert done("show", "--shown", "--project", str(visit.directory), home=visit.door.home).endswith(told)
     assert "when do we deploy" not in done("show", "--shown", home=visit.door.home), "this is another project"
-    usage = Page(visit.get("/usage")).text
-    assert re.search(r"recalls in 90 days 2, 1 without an answer tokens given to assistants [1-9]\d+ ", usage), usage
-    assert re.search(r"recall memories 2 [1-9]\d+ \d+ ms \d+ ms", usage), usage
     limited = Tokens(visit.door.home).create("limited", (str(visit.directory),), time.time())
     assert "when do we deploy" not in Page(come(token=limited).get(f"/memory/{memory}")).text
     visit.erase(memory)
@@ -355,7 +352,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert "contradictions" not in visit.call("get_memory_status")
     session = re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today"))[0]
     assert "Its record" not in Page(visit.get(f"/sessions/{session}")).text
-    for path in ("/graph", "/projects", "/health", "/usage", "/sessions", "/graph.json"):
+    for path in ("/graph", "/projects", "/health", "/sessions", "/graph.json"):
         visit.get(path)
     assert "gateway" in Page(visit.get("/health")).text
 

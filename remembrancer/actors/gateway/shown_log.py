@@ -13,28 +13,21 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from remembrancer.actors.migrations import Schema, Step, drop_copies
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.short_ids import part_of_id
-from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.session_life import SHELL_SESSION
 
 FILE: Final = "shown.db"
 BATCH_S: Final = 2.0
 MAX_PENDING: Final = 10_000
 """The most entries that wait while the file cannot be written."""
 MAX_QUESTION: Final = 300
-SAMPLE: Final = 2000
-"""The bytes of an answer whose tokens are counted: longer ones are extrapolated."""
-MOST_TIMED: Final = 2000
-"""The last answers of a project whose times are compared."""
 QUOTED: Final = 24
 """The number of leading characters by which a quote is recognised."""
 PRUNE_S: Final = 3600.0
@@ -78,43 +71,6 @@ class Shown(NamedTuple):
     question: str
 
 
-class _Answer(NamedTuple):
-    """An answer of a tool, for the log."""
-
-    at: float
-    project: str
-    session_id: str
-    tool: str
-    answer: dict[str, Any]
-    took_s: float
-
-    @property
-    def tokens(self) -> int:
-        """The approximate number of tokens in its text."""
-        text = msgspec.json.encode(self.answer)
-        counted = estimate_tokens(text[:SAMPLE].decode(errors="ignore"))
-        return round(counted * len(text) / min(SAMPLE, len(text)))
-
-
-class DayShown(NamedTuple):
-    """The recalls of a day, those without a result, and the memories and tokens of their answers."""
-
-    recalls: int = 0
-    nothing: int = 0
-    memories: int = 0
-    tokens: int = 0
-
-
-class ToolAnswers(NamedTuple):
-    """The number of a tool's answers, their tokens, and the milliseconds that the last ones took."""
-
-    tool: str
-    answers: int
-    tokens: int
-    p50_ms: float
-    p95_ms: float
-
-
 class ShownLog:
     """Writes the log. Run `run` as a task. Entries are kept for `kept_s`; with 0 nothing is logged."""
 
@@ -123,7 +79,6 @@ class ShownLog:
         self._kept_s = kept_s
         self._clock = clock
         self._pending: deque[Shown] = deque()
-        self._answers: deque[_Answer] = deque()
         self._pruned_at = 0.0
         self._writing = threading.Lock()
         """Held by one writer at a time: a batch in progress must not write back erased words."""
@@ -135,20 +90,15 @@ class ShownLog:
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
             self._pending.extend(Shown(at, project, session_id, each, place, tool, said) for place, each in shown)
 
-    def note_answer(self, project: str, session_id: str, tool: str, answer: dict[str, Any], took_s: float) -> None:
-        """Log a tool's answer. Only queues it, like `note`."""
-        if self._kept_s and len(self._answers) < MAX_PENDING:
-            self._answers.append(_Answer(self._clock(), project, session_id, tool, answer, took_s))
-
     async def run(self) -> None:
         """Write queued entries in batches, until cancelled; the last batch is still written then."""
         try:
             while True:
                 await anyio.sleep(BATCH_S)
-                if self._pending or self._answers:
+                if self._pending:
                     await anyio.to_thread.run_sync(self.flush)
         finally:
-            if self._pending or self._answers:
+            if self._pending:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(self.flush)
 
@@ -158,19 +108,14 @@ class ShownLog:
             self._flush()
 
     def _flush(self) -> None:
-        batch, answers = list(_taken(self._pending)), list(_taken(self._answers))
+        batch = list(_taken(self._pending))
         now = self._clock()
         try:
             with _opened(self._path) as connection:
                 rows = [each._replace(question=masked(each.question)[:MAX_QUESTION]) for each in batch]
                 connection.executemany("INSERT INTO shown VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-                given = [(*each[:4], each.tokens, each.took_s * 1000) for each in answers]
-                connection.executemany("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?)", given)
                 if now - self._pruned_at > PRUNE_S:
                     connection.execute("DELETE FROM shown WHERE at < ?", (now - self._kept_s,))
-                    # Earlier versions also logged the answers to the shell.
-                    old = (now - self._kept_s, SHELL_SESSION)
-                    connection.execute("DELETE FROM answers WHERE at < ? OR session_id = ?", old)
                     self._pruned_at = now
         except (sqlite3.Error, OSError, RemembrancerError) as error:
             logger.warning("what was shown cannot be noted", extra={"reason": str(error)})
@@ -212,49 +157,6 @@ class ShownLog:
         with _opened(self._path) as connection:
             asked = f"SELECT * FROM shown WHERE {clauses} ORDER BY at DESC, place LIMIT :limit"  # noqa: S608 - our names
             return [Shown(*row) for row in connection.execute(asked, {**wanted, "since": since, "limit": limit})]
-
-    def by_day(self, project: str, since: float) -> dict[int, DayShown]:
-        """The figures of a project by day since the epoch (UTC)."""
-        if self._pending or self._answers:
-            self.flush()
-        if not self._path.exists():
-            return {}
-        with _opened(self._path) as connection:
-            shown = connection.execute(  # each answer has one row of place 0 or 1
-                """SELECT CAST(at / 86400 AS INTEGER), sum(place <= 1), sum(place = 0), sum(place > 0)
-                   FROM shown WHERE project = ? AND at >= ? GROUP BY 1""",
-                (project, since),
-            ).fetchall()
-            tokens = connection.execute(
-                "SELECT CAST(at / 86400 AS INTEGER), sum(tokens) FROM answers WHERE project = ? AND at >= ? GROUP BY 1",
-                (project, since),
-            ).fetchall()
-        days = {day: DayShown(*counts) for day, *counts in shown}
-        return days | {day: days.get(day, DayShown())._replace(tokens=count) for day, count in tokens}
-
-    def by_tool(self, project: str, since: float) -> list[ToolAnswers]:
-        """The tools that gave answers in a project, the most frequent first."""
-        if not self._path.exists():
-            return []
-        with _opened(self._path) as connection:
-            rows = connection.execute(
-                """SELECT tool, count(*), sum(tokens) FROM answers WHERE project = ? AND at >= ?
-                   GROUP BY 1 ORDER BY 2 DESC, 1""",
-                (project, since),
-            ).fetchall()
-            last: dict[str, list[float]] = {}
-            for tool, took_ms in connection.execute(
-                "SELECT tool, took_ms FROM answers WHERE project = ? AND at >= ? ORDER BY at DESC LIMIT ?",
-                (project, since, MOST_TIMED),
-            ):
-                last.setdefault(tool, []).append(took_ms)
-        return [ToolAnswers(tool, answers, tokens, *_spread(last.get(tool, []))) for tool, answers, tokens in rows]
-
-
-def _spread(values: list[float]) -> tuple[float, float]:
-    """The median and the 95th percentile; 0 without values."""
-    ranked = sorted(values) or [0.0]
-    return ranked[len(ranked) // 2], ranked[min(len(ranked) - 1, len(ranked) * 95 // 100)]
 
 
 def _taken(pending: deque[T]) -> Iterator[T]:

@@ -56,7 +56,6 @@ from remembrancer.protocol.reads import (
     Recall,
     Recalled,
 )
-from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.wire import Notice, Request
@@ -328,11 +327,6 @@ class StoreAccess(MemoryService):
 
     def seen(self, caller: Caller) -> set[str]:
         return self._seen.get((caller.project.id, caller.session_id), set())
-
-    def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
-        if caller.session_id not in (BROWSER_SESSION, SHELL_SESSION):
-            took_s = max(0.0, time.time() - received_at)  # the bridge's clock, which may have been changed since
-            self.shown_log.note_answer(caller.project.id, caller.session_id, tool, answer, took_s)
 
     # --- reads ---
 

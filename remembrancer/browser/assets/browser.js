@@ -49,13 +49,12 @@ function probe(name) { // what light-dark() comes to
 
 addEventListener("DOMContentLoaded", () => {
   for (const at of document.querySelectorAll("[data-plot]")) {
-    const points = JSON.parse(at.dataset.points), isUsage = at.dataset.plot === "usage";
+    const points = JSON.parse(at.dataset.points);
     if (!points.length) continue;
     const axis = { stroke: probe("c-quiet"), grid: { stroke: probe("c-line") } };
-    const line = (label, name, align = 0) => ({ label, stroke: probe(name), width: 2, paths: isUsage ? uPlot.paths.bars({ size: [0.35, 20], align }) : undefined, fill: isUsage ? probe(name) : undefined, points: { show: !isUsage && points.length < 60 } });
-    const day = 86400, series = isUsage ? [{ label: "day" }, line("memories stored", "c-plus", -1), line("recalls", "c-minus", 1)] : [{ label: "call" }, line("ms", "c-plus")];
+    const series = [{ label: "call" }, { label: "ms", stroke: probe("c-plus"), width: 2, points: { show: points.length < 60 } }];
     const columns = series.map((_, place) => points.map((point) => point[place]));
-    const plot = new uPlot({ width: at.clientWidth, height: 220, series, legend: { show: isUsage, live: false }, axes: [isUsage ? { ...axis, values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleDateString("en", { day: "numeric", month: "short" })) } : { ...axis, show: false }, axis], scales: { x: { time: isUsage, range: (_, low, high) => isUsage ? [low - day / 2, high + day / 2] : [low, high] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } } }, columns, at);
+    const plot = new uPlot({ width: at.clientWidth, height: 220, series, legend: { show: false }, axes: [{ ...axis, show: false }, axis], scales: { x: { time: false, range: (_, low, high) => [low, high] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } } }, columns, at);
     new ResizeObserver(() => plot.setSize({ width: at.clientWidth, height: 220 })).observe(at);
   }
   const graph = document.getElementById("graph");

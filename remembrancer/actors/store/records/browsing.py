@@ -1,4 +1,4 @@
-"""Answers the memory browser as far as the session may see: the timeline, sessions, possible contradictions, usage.
+"""Answers the memory browser as far as the session may see: the timeline, sessions, possible contradictions.
 Every query reads along an index, or a bounded number of rows."""
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from remembrancer.protocol.browsing import (
     ReadActivity,
     ReadGraph,
     ReadTurns,
-    ReadUsage,
     RunDone,
     TurnsRead,
-    UsageRead,
 )
 from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession, Pair
 from remembrancer.protocol.session_life import ToolCall, Turn
@@ -37,9 +35,6 @@ from remembrancer.protocol.writes import MENTIONED_WITH
 
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
-DAY_S: Final = 86_400
-USAGE_DAYS: Final = 90
-NEVER_DAYS: Final = 7
 LINKS: Final = 2
 """The number of relations for each requested entity, on average."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
@@ -49,7 +44,7 @@ _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def browse(records: SqliteSearch, users: Collection[int], request: BrowserRequest, now: float) -> BrowserAnswer:
+def browse(records: SqliteSearch, users: Collection[int], request: BrowserRequest) -> BrowserAnswer:
     """Answer a request for the viewer of these records. `users` are the spaces with the user's memories."""
     spaces = records.spaces
     match request:
@@ -61,8 +56,6 @@ def browse(records: SqliteSearch, users: Collection[int], request: BrowserReques
             return spaces.read_together(lambda query: _turns(query, spaces, request))
         case FindPairs():
             return _pairs(records, request)
-        case ReadUsage():
-            return _usage(records, request, now)
         case ReadGraph():
             return spaces.read_together(lambda query: _graph(query, request))
         case _:
@@ -203,39 +196,6 @@ def _pairs(records: SqliteSearch, request: FindPairs) -> tuple[Pair, ...]:
 def _listed(records: SqliteSearch, numbers: Iterable[int], session_id: str) -> dict[int, ListedMemory]:
     found = records.load(list(numbers), Filters(session_id))
     return {number: ListedMemory(**record.listed()) for number, record in found.items()}
-
-
-def _usage(records: SqliteSearch, request: ReadUsage, now: float) -> UsageRead:
-    query = records.spaces.read
-    seen = "space = @SPACE AND scope != 'session' AND forgotten_at IS NULL"
-    today, week = int(now // DAY_S), now - NEVER_DAYS * DAY_S
-    days = query(
-        f"""SELECT date(created_at, 'unixepoch') AS day, count(*) FROM memories
-            WHERE {seen} AND created_at >= ? AND created_at < ? GROUP BY day ORDER BY day""",  # noqa: S608 - fixed
-        ((today - USAGE_DAYS) * DAY_S, (today + 1) * DAY_S),
-    )
-    most = query(
-        f"""SELECT number FROM memories WHERE {seen} AND created_at > 0 AND access_count > 0
-            ORDER BY access_count DESC LIMIT ?""",  # noqa: S608 - fixed
-        (request.limit,),
-    )
-    never = f"{seen} AND access_count = 0 AND created_at < ?1"
-    unused = query(
-        f"SELECT number FROM memories WHERE {never} ORDER BY created_at LIMIT ?2",  # noqa: S608 - fixed
-        (week, request.limit),
-    )
-    ((unused_count,),) = query(f"SELECT count(*) FROM memories WHERE {never}", (week,))  # noqa: S608 - fixed
-    ((total,),) = query(
-        "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE AND NOT forgotten AND scope != 'session'", ()
-    )
-    listed = _listed(records, [number for (number,) in (*most, *unused)], request.session_id)
-    return UsageRead(
-        dict(days),
-        tuple(listed[number] for (number,) in most if number in listed),
-        tuple(listed[number] for (number,) in unused if number in listed),
-        unused_count,
-        total,
-    )
 
 
 def _graph(query: Query, request: ReadGraph) -> GraphRead:

@@ -86,7 +86,7 @@ class Reader(SqliteSearch, SqliteBackground):
 
     def browse(self, request: BrowserRequest) -> BrowserAnswer:
         """Answer a request of the memory browser."""
-        return browse(self, self.users, request, self._clock())
+        return browse(self, self.users, request)
 
     def describe_session(self, session_id: str) -> SessionDescription:
         """Describe the work of a session."""
