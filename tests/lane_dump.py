@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,13 +13,15 @@ from remembrancer.actors.store.records.space_copies import NUMBERED
 
 DERIVED: Final = ("passages", "embedded", "tallies", "entities")
 """Tables of what each host makes of the memories by itself. Entities are compared by their names."""
+OWN: Final = ("access_count", "last_accessed_at")
+"""Columns of what each host counts by itself."""
 _ENTITIES: Final = """SELECT m.id, e.name, e.type, relationship, edge, ordinal, s.name FROM memory_entities
     JOIN entities AS e ON e.number = entity LEFT JOIN entities AS s ON s.number = subject
     JOIN memories AS m ON m.number = memory WHERE NOT found AND m.space = ? ORDER BY memory, ordinal"""
 _TO_SCRUB: Final = "memory_id IN (SELECT e.memory_id FROM lane_erasures AS e WHERE e.space = lane_entries.space)"
 """The entries of an erased memory, which each host has until it has taken them out of the journal."""
 _OF_MEMORIES: Final = {
-    **dict.fromkeys(("aliases", "memory_tags", "memory_sessions"), "memory"),
+    **dict.fromkeys(("aliases", "memory_tags"), "memory"),
     **dict.fromkeys(("memory_links", "awaited_links"), "source"),
 }
 
@@ -51,7 +54,9 @@ def dump_of(database: Path, lane: str = "") -> list[str]:
                 said = {
                     name: ranks[numbered[name]].get(row[name], row[name]) if numbered.get(name) else row[name]
                     for name in row.keys()  # noqa: SIM118 - a row is no dict
-                    if name != "space" and numbered.get(name) != ""
+                    if name not in ("space", *OWN) and numbered.get(name) != ""
                 }
+                if table == "run_changes":
+                    said["details"] = re.sub(r'"last_accessed_at":[^,}]+', "", said["details"])
                 rows.append(f"{table} {tuple(said.values())}")
         return rows + [f"entities {tuple(row)}" for row in connection.execute(_ENTITIES, (space,))]

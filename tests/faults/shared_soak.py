@@ -802,7 +802,7 @@ class World:
         return [self.lane, self.users_lane] if self.users_lane else [self.lane]
 
     def _end_if_alike(self) -> bool:
-        """Pause all stores. If one has passed on meanwhile how often its memories were shown, they go on."""
+        """Pause all stores. If one has meanwhile revived a memory that was shown, they go on."""
         for host in self.hosts:
             host.pause()
         positions = set[tuple[str, int]]()

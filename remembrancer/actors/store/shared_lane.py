@@ -3,7 +3,7 @@
 The effect of an entry depends only on the file, the entry and the journal's time of it. A host appends its operations,
 reads the journal up to them, and applies them, with everything that others appended before, in one transaction with the
 new mark; only then does it know their outcomes. Data derived from a memory (vectors, entity names) is each host's own.
-So are a host's limits, which are checked before an operation is appended.
+So are counts of accesses, and a host's limits, which are checked before an operation is appended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import secrets
 import sqlite3
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -29,7 +28,7 @@ from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.journal.contract import (
@@ -85,14 +84,12 @@ from remembrancer.protocol.writes import (
     needs_room,
 )
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """The format of entries and of the rules for applying them; any change to either increases it. Release 0.2.0 has format
 3, in which a text that was promoted twice was stored twice."""
 PAGE: Final = 1000
 AWAY_S: Final = 1.0
 """For this long after the journal failed to answer, writes are refused at once instead of waiting again."""
-ACCESSES_S: Final = 30.0
-"""The shortest time between two appends of accesses. A write also takes them along."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
 """The errors that stop all applying and appending until somebody acts on them. A key that is missing may be under way:
 it is waited for."""
@@ -132,12 +129,12 @@ class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation"
     format: int = 1
 
 
-class Accessed(msgspec.Struct, frozen=True, omit_defaults=True, tag="accesses", tag_field="entry"):
-    """Access counts of memories shown in answers, and the memories that each session used."""
+class Shown(msgspec.Struct, frozen=True, tag="accesses", tag_field="entry"):
+    """Memories that were shown in answers: archived ones become active. The numbers are those of release 0.2.0, which
+    counted each access on every host."""
 
     shown: dict[str, int]
-    used: dict[str, tuple[str, ...]]
-    format: int = 1
+    format: int = FORMAT
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
@@ -165,7 +162,7 @@ class _Header(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-LaneEntry = Submitted | Accessed | Nothing | SessionEnded | ProjectRenamed
+LaneEntry = Submitted | Shown | Nothing | SessionEnded | ProjectRenamed
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(LaneEntry).decode
 _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
@@ -237,9 +234,6 @@ class SharedLane(Records):
         self._ask_journal = ask
         self._on_others = on_others
         self._away_until = 0.0
-        self._shown: Counter[str] = Counter()
-        self._used: defaultdict[str, set[str]] = defaultdict(set)
-        self._told_at = clock()
         self._may_be_there = True
         """True after an append without an answer, or without a key to read on: the journal is read before anything is
         appended again."""
@@ -326,19 +320,13 @@ class SharedLane(Records):
             self._read_on(position=self._ask(self.journal.append(self.name, [new], behind=self.mark)).position)
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        if self.read_only:
-            return
-        rows = self._file.read(
-            "SELECT number, id FROM memories WHERE space = @SPACE AND number IN (SELECT value FROM json_each(?))",
-            (encode_json(numbers).decode(),),
-        )
-        ids = dict(rows)
-        self._shown.update(ids[number] for number in numbers if number in ids)
-        if used:
-            self._used[session_id].update(used)
-        if at - self._told_at >= ACCESSES_S or at < self._told_at:
-            self._told_at = at  # even if the journal takes nothing now
-            self._append({}, {})
+        """As `Records.touch`, but an archived memory becomes active by an entry, on every host. Raises as `catch_up`
+        if the journal does not take it: the next access tries again."""
+        super().touch(numbers, at, session_id, used)
+        with self._edits(durable=False) as edits:
+            archived = edits.archived(numbers)
+        if archived and time.monotonic() >= self._away_until:
+            self._announce("accesses", Shown(dict.fromkeys(archived, 1)))
 
     def note_maintenance(self, at: float) -> None:
         operation_id = new_ulid()
@@ -471,8 +459,7 @@ class SharedLane(Records):
         self.problem = JournalAway(LEFT)
 
     def _append(self, bodies: Mapping[str, bytes], outcomes: dict[str, Outcome]) -> None:
-        """Append the entries of operations, with the accesses collected so far, apply them, and add an outcome for
-        each."""
+        """Append the entries of operations, apply them, and add an outcome for each."""
         try:
             self._refuse_if_stopped()
             if time.monotonic() < self._away_until:
@@ -481,7 +468,6 @@ class SharedLane(Records):
                 self.catch_up()
             while waiting := {key: each for key, each in bodies.items() if key not in outcomes}:
                 self._append_some(waiting, outcomes)
-            self._append_some({}, outcomes)
         except RemembrancerError as caught:
             error = caught
             if isinstance(error, Trimmed):  # it waits until the snapshot is loaded
@@ -500,21 +486,13 @@ class SharedLane(Records):
             earlier = self.outcome_of(operation_id)
             if earlier is not None:
                 outcomes[operation_id] = Outcome(earlier)
-            elif len(body) <= room and len(some) < MAX_APPEND - 1:
+            elif len(body) <= room and len(some) < MAX_APPEND:
                 some[operation_id] = NewEntry(_entry_id(operation_id), body)
                 room -= len(body)
-        entries = list(some.values())
-        accesses = self._accesses()
-        if accesses is not None:
-            entries.append(NewEntry(_entry_id("accesses"), _encode(accesses)))
-        if not entries:
+        if not some:
             return
         self._may_be_there = True
-        position = self._ask(self.journal.append(self.name, entries, behind=self.mark)).position
-        if accesses is not None:
-            self._shown.clear()
-            self._used.clear()
-            self._told_at = self._clock()
+        position = self._ask(self.journal.append(self.name, list(some.values()), behind=self.mark)).position
         try:
             outcomes |= self._read_on(some, position)
         except STOPS as error:
@@ -542,12 +520,6 @@ class SharedLane(Records):
                 raise newer
             if page.is_last and self.mark.position >= position:
                 return outcomes
-
-    def _accesses(self) -> Accessed | None:
-        if not self._shown and not self._used:
-            return None
-        used = {session: tuple(sorted(ids)) for session, ids in sorted(self._used.items())}
-        return Accessed(dict(sorted(self._shown.items())), used, FORMAT)
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         try:
@@ -613,8 +585,8 @@ class SharedLane(Records):
                 connection.execute("SAVEPOINT entry")
                 try:
                     edits = SqliteEdits(connection, applied_at)
-                    if isinstance(entry, Accessed):
-                        _count(edits, entry, applied_at)
+                    if isinstance(entry, Shown):
+                        edits.revive(edits.archived([number for number, _ in edits.numbers_of(entry.shown)]), applied_at)
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
                     elif isinstance(entry, Submitted):
@@ -663,14 +635,6 @@ def _moved(local: SqliteEdits, entry: Submitted, taken_back: PortableMemory | No
     elif given is not None:
         local.carry_out(operation, partial(let_go, memory=given))
     return outcome
-
-
-def _count(edits: SqliteEdits, entry: Accessed, at: float) -> None:
-    """Count accesses, and record the memories that sessions used."""
-    for session_id, used in entry.used.items():
-        edits.note_use(used, session_id)
-    numbers = [number for number, memory_id in edits.numbers_of(entry.shown) for _ in range(entry.shown[memory_id])]
-    edits.count_accesses(numbers, at)
 
 
 def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, is_users: bool) -> Outcome:

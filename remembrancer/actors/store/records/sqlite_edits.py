@@ -165,26 +165,29 @@ class SqliteEdits:
         )
 
     def count_accesses(self, numbers: Sequence[int], at: float) -> None:
-        """Count an access to each memory (twice in the list counts twice), and revive archived ones."""
+        """Count an access to each memory (twice in the list counts twice)."""
         self.execute(  # one statement for all, so that readers have the interpreter meanwhile
             """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
                    SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
                WHERE number = shown.memory""",
             (at, _json(numbers)),
         )
-        self._revive(numbers, at)
 
-    def _revive(self, numbers: Sequence[int], at: float) -> None:
-        """Make archived memories active again, unless they are forgotten.
-
-        Each retrieval makes a memory more durable: a memory that is shown is in use.
-        """
+    def archived(self, numbers: Sequence[int]) -> list[str]:
+        """Return the ids of the archived memories among these that are not forgotten."""
         archived = self._query(
             """SELECT id FROM memories WHERE forgotten_at IS NULL AND status = 'archived'
                AND number IN (SELECT value FROM json_each(?))""",
             (_json(sorted(set(numbers))),),
         )
-        for (memory_id,) in archived:
+        return [memory_id for (memory_id,) in archived]
+
+    def revive(self, archived: Sequence[str], at: float) -> None:
+        """Make archived memories active again.
+
+        Each retrieval makes a memory more durable: a memory that is shown is in use.
+        """
+        for memory_id in archived:
             memory = self.memory(memory_id)
             assert memory is not None, "it was there in this transaction"
             make_active(self, memory, REVIVED, "it was used again", at)

@@ -247,6 +247,8 @@ class Records(Reader, EmbeddedTexts):
         with self._edits(durable=False) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
+            if not self.is_shared:
+                edits.revive(edits.archived(numbers), at)
 
     def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
         """Register sessions that were active at another time or place."""
