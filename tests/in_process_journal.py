@@ -23,7 +23,6 @@ class _Lane:
         self.ids: list[str] = []
         self.entries: dict[int, contract.Entry] = {}
         self.snapshots: dict[str, tuple[contract.LaneSnapshot, bytes]] = {}
-        self.leases: dict[str, tuple[str, float]] = {}
         self.notices: dict[str, tuple[bytes, float]] = {}
         self.appended = asyncio.Event()
 
@@ -140,7 +139,7 @@ class InProcessJournal(contract.Journal):
 
     async def snapshots(self, lane: str) -> tuple[contract.LaneSnapshot, ...]:
         kept = [snapshot for snapshot, _ in self._lane(lane).snapshots.values()]
-        return tuple(sorted(kept, key=lambda each: each.mark.position, reverse=True))
+        return tuple(sorted(kept, key=lambda each: (each.mark.position, each.name), reverse=True))
 
     async def get_snapshot(self, lane: str, snapshot: contract.LaneSnapshot, path: Path) -> None:
         kept = self._lane(lane).snapshots.get(snapshot.name)
@@ -151,20 +150,6 @@ class InProcessJournal(contract.Journal):
 
     async def drop_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> None:
         self._lane(lane).snapshots.pop(snapshot.name, None)
-
-    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> str:
-        contract.check_name(name)
-        leases, now = self._lane(lane).leases, self._server.clock()
-        held = leases.get(name)
-        if held is not None and held[0] != holder and held[1] > now:
-            return held[0]
-        leases[name] = holder, now + ttl_s
-        return holder
-
-    async def release(self, lane: str, name: str, holder: str) -> None:
-        leases = self._lane(lane).leases
-        if leases.get(name, ("", 0.0))[0] == holder:
-            del leases[name]
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
         self._lane(lane).notices[host] = body, self._server.clock()

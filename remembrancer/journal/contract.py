@@ -171,7 +171,7 @@ class Journal(Protocol):
         ...
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
-        """The snapshots of a lane, newest first."""
+        """The snapshots of a lane, newest first, in the same order for all hosts."""
         ...
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
@@ -185,15 +185,6 @@ class Journal(Protocol):
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """Delete a snapshot."""
-        ...
-
-    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> str:
-        """Take or renew a lease for `ttl_s` seconds (at least 1) of the journal's clock, unless another host holds it.
-        Returns the host that holds it then."""
-        ...
-
-    async def release(self, lane: str, name: str, holder: str) -> None:
-        """Release a lease, if this holder has it."""
         ...
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
@@ -210,7 +201,7 @@ class Journal(Protocol):
 
 
 def check_name(name: str) -> str:
-    """Returns the name of a lane, a lease or a host unchanged. Raises `InvalidInput` if no journal accepts it."""
+    """Returns the name of a lane or a host unchanged. Raises `InvalidInput` if no journal accepts it."""
     if _LANE.fullmatch(name) is None:
         raise InvalidInput(f"a name is 1 to 64 letters, digits, '-' and '_', not {name[:80]!r}")
     return name

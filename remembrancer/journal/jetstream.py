@@ -1,4 +1,4 @@
-"""A journal on NATS JetStream: two streams for each lane, one for entries, and one for snapshots, leases and notices.
+"""A journal on NATS JetStream: two streams for each lane, one for entries, and one for snapshots and notices.
 
 The server orders the entries, and recognizes repeated ids for two minutes; several entries go as one atomic batch
 (servers from 2.12 on). The identity of the journal is part of the subject, so a recreated stream accepts nothing that
@@ -68,7 +68,6 @@ UNFINISHED_S: Final = 6 * 3600.0
 """Pieces of a snapshot that is incomplete after this time are remains of a killed host."""
 _STREAM_NOT_FOUND: Final = 10059
 _NAME_IN_USE: Final = 10058
-_WRONG_SEQUENCE: Final = (10071, 10164)
 _NO_MESSAGE: Final = (10037, 10043, 10057)
 _FULL: Final = (10023, 10028, 10047, 10077, 10110)
 _decode_snapshot: Final = msgspec.json.Decoder(LaneSnapshot).decode
@@ -103,7 +102,7 @@ def entries_stream(lane: str) -> str:
 
 
 def state_stream(lane: str) -> str:
-    """The stream of a lane's snapshots, leases and notices."""
+    """The stream of a lane's snapshots and notices."""
     return f"RMBS_{check_name(lane)}"
 
 
@@ -115,7 +114,7 @@ def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tu
     says = [f"{state}.host.{check_name(member)}"]
     if not read_only:
         says += [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.MSG.DELETE", "STREAM.PURGE")]
-        says += [f"rmb.{lane}.e.*", *(f"{state}.{name}" for name in ("lease.*", "piece.*.*", "snapshot.*"))]
+        says += [f"rmb.{lane}.e.*", *(f"{state}.{name}" for name in ("piece.*.*", "snapshot.*"))]
     return [*reads, *says], [f"rmb.{lane}.e.*", f"{inbox}.>"]
 
 
@@ -163,7 +162,7 @@ class JetStreamJournal(Journal):
             "metadata": {_IDENTITY: identity},
         }
         entries = {"subjects": [f"rmb.{lane}.e.{identity}"], "allow_atomic": True, "discard": "new"}
-        state = {"subjects": [f"rmb.{lane}.s.>"], "max_msgs_per_subject": 1, "allow_msg_ttl": True}
+        state = {"subjects": [f"rmb.{lane}.s.>"], "max_msgs_per_subject": 1}
         for stream, config in ((entries_stream(lane), entries), (state_stream(lane), state)):
             answer = await self._call(f"STREAM.CREATE.{stream}", {"name": stream, **shared, **config})
             if _code(answer) == _NAME_IN_USE:
@@ -316,7 +315,7 @@ class JetStreamJournal(Journal):
             decoded = [_decode_snapshot(each.data) for each in messages]
         except msgspec.DecodeError as error:
             raise EntryDamaged("the list of the lane's snapshots is damaged") from error
-        return tuple(sorted(decoded, key=lambda each: each.mark.position, reverse=True))
+        return tuple(sorted(decoded, key=lambda each: (each.mark.position, each.name), reverse=True))
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
         if snapshot.name not in {each.name for each in await self.snapshots(lane)}:
@@ -345,25 +344,6 @@ class JetStreamJournal(Journal):
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         await self._purge(lane, f"snapshot.{check_name(snapshot.name)}")
         await self._purge(lane, f"piece.{snapshot.name}.*")
-
-    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> str:
-        deadline = asyncio.get_running_loop().time() + self._resolve_s
-        while True:
-            held = await self._last(lane, f"lease.{check_name(name)}")
-            if held is not None and held.data != holder.encode():
-                return held.data.decode("utf-8", "replace")
-            expected = {"Nats-Expected-Last-Subject-Sequence": str(0 if held is None else _sequence(held))}
-            ttl = {"Nats-TTL": f"{max(1, round(ttl_s))}s"}
-            answer = await self._say(lane, f"rmb.{lane}.s.lease.{name}", holder.encode(), {**expected, **ttl})
-            if _code(answer) not in _WRONG_SEQUENCE or asyncio.get_running_loop().time() > deadline:
-                _check(answer)
-                return holder
-            await asyncio.sleep(0.1)  # another host was faster, it has run out meanwhile, or the asked replica lags
-
-    async def release(self, lane: str, name: str, holder: str) -> None:
-        held = await self._last(lane, f"lease.{check_name(name)}")
-        if held is not None and held.data == holder.encode():
-            await self._delete(state_stream(lane), _sequence(held))
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
         await self._tell(lane, f"host.{check_name(host)}", body)
@@ -403,10 +383,6 @@ class JetStreamJournal(Journal):
         answer = await self._call(f"STREAM.MSG.DELETE.{stream}", {"seq": position, "no_erase": False})
         if _code(answer) not in _NO_MESSAGE:
             _check(answer)
-
-    async def _last(self, lane: str, name: str) -> Msg | None:
-        messages = await self._get(lane, state_stream(lane), {"last_by_subj": f"rmb.{lane}.s.{name}"})
-        return messages[0] if messages else None
 
     async def _tell(self, lane: str, name: str, body: bytes) -> None:
         _check(await self._say(lane, f"rmb.{lane}.s.{name}", body, {}))

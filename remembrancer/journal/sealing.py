@@ -134,7 +134,6 @@ class Sealed:
         self.create, self.head = journal.create, journal.head
         self.watch, self.scrub, self.trim = journal.watch, journal.scrub, journal.trim
         self.snapshots, self.drop_snapshot, self.aclose = journal.snapshots, journal.drop_snapshot, journal.aclose
-        self.lease, self.release = journal.lease, journal.release
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
         check_entries(entries)

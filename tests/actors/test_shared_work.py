@@ -1,4 +1,4 @@
-"""The work in the background of a shared lane: one host does it at a time, and the next one knows what was done."""
+"""The work in the background of a shared lane: who wrote last does it, and the next one knows what was done."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from remembrancer.actors.store import job_finder
 from remembrancer.actors.store.job_assignments import JobAssignments
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.readers import Readers
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Job, Maintain
-from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.sharing import ShareProject
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef, Scope
@@ -47,7 +46,6 @@ class Worker(Host):
             lambda: None,
             self.count_accesses,
             self.lanes,
-            lambda: True,
         )
 
     async def apply(self, operation: Operation) -> Applied:
@@ -116,11 +114,6 @@ async def two(kind: type[WorkerT], directory: Path, scope: Scope) -> AsyncIterat
         await worker.aclose()
 
 
-@pytest.fixture(autouse=True)
-def renews_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_finder, "RENEW_S", 0.0)
-
-
 @pytest.fixture
 async def own_workers(tmp_path: Path) -> AsyncIterator[list[OwnWorker]]:
     async with two(OwnWorker, tmp_path, "user") as made:
@@ -133,7 +126,7 @@ async def workers(tmp_path: Path) -> AsyncIterator[list[Worker]]:
         yield made
 
 
-async def test_one_host_works_in_a_lane_and_the_others_rest(workers: list[Worker]) -> None:
+async def test_who_wrote_last_works_in_a_lane_and_the_others_rest(workers: list[Worker]) -> None:
     here, there = workers
     job = await here.job()
     assert job is not None
@@ -143,7 +136,6 @@ async def test_one_host_works_in_a_lane_and_the_others_rest(workers: list[Worker
         assert await there.job() is None
     await here.finish(job)
     assert await here.job() is None
-    assert here.server.lanes[LANE].leases == {}, "another may have the next turn"
     assert await there.job() is None, "it knows that this is done"
     assert here.dump() == there.dump()
 
@@ -174,26 +166,7 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_wha
     assert lane.to_scrub >= max(with_words), "the entries of the runs are among those that are scrubbed"
 
 
-async def test_who_asks_for_work_in_a_lane_has_its_lease_or_is_told_who_has_it(own_workers: list[OwnWorker]) -> None:
-    here, there = own_workers
-    maintained, lane = await here.job(), there.finder.lane_of(None)
-    assert maintained is not None
-    assert lane is not None
-    assert (lane.name, there.finder.lane_of(ProjectRef(LANE, ""))) == (LANE, lane)
-    with pytest.raises(ConsolidatorUnavailable, match="here is at work there"):
-        async with there.finder.working_in(lane, reads_only=False):
-            pass
-    async with there.finder.working_in(lane, reads_only=True) as at:
-        assert at == there.lanes.time_of(LANE)
-    await here.finish(maintained)
-    assert there.finder.lane_of(OTHER_PROJECT) is None
-    async with there.finder.working_in(lane, reads_only=False) as at:
-        assert at == there.lanes.time_of(LANE)
-        assert await there.job() is None
-        assert here.server.lanes[LANE].leases["consolidator"][0] == "there", "a look keeps it meanwhile"
-    assert await there.job() is None
-    assert here.server.lanes[LANE].leases == {}, "and gives it back afterwards"
-    here.journal.reachable = False
-    with pytest.raises(ConsolidatorUnavailable, match="journal is away"):
-        async with here.finder.working_in(here.files.user, reads_only=False):
-            pass
+async def test_who_asks_for_work_in_a_lane_does_it_by_the_time_of_the_lane(own_workers: list[OwnWorker]) -> None:
+    _, there = own_workers
+    assert there.finder.lane_time(None) == there.finder.lane_time(ProjectRef(LANE, "")) == there.lanes.time_of(LANE)
+    assert there.finder.lane_time(OTHER_PROJECT) is None

@@ -253,19 +253,3 @@ async def test_a_snapshot_is_the_file_again(journals: Journals, journal: Journal
     with pytest.raises(InvalidInput):
         await journal.get_snapshot(lane, newest, tmp_path / "dropped")
     assert not (tmp_path / "dropped").exists()
-
-
-async def test_a_lease_has_one_holder_until_it_runs_out(journals: Journals, journal: Journal) -> None:
-    lane, other = journals.lane(), await journals.connect()
-    await journal.create(lane)
-    assert await journal.lease(lane, "upkeep", "desk", 60.0) == "desk"
-    assert await other.lease(lane, "upkeep", "laptop", 60.0) == "desk"
-    assert await journal.lease(lane, "upkeep", "desk", 1.0) == "desk"
-    await other.release(lane, "upkeep", "laptop")
-    assert await other.lease(lane, "upkeep", "laptop", 60.0) == "desk"
-    async with asyncio.timeout(PATIENCE_S):
-        while await other.lease(lane, "upkeep", "laptop", 60.0) != "laptop":
-            await journals.pass_time(0.1)
-    assert await journal.lease(lane, "upkeep", "desk", 60.0) == "laptop"
-    await other.release(lane, "upkeep", "laptop")
-    assert await journal.lease(lane, "upkeep", "desk", 60.0) == "desk"

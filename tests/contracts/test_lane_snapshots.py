@@ -352,17 +352,19 @@ async def test_who_has_not_read_what_was_erased_since_has_what_it_did_all_the_sa
     assert dump_of(second.path) == dump_of(first.path)
 
 
-async def test_a_member_that_only_reads_and_one_without_the_lease_write_no_snapshot(world: World) -> None:
-    first, reader = world.host("first"), world.host("reader", read_only=True)
+async def test_who_wrote_last_writes_the_snapshot_or_if_it_goes_away_another_that_does_not_only_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, reader = world.host("first"), world.host("second"), world.host("reader", read_only=True)
     await first.store(*names(EVERY))
-    await reader.snapshots.catch_up()
+    for host in (second, reader):
+        await host.snapshots.catch_up()
+        await host.snapshots.keep()
+    assert world.kept == [], "the first one wrote last"
+    monkeypatch.setattr("remembrancer.actors.store.lane_follower.LATE_S", 0.0)
     await reader.snapshots.keep()
     assert world.kept == []
-    assert await reader.journal.lease(LANE, "snapshot", "another", 60.0)
-    await first.snapshots.keep()
-    assert world.kept == []
-    world.now += 61.0
-    await first.snapshots.keep()
+    await second.snapshots.keep()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY]
 
 
@@ -390,7 +392,7 @@ async def test_over_a_real_server_a_sealed_snapshot_is_made_found_good_trimmed_b
             joined = await host("joined")
             await joined.snapshots.catch_up()
             assert [len(each.taken) for each in opened] == [0, 1, 1, 1]
-            await away.snapshots.keep()
+            await first.snapshots.keep()
             assert [each.mark.position for each in await first.journal.snapshots(lane)] == [EVERY + 2]
             assert dump_of(first.path) == dump_of(away.path) == dump_of(joined.path)
         finally:

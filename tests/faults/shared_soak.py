@@ -2,7 +2,7 @@
 
 Three NATS servers and four hosts: store processes with homes of their own, each reaching
 the servers over links of its own, their clocks ten minutes apart. They share a project and what is the user's, and each
-has a consolidator, which works there while its host has the lease. Sessions of each host change memories at random,
+has a consolidator, which works there while its host wrote last. Sessions of each host change memories at random,
 their own and each other's, take in the same export, have runs carried out and undone, erase, and leave what is shared
 and join it again, while stores, consolidators and servers are killed or paused, links are cut, hold back what is sent
 or answered, or are slow and members are let in and removed, so that the key changes.
@@ -141,15 +141,13 @@ class SharedSoak(Figures):
 def run_store(ahead_s: float, every: int, newest_format: int) -> None:
     """Run a store whose clock is ahead, which writes a snapshot of a lane after so many entries, and which knows the
     entries of releases up to that format."""
-    from remembrancer.actors.store import job_finder, lane_follower, shared_lane, shared_lanes
+    from remembrancer.actors.store import job_finder, lane_follower, shared_lane
 
     now = time.time
     time.time = lambda: now() + ahead_s
     lane_follower.EVERY = every  # type: ignore[misc]
     shared_lane.FORMAT = newest_format  # type: ignore[misc]
     lane_follower.TOLD_S = min(lane_follower.TOLD_S, every / 100)  # type: ignore[misc]
-    shared_lanes.LEASE_S = min(shared_lanes.LEASE_S, every / 100)  # type: ignore[misc]
-    job_finder.RENEW_S = min(job_finder.RENEW_S, every / 400)  # type: ignore[misc]
     job_finder.LOOK_S = min(job_finder.LOOK_S, every / 500)  # type: ignore[misc]
     job_finder.MAINTENANCE_S = min(job_finder.MAINTENANCE_S, every / 50)  # type: ignore[misc]
     run_actor("store")

@@ -97,22 +97,6 @@ async def test_an_append_whose_link_is_cut_is_there_exactly_once(servers: NatsSe
         )
 
 
-async def test_a_lease_is_asked_for_until_the_replica_that_answers_knows_its_holder_and_no_longer(
-    servers: NatsServers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def lags(*_: object) -> None:
-        return None
-
-    async with connected(*servers.urls, resolve_s=0.5) as journal, connected(*servers.urls) as other:
-        await other.create(LANE)
-        await other.lease(LANE, "snapshot", "other", 60.0)
-        with monkeypatch.context() as patched:
-            patched.setattr(JetStreamJournal, "_last", lags)
-            with pytest.raises(JournalAway, match="wrong last sequence"):
-                await journal.lease(LANE, "snapshot", "here", 60.0)
-        assert await journal.lease(LANE, "snapshot", "here", 60.0) == "other"
-
-
 @pytest.mark.parametrize("cut", ["request", "answer"])
 async def test_what_others_append_while_a_link_is_cut_hides_nothing(servers: NatsServers, cut: str) -> None:
     link = CutOnce(servers.urls[0], cut)

@@ -1,7 +1,7 @@
 """Finds the consolidator's jobs in the records, and ends abandoned sessions.
 
-A space is read again after each commit to it. In a shared lane only one host works, with a lease that it takes as soon
-as there is something to do; the lane has everything that the next host needs to know.
+A space is read again after each commit to it. In a shared lane the host works that wrote there last. If two do, no harm
+comes of it: changes to memories that have changed since are skipped.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -35,7 +34,7 @@ from remembrancer.protocol.consolidation import (
     SessionEnded,
     Work,
 )
-from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef
@@ -50,8 +49,6 @@ MAINTENANCE_SESSIONS: Final = 10
 """The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
 """The time after which maintenance is due in any case."""
-RENEW_S: Final = 20.0
-"""The interval at which the lease for a shared lane is renewed or requested again."""
 PROMOTED_TOGETHER: Final = 100
 """The number of memories in one job."""
 
@@ -109,19 +106,12 @@ class _Space:
     work: WaitingWork = field(default_factory=WaitingWork)
     declined: set[Promotable] = field(default_factory=set)
     """The memories that were considered for promotion, in the state in which they were."""
-    is_leased: bool = False
-    """True if it is a shared lane, and this host has the lease for its work."""
-    lease_at: float = 0.0
-    """The time of the next request for the lease."""
-    clients: int = 0
-    """The number of clients that wait for work in the lane."""
 
 
 class JobFinder:
     """Determines the wanted jobs, and calls `on_news` from time to time while there are any.
 
-    `count_accesses` stores the accesses by answers, which count in decisions about memories. `has_worker` returns
-    whether there is a consolidator; a host without one takes no lease.
+    `count_accesses` stores the accesses by answers, which count in decisions about memories.
     """
 
     def __init__(
@@ -134,7 +124,6 @@ class JobFinder:
         on_news: Callable[[], None],
         count_accesses: Callable[[], Awaitable[None]],
         lanes: SharedLanes,
-        has_worker: Callable[[], bool],
     ) -> None:
         self._files = files
         self._committer = committer
@@ -143,13 +132,12 @@ class JobFinder:
         self._on_news = on_news
         self._count_accesses = count_accesses
         self._lanes = lanes
-        self._has_worker = has_worker
         self._watch = SessionWatch(settings.session_grace_s)
         self._spaces: WeakKeyDictionary[Records, _Space] = WeakKeyDictionary()
         self._end_at = 0.0
         """The earliest time to end a session, after the end of one could not be written."""
         self.has_jobs = False
-        """True if the last look has found jobs here, or in a shared lane in which another host may do them."""
+        """True if the last look has found jobs."""
 
     def wanted(self) -> list[WantedJob]:
         """Return the jobs to be done on this host now."""
@@ -170,31 +158,11 @@ class JobFinder:
         if operation.session_id and not isinstance(operation.change, EndSession | ImportMemory):
             self._watch.note([(operation.project.id, operation.session_id)], time.monotonic())
 
-    def lane_of(self, project: ProjectRef | None) -> Records | None:
-        """Return the shared lane whose name stands for a project id, or that has the user's memories (None); None if it
-        is a local space."""
+    def lane_time(self, project: ProjectRef | None) -> float | None:
+        """Return the time of the shared lane whose name stands for a project id, or that has the user's memories
+        (None); None if it is a local space."""
         records = self._files.user if project is None else self._files.get(project.id)
-        return records if records is not None and records.is_shared else None
-
-    @asynccontextmanager
-    async def working_in(self, lane: Records, *, reads_only: bool) -> AsyncIterator[float]:
-        """Hold the lease of a lane for a client's request, unless it only reads, and yield the lane's time.
-
-        Raises `ConsolidatorUnavailable` if another host has the lease, or it cannot be taken.
-        """
-        if reads_only:
-            yield self._now_in(lane)
-            return
-        space = self._space_of(lane)
-        space.clients += 1
-        try:
-            if not space.is_leased:
-                if (reason := await self._lanes.take_lease(lane.name)) is not None:
-                    raise ConsolidatorUnavailable(f"this is shared with other machines, and {reason}")
-                space.is_leased, space.lease_at = True, time.monotonic() + RENEW_S
-            yield self._now_in(lane)
-        finally:
-            space.clients -= 1  # the next look releases it
+        return self._now_in(records) if records is not None and records.is_shared else None
 
     async def run(self) -> None:
         """Look for work, at most once a second, until cancelled."""
@@ -210,9 +178,8 @@ class JobFinder:
             await self._count_accesses()  # accesses before a session's end count when the end is processed
         for records in changed:
             await self._look_into(records)
-        in_lanes = [await self._keep_lease(records) for records in spaces if records.is_shared]
         wanted = self.wanted()
-        self.has_jobs = bool(wanted) or any(in_lanes)
+        self.has_jobs = bool(wanted)
         if wanted:
             self._on_news()
         await self._end_lost_sessions()
@@ -243,26 +210,10 @@ class JobFinder:
         return self._lanes.time_of(records.name) if records.is_shared else time.time()
 
     def _works_in(self, records: Records) -> bool:
-        """True if this host does the work of a space; in a shared lane that requires the lease."""
+        """True if this host does the work of a space: in a shared lane, if it wrote there last."""
         if records.is_shared:
-            return self._space_of(records).is_leased
+            return self._lanes.wrote_last(records.name)
         return not (records.is_users and self._files.shares(USER))
-
-    async def _keep_lease(self, lane: Records) -> bool:
-        """Take or renew the lease of a lane with work; release the lease of a lane without. Returns whether there is
-        work."""
-        space, work = self._space_of(lane), self._space_of(lane).work
-        is_wanted = space.clients > 0 or bool(jobs_of(lane.name, self._project_of(lane), work, (), self._now_in(lane)))
-        if not is_wanted or not self._has_worker():
-            if space.is_leased:
-                await self._lanes.give_back_lease(lane.name)
-            space.is_leased, space.lease_at = False, 0.0
-        elif time.monotonic() >= space.lease_at:
-            had, space.is_leased = space.is_leased, await self._lanes.take_lease(lane.name) is None
-            space.lease_at = time.monotonic() + RENEW_S
-            if space.is_leased and not had:  # the previous holder may have done all of it
-                await self._look_into(lane)
-        return is_wanted
 
     async def _look_into(self, records: Records) -> None:
         space = self._space_of(records)

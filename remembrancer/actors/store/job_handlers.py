@@ -96,7 +96,6 @@ class JobHandlers(Handlers):
             self._wake,
             count_accesses,
             lanes,
-            lambda: self._refusal is None and bool(self._questions),
         )
         self._news = anyio.Event()
         self._asked: dict[Key, _Asked] = {}
@@ -159,8 +158,7 @@ class JobHandlers(Handlers):
 
         Raises:
             InvalidInput: the session is not the requesting one.
-            ConsolidatorUnavailable: there is none, or it does not accept the job in time; or the job is in a shared
-            lane, and another host is working there.
+            ConsolidatorUnavailable: there is none, or it does not accept the job in time.
             DeadlineExceeded: the job has started, but is not finished in time.
         """
         if isinstance(request, Reflect) and request.about != request.session_id:
@@ -169,15 +167,7 @@ class JobHandlers(Handlers):
             raise InvalidInput("a reflection looks at the user's memories too, and they are not for this token")
         if self._refusal is not None:
             raise ConsolidatorUnavailable(self._refusal)
-        lane = self.finder.lane_of(request.project) if isinstance(request, Maintain) else None
-        if lane is None or not isinstance(request, Maintain):
-            return await self._answered(request, None, context)
-        async with self.finder.working_in(lane, reads_only=request.dry_run) as lane_time:
-            return await self._answered(request, lane_time, context)
-
-    async def _answered(
-        self, request: Reflect | Maintain, lane_time: float | None, context: RequestContext
-    ) -> Reflected | Maintained:
+        lane_time = self.finder.lane_time(request.project) if isinstance(request, Maintain) else None
         key = ("asked", request)
         asked = self._asked.get(key)
         if asked is None:

@@ -1,7 +1,7 @@
 """Follows the journal of a shared lane: applies the entries of others as they come, tells them how far this host is,
 and keeps snapshots. A host that joins, or was away for long, loads the newest valid one and reads on from there.
 
-After every `EVERY` entries the host with the lease writes a snapshot, and reads it back before it counts. Entries
+After every `EVERY` entries the host that wrote last writes a snapshot, and reads it back before it counts. Entries
 before it are trimmed, except for those that a host seen recently has not read, and older snapshots are dropped. A
 snapshot that may quote an erased memory is replaced. Then the entries that quote it are scrubbed, and hosts that have
 not read them continue from the snapshot.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -36,10 +37,8 @@ from remembrancer.protocol.errors import (
 EVERY: Final = 5000
 """Entries between two snapshots. Reading them takes a joining host about two seconds, against the cost of sending a
 file."""
-LEASE: Final = "snapshot"
-LEASE_S: Final = 300.0
-"""The time for which no other host writes a snapshot. If writing takes longer, two hosts write one, which does no
-harm."""
+LATE_S: Final = 60.0
+"""The time after which any host writes a snapshot that is due. Two that write one do no harm."""
 AGAIN_S: Final = 2.0
 """The time after which a journal that was unreachable is read again."""
 TOLD_S: Final = 10.0
@@ -80,6 +79,8 @@ class LaneFollower:
         """The memories that others have erased, and whose remains are still to be scrubbed here."""
         self._told_at, self._confirmed = 0.0, 0
         """The time of the last report to the others, and the newest erasure at that time."""
+        self._due_at = math.inf
+        """The time at which this host writes the snapshot that is due, unless another one does."""
 
     def start(self) -> None:
         """Begin to follow, or begin anew with another connection."""
@@ -172,13 +173,11 @@ class LaneFollower:
             if lane.read_only:
                 return
             snapshots = list(await journal.snapshots(lane.name))
-            if self._is_due(snapshots) and await journal.lease(lane.name, LEASE, lane.member, LEASE_S) == lane.member:
-                try:
-                    snapshots = list(await journal.snapshots(lane.name))  # again, now that nobody else writes one
-                    if self._is_due(snapshots):
-                        snapshots.insert(0, await self._write())
-                finally:
-                    await journal.release(lane.name, LEASE, lane.member)
+            now, is_due = time.monotonic(), self._is_due(snapshots)
+            self._due_at = min(self._due_at, now + LATE_S) if is_due else math.inf
+            if is_due and (lane.wrote_last or now >= self._due_at):
+                await self._write()
+                snapshots = list(await journal.snapshots(lane.name))
             clean = self._clean(snapshots)
             if not clean:
                 return
@@ -218,7 +217,7 @@ class LaneFollower:
         recent = [notice for host, notice in notices.items() if host != self.lane.member and notice.age_s < SEEN_S]
         return [seen.position for notice in recent if (seen := _seen(notice)) is not None and not seen.left]
 
-    async def _write(self) -> LaneSnapshot:
+    async def _write(self) -> None:
         """Write a snapshot. Raises `EntryDamaged` if it cannot be read back; then it is dropped."""
         lane, journal = self.lane, self.lane.journal
         with _place(lane.path) as path:
@@ -231,7 +230,6 @@ class LaneFollower:
                 await journal.drop_snapshot(lane.name, snapshot)
                 raise
         logger.info("a snapshot was written", extra={"lane": lane.name, "position": mark.position})
-        return snapshot
 
     async def _take_newest(self) -> bool:
         """Load the newest valid snapshot into the lane; False if none is ahead of the lane.

@@ -237,6 +237,8 @@ class SharedLane(Records):
         self._may_be_there = True
         """True after an append without an answer, or without a key to read on: the journal is read before anything is
         appended again."""
+        self.wrote_last = False
+        """True if the newest operation since the lane was opened, apart from background work, is this host's."""
         self.problem: RemembrancerError | None = None
         """The error that stopped all applying and appending."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
@@ -510,6 +512,8 @@ class SharedLane(Records):
             applied, newer = self._apply_page(page)
             others = []
             for entry, outcome in applied:
+                if not isinstance(entry.operation.change, ApplyRun):
+                    self.wrote_last = entry.by == self.member
                 if entry.operation.operation_id in own:
                     outcomes.setdefault(entry.operation.operation_id, outcome)
                 else:
@@ -586,7 +590,8 @@ class SharedLane(Records):
                 try:
                     edits = SqliteEdits(connection, applied_at)
                     if isinstance(entry, Shown):
-                        edits.revive(edits.archived([number for number, _ in edits.numbers_of(entry.shown)]), applied_at)
+                        numbers = [number for number, _ in edits.numbers_of(entry.shown)]
+                        edits.revive(edits.archived(numbers), applied_at)
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
                     elif isinstance(entry, Submitted):

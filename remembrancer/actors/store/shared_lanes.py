@@ -60,10 +60,6 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 3.0
 """The time that a write waits for the journal. After a timeout the journal is searched for the entries before a
 retry."""
-LEASE: Final = "consolidator"
-LEASE_S: Final = 60.0
-"""The time, by the journal's clock, for which one host alone does a lane's background work. A host that overruns its
-lease does no harm: its changes to memories that have changed since are skipped."""
 SILENT_S: Final = 10.0
 """The time for which a journal has to be unreachable before answers say so. A server that restarts is not worth a
 notice."""
@@ -171,31 +167,10 @@ class SharedLanes:
         opened = self._open.get(lane)
         return 0.0 if opened is None else opened.lane.time
 
-    async def take_lease(self, lane: str) -> str | None:
-        """Take or renew the lease for an open lane's background work, and apply the previous holder's entries. Returns
-        None, or the reason why this host has no lease."""
+    def wrote_last(self, lane: str) -> bool:
+        """True if the newest operation in an open lane is this host's, which then does the lane's background work."""
         opened = self._open.get(lane)
-        if opened is None or opened.lane.read_only or opened.lane.problem is not None:
-            return "this machine may only read it, or exchanges nothing with the others now"
-        try:
-            holder = await opened.lane.journal.lease(lane, LEASE, opened.lane.member, LEASE_S)
-            if holder != opened.lane.member:
-                return f"{holder} is at work there: ask again in two minutes"
-            await opened.catch_up()
-        except RemembrancerError as error:
-            logger.info("a lease cannot be had", extra={"lane": lane, "reason": error.message})
-            return f"its journal is away: {error.message}"
-        return None
-
-    async def give_back_lease(self, lane: str) -> None:
-        """Release the lease, so that another host can do a lane's background work."""
-        opened = self._open.get(lane)
-        if opened is None:
-            return
-        try:
-            await opened.lane.journal.release(lane, LEASE, opened.lane.member)
-        except RemembrancerError as error:  # it expires by itself
-            logger.info("a lease cannot be given back", extra={"lane": lane, "reason": error.message})
+        return opened is not None and opened.problem is None and opened.lane.wrote_last
 
     # Journals.
 
@@ -358,7 +333,6 @@ class SharedLanes:
                 await opened.say_left()
             except RemembrancerError as error:  # then the others expect this host back for some days
                 logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
-            await self.give_back_lease(name)
             del self._open[name]
             await opened.lane.journal.aclose()
             await asyncio.to_thread(_delete, self._paths, name)
