@@ -6,21 +6,12 @@ operation, and the first deletes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from remembrancer.memory.changes import check_broader, check_remembered, joined
-from remembrancer.memory.repository import (
-    Left,
-    Memory,
-    PatternRow,
-    Proposed,
-    Repository,
-    Run,
-    RunChange,
-)
+from remembrancer.memory.repository import Memory, PatternRow, Proposed, Repository
 from remembrancer.memory.writer import Writer, restating
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
@@ -56,15 +47,6 @@ def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: fl
         score=change.score,
         reason=change.reason,
     )
-
-
-def without_steps(chain: tuple[ChainLink, ...], steps: Sequence[ChainLink]) -> tuple[ChainLink, ...]:
-    """A promotion chain without one occurrence of each of the steps, removed from its end."""
-    remaining = list(reversed(chain))
-    for step in steps:
-        if step in remaining:
-            remaining.remove(step)
-    return tuple(reversed(remaining))
 
 
 def log_entry(memory_id: str, before: MemoryVersion, change: PromoteMemory) -> LogPromotion:
@@ -132,32 +114,17 @@ def propose_again(writer: Writer, memory_id: str) -> bool:
     return True
 
 
-def note_pattern(writer: Writer, edit: NotePattern) -> bool:
-    """Count an observation of a pattern. True if it is the first one in that project."""
+def note_pattern(writer: Writer, edit: NotePattern) -> None:
+    """Count an observation of a pattern in a project."""
     before = writer.row(PatternRow, edit.memory_id) or PatternRow(edit.memory_id, (), 0, writer.at, writer.at)
-    is_new = edit.project_id not in before.source_projects
     writer.space.put(
         msgspec.structs.replace(
             before,
-            source_projects=(*before.source_projects, *([edit.project_id] if is_new else [])),
+            source_projects=tuple(dict.fromkeys((*before.source_projects, edit.project_id))),
             observation_count=before.observation_count + 1,
             last_observed=max(before.last_observed, writer.at),
         )
     )
-    return is_new
-
-
-def unnote_pattern(writer: Writer, edit: NotePattern, *, was_new: bool) -> None:
-    """Take back an observation, together with the project if it was the first one there."""
-    before = writer.row(PatternRow, edit.memory_id)
-    if before is None:
-        return
-    if before.observation_count <= 1:
-        writer.space.remove(PatternRow, "memory_id", edit.memory_id)
-        return
-    projects = tuple(project for project in before.source_projects if not was_new or project != edit.project_id)
-    count = before.observation_count - 1
-    writer.space.put(msgspec.structs.replace(before, source_projects=projects, observation_count=count))
 
 
 # --- Moves between two lanes.
@@ -237,8 +204,9 @@ def receive_move(writer: Writer, memory: PortableMemory) -> PromotedResult:
             note_pattern(writer, NotePattern(known.id, project))
         return PromotedResult(memory.id, memory.scope, change.target_scope, memory.version, change.reason, known.id)
     if is_taken_back:
-        steps = [step for step in memory.promotion_chain if step.action == "promoted" and step.scope == "project"]
-        chain = without_steps(memory.promotion_chain, steps[-1:])
+        chain = memory.promotion_chain
+        steps = [place for place, step in enumerate(chain) if (step.action, step.scope) == ("promoted", "project")]
+        chain = tuple(step for place, step in enumerate(chain) if place not in steps[-1:])
     else:
         chain = (*memory.promotion_chain, step_of(memory.id, before, change, writer.at, came_from))
     at = max(writer.at, memory.updated_at)
@@ -277,13 +245,7 @@ def receive_move(writer: Writer, memory: PortableMemory) -> PromotedResult:
 def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
     """In the source lane: delete the memory except its history. A memory that is taken back leaves no promotion in the
     log."""
-    change = _promotion(writer)
     writer.space.delete(result.memory_id)
-    if change.run_id is not None:
-        # The session has ended, and its run may not have been recorded yet.
-        if writer.row(Run, change.run_id) is None:
-            writer.space.put(Run(change.run_id, "session_end", "", writer.at))
-        writer.space.put(RunChange(change.run_id, result.memory_id, Left()))
     if result.previous_scope == "user":
         _forget_promotion(writer.space, result.memory_id)
     return result

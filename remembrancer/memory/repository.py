@@ -100,53 +100,6 @@ class NoteWrite(msgspec.Struct, frozen=True):
     result: bytes
 
 
-class Added(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
-    """The run made the memory."""
-
-
-class Revised(msgspec.Struct, frozen=True, tag=True, tag_field="did", omit_defaults=True):
-    """The run made a version of the memory, or counted an access at `accessed_at`.
-
-    `last_accessed_at` is the time of the previous access.
-    """
-
-    before: int
-    after: int
-    chain: ChainLink | None = None
-    accessed_at: float | None = None
-    last_accessed_at: float | None = None
-
-
-class Linked(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
-    """The run linked the memory to another one."""
-
-    target: str
-    relation: str
-    created_at: float
-
-
-class Observed(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
-    """The run counted an observation of the memory in a project, which may be the first one there."""
-
-    project_id: str
-    was_new: bool
-
-
-class Left(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
-    """The memory was promoted to the user when the session of the run ended, and stays there if the run is undone."""
-
-
-Deed = Added | Revised | Linked | Observed | Left
-
-
-class RunChange(msgspec.Struct, frozen=True):
-    """One action of a run, in the log for undoing it: the history has neither links, nor observations, nor accesses."""
-
-    run_id: str
-    memory_id: str
-    details: Deed
-
-
 class FoundTopic(msgspec.Struct, frozen=True):
     """A community of entities, in the order in which they were found."""
 
@@ -155,7 +108,7 @@ class FoundTopic(msgspec.Struct, frozen=True):
     found_at: float
 
 
-Row = SessionEntry | Erased | Proposed | PatternRow | Run | NoteWrite | LoggedPromotion | RunChange | FoundTopic
+Row = SessionEntry | Erased | Proposed | PatternRow | Run | NoteWrite | LoggedPromotion | FoundTopic
 R = TypeVar("R", bound=Row)
 
 
@@ -167,6 +120,9 @@ class Repository(Protocol):
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
         """All versions of a memory, the first one first."""
+
+    def changed_by(self, run_id: str) -> list[str]:
+        """The ids of the memories of which a run made versions, those that it made last."""
 
     def links(self, memory_id: str) -> list[Link]:
         """The links from and to a memory."""

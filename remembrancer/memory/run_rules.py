@@ -1,4 +1,4 @@
-"""The rules for applying, logging and undoing consolidation runs."""
+"""The rules for applying and undoing consolidation runs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,8 @@ import msgspec
 
 from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
 from remembrancer.memory.fields import FIELDS
-from remembrancer.memory.moves import note_pattern, propose, unnote_pattern, without_steps
-from remembrancer.memory.repository import (
-    Added,
-    Deed,
-    FoundTopic,
-    Left,
-    Linked,
-    Memory,
-    Observed,
-    Revised,
-    Run,
-    RunChange,
-)
+from remembrancer.memory.moves import note_pattern, propose
+from remembrancer.memory.repository import FoundTopic, Run
 from remembrancer.memory.writer import RELEASED, Writer
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.kinds import type_of_kind
@@ -50,10 +39,9 @@ from remembrancer.protocol.runs import (
 )
 from remembrancer.protocol.runs import Edit as RunEdit
 from remembrancer.protocol.session_life import SessionEntry
-from remembrancer.protocol.writes import EntityRef, MemoryVersion
+from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 
 UNDONE: Final = "the run was undone"
-TO_THE_USER: Final = "it has gone to the user, and stays there"
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
@@ -156,7 +144,6 @@ class _Carrying:
         values = given | {"type": type_of_kind(memory.kind), "tags": tags, "related_entities": entities}
         first = MemoryVersion(**values)
         self.writer.insert(memory.id, first, run=self.change.run_id)
-        self._log(memory.id, Added())
         return None
 
     def _revise(self, edit: ReviseMemory) -> str | None:
@@ -169,21 +156,21 @@ class _Carrying:
             return f"it has been changed since: its version is {memory.version}, not {edit.expected_version}"
         if edit.scope is not None and BREADTH[edit.scope] <= BREADTH[memory.now.scope]:
             return f"its scope is {memory.now.scope} already"
-        made = self.writer.revise(
+        run_id, chain = self.change.run_id, None
+        if edit.chain is not None:
+            chain = (*memory.promotion_chain, msgspec.structs.replace(edit.chain, run_id=run_id))
+        self.writer.revise(
             memory,
             revised(memory.now, edit),
             edit.change,
-            chain=None if edit.chain is None else (*memory.promotion_chain, edit.chain),
-            run=self.change.run_id,
+            chain=chain,
+            run=run_id,
             reason=edit.reason,
             score=None if edit.chain is None else edit.chain.score,
             previous_scope=None if edit.scope is None else memory.now.scope,
         )
-        at = self.writer.at if edit.accessed else None
-        if at is not None:
-            self.writer.space.set_accesses(memory.id, memory.access_count + 1, at)
-        if made.version != memory.version or at is not None:
-            self._log(memory.id, Revised(memory.version, made.version, edit.chain, at, memory.last_accessed_at))
+        if edit.accessed:
+            self.writer.space.set_accesses(memory.id, memory.access_count + 1, self.writer.at)
         return None
 
     def _link(self, edit: AddLink) -> str | None:
@@ -194,14 +181,13 @@ class _Carrying:
         if not is_here or self.writer.link(edit.source, edit.target, edit.relation) is not None:
             return f"it is linked to {edit.target} already, or one of them is gone"
         self.writer.space.put_link(edit.source, edit.target, edit.relation, edit.strength, self.writer.at)
-        self._log(edit.source, Linked(edit.target, edit.relation, self.writer.at))
         return None
 
     def _observe(self, edit: NotePattern) -> str | None:
         memory = self.writer.space.memory(edit.memory_id)
         if memory is None or memory.now.forgotten:
             return "it is not here any more, or forgotten"
-        self._log(edit.memory_id, Observed(edit.project_id, note_pattern(self.writer, edit)))
+        note_pattern(self.writer, edit)
         return None
 
     def _close_session(self, edit: CloseSession) -> str | None:
@@ -214,9 +200,6 @@ class _Carrying:
         self.writer.space.put(msgspec.structs.replace(entry, status=edit.status, memories_promoted=promoted))
         self.writer.write_record(edit.session_id)
         return None
-
-    def _log(self, memory_id: str, deed: Deed) -> None:
-        self.writer.space.put(RunChange(self.change.run_id, memory_id, deed))
 
 
 def _subject_of(edit: RunEdit) -> str:
@@ -246,16 +229,23 @@ def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
 
 
 def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
-    """Undo all parts of a run, the last action first. Memories that have changed since are left alone, and listed.
+    """Undo all parts of a run: return each memory to the version before the run, or forget it if the run made it.
+
+    Memories that have changed since are left alone, and listed. Counts of accesses and observations stay.
 
     Raises:
         NotFound: there is no such run here, or it changed a memory that the operation's session may not see, or one
-            of another project.
+            of the user's for another project.
     """
     run = writer.row(Run, change.run_id)
-    deeds = [(made.memory_id, made.details) for made in writer.space.rows(RunChange, "run_id", change.run_id)]
-    is_hidden = any(_is_hidden(writer, memory_id) for memory_id, _ in deeds)
-    if run is None or is_hidden or (change.place == "user" and not _is_of(writer.operation.project.id, deeds)):
+    memory_ids = writer.space.changed_by(change.run_id)
+    found = [memory for memory in map(writer.space.memory, memory_ids) if memory is not None]
+    memories = {memory.id: memory for memory in found if memory.id in memory_ids}  # an id may be an alias by now
+    steps = [step for memory in memories.values() for step in memory.promotion_chain if step.run_id == change.run_id]
+    session_id, project_id = writer.operation.session_id or None, writer.operation.project.id
+    is_seen = all(is_visible(each.now.scope, each.now.session_id, session_id) for each in memories.values())
+    is_of_another = change.place == "user" and any(step.source_project not in (None, project_id) for step in steps)
+    if run is None or not is_seen or is_of_another:
         if change.if_there:
             return UndoneResult(change.run_id, found=False)
         raise NotFound(
@@ -265,126 +255,59 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
         )
     if run.undone_at is not None:
         return UndoneResult(change.run_id, already=True)
-    undoing = _Undoing(writer, change.run_id)
-    versions: dict[str, list[Added | Revised]] = {}
-    for memory_id, deed in reversed(deeds):
-        match deed:
-            case Added() | Revised():
-                versions.setdefault(memory_id, []).append(deed)
-            case Linked():
-                link = writer.link(memory_id, deed.target, deed.relation)
-                if link is not None and link.created_at == deed.created_at:  # otherwise it was created again since
-                    writer.space.unlink(link)
-            case Observed(project_id=project_id, was_new=was_new):
-                unnote_pattern(writer, NotePattern(memory_id, project_id), was_new=was_new)
-            case Left():
-                undoing.leave(memory_id)
-            case _:
-                assert_never(deed)
-    for memory_id, latest_first in versions.items():
-        undoing.restore(memory_id, latest_first)
+    undone: list[str] = []
+    skipped: list[Skipped] = []
+    for memory_id in memory_ids:
+        obstacle = _undo(writer, change.run_id, memory_id) if memory_id in memories else "it is not here any more"
+        if obstacle is None:
+            undone.append(memory_id)
+        elif obstacle:
+            skipped.append(Skipped(memory_id, obstacle))
     writer.space.remove(LoggedPromotion, "run_id", change.run_id)
     writer.space.put(msgspec.structs.replace(run, undone_at=writer.at))
-    return UndoneResult(change.run_id, tuple(undoing.memories), tuple(undoing.skipped))
+    return UndoneResult(change.run_id, tuple(undone), tuple(skipped))
 
 
-@dataclass
-class _Undoing:
-    """A run while it is being undone."""
-
-    writer: Writer
-    run_id: str
-    memories: list[str] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    left: set[str] = field(default_factory=set)
-
-    def leave(self, memory_id: str) -> None:
-        """Record that a memory was promoted to the user: undoing does not return it to its project."""
-        if memory_id not in self.left and self.writer.space.memory(memory_id) is None:
-            self.left.add(memory_id)
-            self._skip(memory_id, TO_THE_USER)
-
-    def restore(self, memory_id: str, latest_first: list[Added | Revised]) -> None:
-        """Restore a memory to its state before the run; if the run made it, forget it."""
-        memory = self.writer.space.memory(memory_id)
-        if memory is None:
-            if memory_id not in self.left:
-                self._skip(memory_id, "it is not here any more")
-            return
-        if memory.now.forgotten and isinstance(latest_first[-1], Added):  # somebody else did, and that reason stays
-            return
-        version, undid = self._stands_at(memory)
-        undone, was_added = _undoable(latest_first, version)
-        if not undone and not was_added:
-            self._skip(memory_id, "it has been changed since")
-            return
-        if len(undone) + was_added < len(latest_first):
-            self._skip(memory_id, "it was changed by others in between: only the last step is undone")
-        as_of: int | None = None
-        if was_added:
-            after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=f"undone: {self.run_id}")
-        else:
-            as_of = undone[-1].before
-            known = [entry.record for entry in self.writer.space.history(memory_id) if entry.version == as_of]
-            if not known:
-                self._skip(memory_id, "what it was before is not known any more")
-                return
-            after = unrevised(memory.now, known[-1])
-        steps = [deed.chain for deed in undone if deed.chain is not None]
-        chain = without_steps(memory.promotion_chain, steps) if steps else None
-        about = {"run": self.run_id, "undid": undid, "as_of": as_of}
-        self.writer.revise(memory, after, "undone", chain=chain, **about)
-        count, last_at = memory.access_count, memory.last_accessed_at
-        for deed in undone:  # restore the time of the last access if there was no other since
-            if deed.accessed_at is not None:
-                count = max(0, count - 1)
-                last_at = deed.last_accessed_at if last_at == deed.accessed_at else last_at
-                self.writer.space.set_accesses(memory_id, count, last_at)
-        self.memories.append(memory_id)
-
-    def _stands_at(self, memory: Memory) -> tuple[int, str | None]:
-        """The version that a memory equals, apart from undone changes, and the change that made that version."""
-        entries = {entry.version: entry for entry in self.writer.space.history(memory.id)}
-        version = memory.version
-        while True:
-            entry = entries.get(version)
-            if entry is None:
-                return version, None
-            as_of = entry.details.get("as_of")
-            if entry.change == RELEASED:
-                version -= 1
-            elif entry.change == "undone" and isinstance(as_of, int) and as_of < version:
-                version = as_of
-            else:
-                return version, entry.change
-
-    def _skip(self, memory_id: str, reason: str) -> None:
-        self.skipped.append(Skipped(memory_id, reason))
-
-
-def _undoable(latest_first: list[Added | Revised], version: int) -> tuple[list[Revised], bool]:
-    """The last actions of a run, latest first, that led to a version without other changes in between; and True if the
-    run made the memory before them."""
-    undone: list[Revised] = []
-    for deed in latest_first:
-        if isinstance(deed, Added):
-            return undone, version == 1
-        if deed.after != version:
-            break
-        undone.append(deed)
-        version = deed.before
-    return undone, False
-
-
-def _is_of(project_id: str, deeds: list[tuple[str, Deed]]) -> bool:
-    """True if the changes of a run to the user's memories came from that project, or from none."""
-    origins = {deed.project_id for _, deed in deeds if isinstance(deed, Observed)}
-    origins |= {deed.chain.source_project or "" for _, deed in deeds if isinstance(deed, Revised) and deed.chain}
-    return origins <= {"", project_id}
-
-
-def _is_hidden(writer: Writer, memory_id: str) -> bool:
-    """True if the operation has a session that may not see a memory. A deleted memory counts as visible."""
+def _undo(writer: Writer, run_id: str, memory_id: str) -> str | None:
+    """Undo the versions that a run made of a memory, with its links. Returns the reason if that is skipped; it is empty
+    if somebody else has forgotten the memory that the run made."""
     memory = writer.space.memory(memory_id)
-    session_id = writer.operation.session_id or None
-    return memory is not None and not is_visible(memory.now.scope, memory.now.session_id, session_id)
+    assert memory is not None, "it was here before others were undone"
+    entries = {entry.version: entry for entry in writer.space.history(memory.id)}
+    made = {entry.version for entry in entries.values() if entry.details.get("run") == run_id}
+    if memory.now.forgotten and 1 in made:
+        return ""
+    undone: list[HistoryEntry] = []
+    version = memory.version
+    while (entry := entries.get(version)) is not None:
+        as_of = entry.details.get("as_of")
+        if entry.change == "undone" and isinstance(as_of, int) and as_of < version:
+            version = as_of
+        elif entry.change == RELEASED:
+            version -= 1
+        elif version in made:
+            undone.append(entry)
+            version -= 1
+        else:
+            break
+    if len(undone) < len(made) or (version and entry is None):
+        return "it has been changed since"
+    if entry is None:
+        after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=f"undone: {run_id}")
+    else:
+        after = unrevised(memory.now, entry.record)
+    chain = tuple(step for step in memory.promotion_chain if step.run_id != run_id)
+    writer.revise(
+        memory,
+        after,
+        "undone",
+        chain=chain if chain != memory.promotion_chain else None,
+        run=run_id,
+        undid=undone[0].change,
+        as_of=version or None,
+    )
+    times = {each.changed_at for each in undone}
+    for link in writer.space.links(memory.id):
+        if link.source == memory.id and link.created_at in times:
+            writer.space.unlink(link)
+    return None

@@ -1,7 +1,8 @@
 """Runs: changes by the consolidator as one operation that is applied whole or not at all, and undone as a whole.
 
-A run is made of edits in one space. The store applies them in one transaction and keeps the data for undoing them. An
-edit is skipped if its memory has changed since the consolidator read it, and the result says so.
+A run is made of edits in one space. The store applies them in one transaction, and their versions name the run in the
+history, by which it is undone. An edit is skipped if its memory has changed since the consolidator read it, and the
+result says so.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ PromotionReason = Literal["importance", "explicit", "pattern_match"]
 class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step in a memory's way to its scope: it was promoted from `scope`, or another one was merged into it.
 
-    `memory_id` is the memory that was promoted or merged, `content` its text if it was merged and differs.
+    `memory_id` is the memory that was promoted or merged, `content` its text if it was merged and differs, `run_id` the
+    run that did it.
     """
 
     scope: Scope
@@ -41,6 +43,7 @@ class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
     score: float | None = None
     reason: str | None = None
     content: str | None = None
+    run_id: str | None = None
 
 
 class NewMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,8 +165,8 @@ class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
 class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     """Delete up to `limit` rows that are no longer needed. Times are seconds since the epoch.
 
-    Deleted are: turns and tool calls of sessions that were closed before `sessions_before`; the undo data of runs that
-    began before `runs_before` (they cannot be undone then), and, as old, the log of consolidations, versions of
+    Deleted are: turns and tool calls of sessions that were closed before `sessions_before`; runs that began before
+    `runs_before` (they cannot be undone then), and, as old, the log of consolidations, versions of
     memories that are gone or have many newer ones, promotions of memories that are gone, and closed sessions without
     any other records; the results of operations that were applied before `operations_before` (nobody sends one again so
     late), except those on their way to another space.
@@ -245,7 +248,7 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo all parts of a run in a space: memories that it made are forgotten, changed ones restored, links removed.
+    """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored.
 
     A memory that somebody else has changed since is left as it is, and named. An unknown run is refused, or
     (`if_there`) answered as not found: few runs have parts in both spaces.

@@ -254,7 +254,7 @@ class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
     """Move a memory to a broader scope. It keeps its id.
 
     `why` and its `score` go into the promotion log: `explicit` means on request. A move from a project to the user is
-    not part of a run, even when the end of a session (`run_id`) caused it: undoing that run reports it.
+    not part of a run, even when the end of a session caused it.
     """
 
     memory_id: str
@@ -262,7 +262,6 @@ class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
     reason: str | None = None
     why: PromotionReason = "explicit"
     score: float | None = None
-    run_id: str | None = None
 
 
 class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

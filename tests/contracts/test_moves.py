@@ -18,7 +18,6 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import HomeTexts
 from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters, PassageFilter
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, Operation, PortableMemory, PromoteMemory, UpdateMemory
 from tests.contracts.dying_process import APPLIED, move_and_die
@@ -190,14 +189,6 @@ def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_an
     assert [step.scope for step in taken.promotion_chain] == ["session"], "it came from its session, and stays there"
     assert observations(spaces) == []
     assert spaces.are_sound()
-
-
-def test_undoing_the_end_of_a_session_names_what_went_to_the_user_then_and_leaves_it_there(spaces: Spaces) -> None:
-    change = PromoteMemory(ID, "user", "of use everywhere", "pattern_match", run_id="run")
-    assert isinstance(spaces.move(change_operation("promote", change)), Applied)
-    kept = (Skipped(ID, "it has gone to the user, and stays there"),)
-    assert spaces.project.do(UndoRun("run", "project")) == UndoneResult("run", skipped=kept)
-    assert spaces.whole()[1] is not None
 
 
 def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(spaces: Spaces) -> None:

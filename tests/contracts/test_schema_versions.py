@@ -169,11 +169,15 @@ def test_a_step_may_make_a_table_anew_that_others_refer_to(old: SqliteFactory, m
         ALTER TABLE runs_anew RENAME TO runs;
     """
     with closing(sqlite3.connect(old.path)) as connection, connection:
+        connection.execute(
+            """CREATE TABLE children (space INTEGER, run_id TEXT,
+               FOREIGN KEY (space, run_id) REFERENCES runs ON DELETE CASCADE)"""
+        )
         connection.execute("INSERT INTO runs VALUES (1, 'run', 'k', 's', 1.0, NULL)")
-        connection.execute("INSERT INTO run_changes (space, run_id, memory_id, details) VALUES (1, 'run', 'm', '{}')")
+        connection.execute("INSERT INTO children VALUES (1, 'run')")
     comes(monkeypatch, Step("99.0.0", anew))
     old.open()
-    assert rows(old.path, "SELECT count(*) FROM run_changes") == [(1,)], "nothing was deleted with the old table"
+    assert rows(old.path, "SELECT count(*) FROM children") == [(1,)], "nothing was deleted with the old table"
 
 
 def test_of_two_openings_at_once_one_takes_the_steps_and_each_finds_the_present_schema(old: SqliteFactory) -> None:

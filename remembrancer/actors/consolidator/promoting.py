@@ -240,13 +240,11 @@ async def propose_to_user(
     *,
     dry_run: bool = False,
     left_out: Collection[str] = (),
-    run_id: str | None = None,
 ) -> dict[Upkept, list[str]]:
     """Propose what deserves to go to the user, and promote what another project has said as well; the ids of both.
 
     Nothing else goes to the user by itself. What the user's memory says already is merged into that.
-    `left_out` names memories that something else is about to be done with. `run_id` is the session's end of which this
-    is a consequence; its undoing names what has gone.
+    `left_out` names memories that something else is about to be done with.
     """
     request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)
     in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE}
@@ -259,7 +257,7 @@ async def propose_to_user(
     if dry_run:
         return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
     near = await store.find_near(None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)
-    merging, merged, new = _ToUser(store, project, clock, run_id), [], []
+    merging, merged, new = _ToUser(store, project, clock), [], []
     for memory, verdict in chosen:
         same = says_the_same(memory, near.get(memory.id, ()), clock(), MERGE_COSINE)
         if same is None:
@@ -269,12 +267,12 @@ async def propose_to_user(
     proposing = run_id_of("proposed", project.id, [memory.id for memory, _ in new])
     groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
     await Run(store, project, proposing, "promotion", clock).write(groups)
-    promoted = await _said_twice(store, project, clock, run_id) if new else []
+    promoted = await _said_twice(store, project, clock) if new else []
     proposed = [memory.id for memory, _ in new if memory.id not in promoted]
     return {"proposed": proposed, "promoted": [*merged, *promoted]}
 
 
-async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock, run_id: str | None) -> list[str]:
+async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock) -> list[str]:
     """Promote those proposals that speak of the user and that another project has said independently; their ids.
 
     What the other project says is merged into them.
@@ -290,12 +288,12 @@ async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock,
             score = to_user(memory, project_name=name_of(project)).score
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same, and it speaks of the user"
-                promotion = _ToUser(store, project, clock, run_id)
+                promotion = _ToUser(store, project, clock)
                 if not await promotion.promote(memory, Verdict(True, score, why)):
                     continue
                 promoted.append(memory.id)
             why = f"the project {name_of(project)} says the same"
-            merging = _ToUser(store, other, clock, None)
+            merging = _ToUser(store, other, clock)
             await merging.merge(same, Verdict(True, score, why), memory.id, cosine)
     return promoted
 
@@ -327,13 +325,10 @@ class _ToUser:
     store: StoreConnection
     project: ProjectRef
     clock: Clock
-    session_run: str | None
 
     async def promote(self, memory: Material, verdict: Verdict) -> bool:
         """Move a memory to the user. True if it has gone."""
-        change = PromoteMemory(
-            memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score, run_id=self.session_run
-        )
+        change = PromoteMemory(memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score)
         name = derive("to_user", self.project.id, memory.id, memory.version)
         try:
             await self.store.submit(Operation(name, self.project, "", self.clock(), change))

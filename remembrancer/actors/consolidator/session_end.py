@@ -48,7 +48,7 @@ async def end_session(
     if settings.consolidate_in_background and settings.consolidation_on_shutdown:
         left = [memory for memory in memories if memory.id not in plan.changed]
         await run.write(summary.group for summary in await run_sync(plan_summaries, left, clock()))
-    to_user = await propose_to_user(store, project, clock, run_id=run_id)
+    to_user = await propose_to_user(store, project, clock)
     changed = bool(stored or run.parts or to_user["promoted"])
     assert session.ended_at is not None, "a job is about a session that has ended"
     closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at)

@@ -282,20 +282,7 @@ _NO_TRACE: Final = "".join(
 _STALE: Final = (
     ("tool_calls", "number", "sessions_before", _SESSION_EVENTS.replace("TABLE", "tool_calls")),
     ("turns", "number", "sessions_before", _SESSION_EVENTS.replace("TABLE", "turns")),
-    (
-        "run_changes",
-        "sequence",
-        "runs_before",
-        """SELECT c.sequence FROM runs AS r JOIN run_changes AS c ON c.space = @SPACE AND c.run_id = r.run_id
-           WHERE r.space = @SPACE AND r.began_at < ?""",
-    ),
-    (
-        "runs",
-        "run_id",
-        "runs_before",
-        """SELECT run_id FROM runs AS r WHERE space = @SPACE AND began_at < ?
-           AND NOT EXISTS (SELECT 1 FROM run_changes WHERE space = @SPACE AND run_id = r.run_id)""",
-    ),
+    ("runs", "run_id", "runs_before", "SELECT run_id FROM runs WHERE space = @SPACE AND began_at < ?"),
     (
         "applied_operations",
         "operation_id",
@@ -325,7 +312,7 @@ _STALE: Final = (
         f"SELECT session_id FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED}{_NO_TRACE}",  # noqa: S608 - our names
     ),
 )
-"""The tables to prune, in order (tool calls refer to turns, and a run is deleted after its last change): the key, the
+"""The tables to prune, in order (tool calls refer to turns): the key, the
 time of a `Prune` before which a row is stale, and a query for the keys of stale rows."""
 
 

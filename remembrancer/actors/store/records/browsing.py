@@ -10,6 +10,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
+from remembrancer.actors.store.records.memory_rows import OF_RUN
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.space import APART, Spaces, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query
@@ -92,11 +93,10 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
     )
     runs = query(
         spaces.for_each(
-            """SELECT run_id, kind, began_at, session_id,
-               (SELECT count(DISTINCT memory_id) FROM run_changes AS c
-                WHERE c.space = @SPACE AND c.run_id = r.run_id), undone_at
+            f"""SELECT run_id, kind, began_at, session_id,
+               (SELECT count(DISTINCT memory_id) {OF_RUN} r.run_id), undone_at
                FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ?1 AND began_at >= ?2
-               ORDER BY began_at DESC LIMIT ?3) AS r"""
+               ORDER BY began_at DESC LIMIT ?3) AS r"""  # noqa: S608 - our names
         ),
         (before, changes[-1].at if len(rows) > limit else request.after, limit),
     )

@@ -161,6 +161,11 @@ _decode_details = msgspec.json.Decoder(dict[str, Any]).decode
 _HISTORY: Final = "version, change, changed_at, session_id, operation_id, record, details"
 
 
+_RUN: Final = "CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END"
+OF_RUN: Final = f"FROM history INDEXED BY history_by_run WHERE space = @SPACE AND {_RUN} IS NOT NULL AND {_RUN} ="
+"""Selects the versions of a memory that a run made; its id follows."""
+
+
 def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
     """Return all versions of a memory, oldest first. Raises `ValueError` if a row cannot be decoded."""
     rows = query(

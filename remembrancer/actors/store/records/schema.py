@@ -501,11 +501,21 @@ MEMORY: Final = Schema(
     CREATE TABLE shares (name TEXT PRIMARY KEY, lane TEXT NOT NULL) WITHOUT ROWID;
     """,
     ),
+    Step(
+        "0.3.0",
+        """
+    -- The versions that each run made: from these it is undone.
+    CREATE INDEX history_by_run
+        ON history (space, CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END, memory_id)
+        WHERE CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END IS NOT NULL;
+    DROP TABLE run_changes;
+    """,
+    ),
 )
 
 OWNED: Final = (
     *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
-    *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "run_changes", "runs"),
+    *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "runs"),
     *("cross_project_patterns", "topics", "maintenance"),
     *("lane", "lane_entries", "lane_erasures"),
 )

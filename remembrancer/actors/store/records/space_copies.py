@@ -29,7 +29,6 @@ NUMBERED: Final[dict[str, dict[str, str]]] = {
     "embedding_attempts": _OF_MEMORY,
     "passages": {"number": "", "memory": "memories"},
     "promotion_log": _IN_ORDER,
-    "run_changes": _IN_ORDER,
     "topics": {"number": ""},
 }
 """The columns that are row numbers, with the table they refer to; empty: the row gets a new number."""
@@ -38,7 +37,7 @@ _TAKEN: Final = (
     *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),
     *("memory_links", "awaited_links", "memory_sessions", "embedding_attempts", "history", "erased"),
     *("applied_operations", "sessions", "moves", "note_writes", "proposals", "turns", "tool_calls", "promotion_log"),
-    *("runs", "run_changes", "cross_project_patterns", "topics"),
+    *("runs", "cross_project_patterns", "topics"),
     *("maintenance", "lane_entries", "lane_erasures", "passages"),
 )
 """The tables to copy, ordered so that rows come after those that they refer to."""

@@ -9,6 +9,7 @@ import msgspec
 
 from remembrancer.actors.store.records.background import note_maintenance, prune
 from remembrancer.actors.store.records.memory_rows import (
+    OF_RUN,
     STORED_FIELDS,
     archived_since,
     columns_of,
@@ -35,7 +36,6 @@ from remembrancer.memory.repository import (
     Proposed,
     Row,
     Run,
-    RunChange,
     SessionDeeds,
 )
 from remembrancer.memory.writer import SIMILAR, Writer, make_active
@@ -68,7 +68,6 @@ TABLES: Final[dict[type[Any], str]] = {
 """The tables of the rows whose first field is their key."""
 LOGS: Final[dict[type[Any], tuple[str, str]]] = {
     LoggedPromotion: ("promotion_log", "sequence"),
-    RunChange: ("run_changes", "sequence"),
     FoundTopic: ("topics", "number"),
 }
 """The tables of the rows without a key, each with the column of its order."""
@@ -81,7 +80,7 @@ _DECODERS: Final[dict[tuple[type[Any], str], Callable[[str], Any]]] = {
     (kind, name): msgspec.json.Decoder(get_type_hints(kind)[name]).decode
     for kind, names in _COLUMNS.items()
     for name in names
-    if name in ("source_projects", "entities", "details")
+    if name in ("source_projects", "entities")
 }
 """The decoders of the columns that are JSON."""
 _INSERTED: Final = (
@@ -92,8 +91,6 @@ _INSERTED: Final = (
 _TRACES: Final = (
     "DELETE FROM history WHERE space = @SPACE AND memory_id = ?1",
     "DELETE FROM promotion_log WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1)",
-    "DELETE FROM run_changes WHERE space = @SPACE AND memory_id = ?1",
-    "UPDATE run_changes SET details = json_remove(details, '$.chain') WHERE space = @SPACE AND instr(details, ?1)",
     "DELETE FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?1",
     """DELETE FROM awaited_links WHERE target = ?1
        AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
@@ -286,6 +283,10 @@ class SqliteEdits:
 
     def turns(self, session_id: str) -> int:
         return count_turns(self._query, session_id)
+
+    def changed_by(self, run_id: str) -> list[str]:
+        rows = self._query(f"SELECT memory_id {OF_RUN} ? GROUP BY 1 ORDER BY min(version) DESC, 1", (run_id,))
+        return [memory_id for (memory_id,) in rows]
 
     def links(self, memory_id: str) -> list[Link]:
         rows = self._query(
