@@ -3,10 +3,7 @@ written."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import Match, SequenceMatcher
-from itertools import takewhile
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +11,7 @@ import msgspec
 from remembrancer.memory.fields import FIELDS, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
+from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -250,65 +248,18 @@ def _with_passage(text: str, change: TextEdit) -> str:
     return replaced
 
 
-ENDS: Final = 6
-"""The number of words that are shown at both ends of a long change."""
 AROUND: Final = 60
-"""The number of characters on each side of a change in which words are shown."""
-_BEFORE: Final = re.compile(r"(?:\S+[^\S\n]+){0,3}\S*\Z")
-_AFTER: Final = re.compile(r"\S*(?:[^\S\n]+\S+){0,3}")
-COMPARED_WORDS: Final = 400
-"""The most words of two texts together that are compared word by word; of longer ones the middle counts as changed."""
-LONGEST_GONE: Final = 100
-"""The most characters of what a change removed that an answer repeats."""
-FEW_WORDS: Final = 3
-"""Fewer unchanged words than these between two changed passages belong to one passage with them."""
+"""The number of characters that are shown on each side of a replaced passage."""
+LONGEST_LINE: Final = 300
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
-    """The passage that replaced another one, with a few words of its line on both sides; of a long one the ends."""
+    """The new passage with what stands around it in its line."""
     above, below = before.split(passage.old)
-    left, right = _BEFORE.search(above[-AROUND:]), _AFTER.match(below[:AROUND])
-    shown_above, shown_below = left[0] if left else "", right[0] if right else ""
-    words = passage.new.split()
-    new = f"{' '.join(words[:ENDS])} … {' '.join(words[-ENDS:])}" if len(words) > 3 * ENDS else passage.new
-    starts = "" if f"\n{above}".endswith(f"\n{shown_above}") else "…"
-    ends = "" if f"{below}\n".startswith(f"{shown_below}\n") else "…"
-    return f"{starts}{shown_above}{new}{shown_below}{ends}"
-
-
-def changed_passages(before: str, after: str, around: int = 0) -> list[tuple[str, str]]:
-    """The passages in which two texts differ, in order, each as it was and as it is now, on one line. One with few
-    words comes with `around` of the words on each side of it."""
-    old, new = before.split(), after.split()
-    if len(old) + len(new) <= COMPARED_WORDS:
-        blocks = SequenceMatcher(None, old, new).get_matching_blocks()
-    else:
-        first = _alike(old, new)
-        last = _alike(old[first:][::-1], new[first:][::-1])
-        blocks = [Match(0, 0, first), Match(len(old) - last, len(new) - last, last), Match(len(old), len(new), 0)]
-    passages: list[tuple[str, str]] = []
-    a = b = 0
-    for block in blocks:
-        if (a, b) != (block.a, block.b):
-            is_last = block.a + block.size == len(old) and block.b + block.size == len(new)
-            if block.size < FEW_WORDS and not is_last:
-                continue
-            added = around if min(block.a - a, block.b - b) < FEW_WORDS else 0
-            left, right = min(a, b, added), min(block.size, added)
-            passages.append((" ".join(old[a - left : block.a + right]), " ".join(new[b - left : block.b + right])))
-        a, b = block.a + block.size, block.b + block.size
-    return passages
-
-
-def removed_words(before: str, after: str) -> str:
-    """The passages of a text that a later version does not have; empty if that has all of them, or if they are long."""
-    gone = " … ".join(was for was, _ in changed_passages(before, after) if was)
-    return gone if len(gone) <= LONGEST_GONE else ""
-
-
-def _alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """The number of words with which both begin."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    start, end = above.rpartition("\n")[2], below.partition("\n")[0]
+    left = start if len(start) <= AROUND else f"…{start[-AROUND:]}"
+    right = end if len(end) <= AROUND else f"{end[:AROUND]}…"
+    return f"{left}{cut_at_word(passage.new, LONGEST_LINE)}{right}"
 
 
 def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict[str, Any]:

@@ -38,7 +38,6 @@ _EXTENSIONS: Final = f"{FILE_ENDINGS}|bat|bib|conf|env|ex|fish|glsl|less|lock|lo
 _STANDARDS: Final = "AES|ANSI|ASCII|CVE|EN|GPT|IEEE|ISO|MD|MP|PEP|RFC|RSA|SHA|TLS|USB|UTF"
 """Words before a hyphen and a number that are not the project of a ticket."""
 _TICKET: Final = rf"(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}}(?![\w-])"
-_tickets: Final = re.compile(rf"(?<![\w/.@-]){_TICKET}").findall
 _CODE: Final = re.compile(r"`([^`\s]{2,80})`")
 _IN_CODE: Final = re.compile(r"@?[\w.~/](?:[\w./@-]|::)*[^\W_](?:\(\))?")
 """A code span that is a name, rather than an expression or a flag."""
@@ -91,11 +90,6 @@ def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
         if len(names) == MOST:
             break
     return tuple(names.values())
-
-
-def tickets_in(text: str) -> frozenset[str]:
-    """The tickets that a text names, such as INC-311."""
-    return frozenset(_tickets(text[:READ]))
 
 
 def _described(text: str, is_entity: bool) -> Iterator[FoundName]:

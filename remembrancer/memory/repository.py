@@ -137,9 +137,6 @@ class Repository(Protocol):
     def stored_by(self, session_id: str) -> int:
         """The number of unforgotten memories that a session has stored, without derived ones."""
 
-    def open_ends(self, session_id: str, most: int) -> list[tuple[str, str]]:
-        """The ids and contents of the newest open ends that are not done, not private, and of other sessions."""
-
     def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
         """The memories that were derived from a memory and repeat its text, or the text of one that it supports.
 

@@ -8,7 +8,6 @@ writes anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -20,18 +19,16 @@ from remembrancer.memory.changes import (
     invalidated,
     is_version_visible,
     joined,
-    removed_words,
     reverted,
     spans_of,
     tagged,
     updated,
 )
 from remembrancer.memory.decay import has_ended
-from remembrancer.memory.found_names import tickets_in
 from remembrancer.memory.moves import join_promoted, log_entry, propose_again, refuse_proposal, snapshot_of, step_of
 from remembrancer.memory.repository import Erased, Memory, Repository
 from remembrancer.memory.run_rules import apply_run, undo_run
-from remembrancer.memory.sentences import first_words, quotable
+from remembrancer.memory.sentences import quotable
 from remembrancer.memory.writer import SIMILAR, Writer, restating
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
@@ -67,9 +64,6 @@ from remembrancer.protocol.writes import (
 )
 
 SUPERSEDES: Final = "supersedes"
-OPEN_ENDS: Final = 50
-"""The number of open ends that are compared with a new memory."""
-TOUCHED: Final = 2
 CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
@@ -139,9 +133,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         first = MemoryVersion(**fields)
         writer.insert(change.memory_id, first)
         duplicates = tuple(memory_id for memory_id, _, _ in same)
-        touches = _touched(writer, change.content)
         edges = len(first.related_entities)
-        result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates, touches=touches)
+        result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
     else:
         others = tuple(memory_id for memory_id, _, _ in same if memory_id != known.id)
         result = _store_again(writer, change, known, others)
@@ -152,15 +145,6 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         _, missing = _relate(writer, made, change.related)
         result = msgspec.structs.replace(result, missing=missing)
     return result
-
-
-def _touched(writer: Writer, content: str) -> tuple[tuple[str, str], ...]:
-    """The newest open ends of earlier sessions that name a ticket of this text, with their first words: what is said of
-    the ticket probably changes or closes them."""
-    tickets = tickets_in(content)
-    ends = writer.space.open_ends(writer.operation.session_id, OPEN_ENDS) if tickets else []
-    naming = ((memory_id, first_words(text, 10)) for memory_id, text in ends if tickets & tickets_in(text))
-    return tuple(islice(naming, TOUCHED))
 
 
 def check_session_limit(writer: Writer, limit: int | None) -> None:
@@ -234,8 +218,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
         relinked = relinked or related
     fields = (*made.fields, "links") if unlinked or relinked else made.fields
     line = changed_line(memory.now.content, change.content) if isinstance(change.content, TextEdit) else ""
-    was = removed_words(memory.now.content, change.content) if isinstance(change.content, str) else ""
-    return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing, line, was)
+    return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing, line)
 
 
 def _tag(writer: Writer, change: TagMemory) -> TaggedResult:

@@ -11,9 +11,8 @@ from remembrancer.protocol.session_life import ToolCall, Turn
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change of a memory by a session (empty id: by background work). `begins` is the start of the memory's text
-    after the change, `was` that of a text that it replaced, and `now` that of the present text where it differs.
-    `fields` are the changed fields, and `done` is the state of an open end since. `is_forgotten`: the memory is
-    forgotten now."""
+    after the change; `changed_later`: the present text differs. `fields` are the changed fields, and `done` is the
+    state of an open end since. `is_forgotten`: the memory is forgotten now."""
 
     memory_id: str
     change: str
@@ -25,8 +24,7 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     fields: tuple[str, ...] = ()
     done: bool = False
     is_forgotten: bool = False
-    was: str = ""
-    now: str = ""
+    changed_later: bool = False
 
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -390,8 +390,6 @@ class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     missing: tuple[str, ...] = ()
     updated_fields: tuple[str, ...] = ()
     """The fields that changed of an existing memory with this text."""
-    touches: tuple[tuple[str, str], ...] = ()
-    """Open ends of earlier sessions that name the same ticket: their ids and first words."""
 
 
 class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
@@ -407,8 +405,6 @@ class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
     missing: tuple[str, ...] = ()
     line: str = ""
     """The line of the new text in which a passage was replaced."""
-    was: str = ""
-    """The passages that are gone from a text that was replaced as a whole, unless they are long."""
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

@@ -185,7 +185,7 @@ def with_duplicates(
         copies = reader_of(others).copies_of(result.memory_id, change.content, operation.session_id)
         known = dict.fromkeys((*result.duplicates, *copies))
         result = msgspec.structs.replace(result, duplicates=tuple(known))
-    ids = {result.memory_id, *result.duplicates, *(memory_id for memory_id, _ in result.touches)}
+    ids = {result.memory_id, *result.duplicates}
     short_ids = reader_of(seen).short_forms(ids)
     return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
 

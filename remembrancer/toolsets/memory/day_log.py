@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.memory.changes import changed_passages
 from remembrancer.memory.sentences import first_words, without_preface
 from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
@@ -30,8 +29,6 @@ WHOLE: Final = 2000
 """The number of characters read of a memory."""
 NAMED_WORDS: Final = 8
 """The number of words shown of a memory that the session has already."""
-CHANGED_WORDS, LATER_WORDS = 40, 10
-"""The number of words shown of the passages that were replaced on the day, and later."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN, PROMOTED = "forgotten", "promoted"
@@ -73,7 +70,9 @@ async def read_day(
     request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE)
     response = await call.service.ask(request, call.received_at)
     changes = [
-        msgspec.structs.replace(each, begins="", was="", now="") if each.is_forgotten and not with_forgotten else each
+        msgspec.structs.replace(each, begins="", changed_later=False)
+        if each.is_forgotten and not with_forgotten
+        else each
         for each in reversed(response.reply.changes)
         if each.change == FORGOTTEN
         or ((each.session_id or each.change == PROMOTED) and (with_forgotten or not each.is_forgotten))
@@ -106,7 +105,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     first changes; of a longer period, a list for each day.
 
     Texts have the last state of that day. They are whole if they fit; a memory that the session has seen is named by
-    its first words, with the passages that have changed. Lines that do not fit are cut from the end.
+    its first words. Lines that do not fit are cut from the end.
     """
     day, changes, response = await read_day(call, text)
     notices = response.notices
@@ -137,25 +136,19 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         lines += [] if changes else ["Nothing was stored or changed."]
     if are_whole:
         last = {each.memory_id: each for each in changes}
-        present = [memory_id for memory_id, each in last.items() if 0 < len(each.begins) < WHOLE and not each.now]
+        present = [name for name, each in last.items() if 0 < len(each.begins) < WHOLE and not each.changed_later]
         call.service.shown(call.caller, present, tool=call.tool)
     return with_caveats({"context_block": "\n".join(lines)}, notices, degraded=response.is_old)
 
 
 def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
-    """The line for the changes of one memory on a day: what was done, the text, what its words were before that day's
-    changes, and what they were then if they have changed since. With `longest` 0 the text is known, and only named."""
-    last, updates = changes[-1], [each for each in changes if each.was]
+    """The line for the changes of one memory on a day: what was done, and the text. With `longest` 0 the text is known,
+    and only named."""
+    last = changes[-1]
     text = " ".join(last.begins.split())
     text = text[:longest] if longest else first_words(without_preface(text), NAMED_WORDS)
-    parts = [f"{_verbs_of(changes)} {name}{': ' if text else ''}{text}"]
-    if updates and not last.is_forgotten:
-        parts.append(_difference(updates[0].was, last.begins, is_whole=bool(longest)))
-    if last.now and longest:
-        parts.append("changed later")
-    elif last.now and (then := _replaced(last.begins, last.now, LATER_WORDS)):
-        parts.append(f'then "{then}"')
-    return f"- {' | '.join(filter(None, parts))}"
+    later = " | changed later" if last.changed_later and longest else ""
+    return f"- {_verbs_of(changes)} {name}{': ' if text else ''}{text}{later}"
 
 
 def _verbs_of(changes: Sequence[MemoryChanged]) -> str:
@@ -163,17 +156,3 @@ def _verbs_of(changes: Sequence[MemoryChanged]) -> str:
     others = "" if "content" in fields else f" ({', '.join(fields)})"
     verbs = dict.fromkeys(verb_of(each).partition(" (")[0] for each in changes)
     return ", ".join(f"{verb}{others if verb == 'changed' else ''}" for verb in verbs)
-
-
-def _difference(before: str, after: str, *, is_whole: bool) -> str:
-    """The passages that a day's changes replaced, and what by, unless the new text is there as a whole."""
-    if is_whole:
-        was = _replaced(before, after, CHANGED_WORDS)
-        return f'was "{was}"' if was else ""
-    changes = changed_passages(without_preface(before), without_preface(after), around=1)
-    return "; ".join(f'"{first_words(was, CHANGED_WORDS)}" → "{first_words(now, NAMED_WORDS)}"' for was, now in changes)
-
-
-def _replaced(before: str, after: str, most_words: int) -> str:
-    passages = changed_passages(without_preface(before), without_preface(after), around=1)
-    return first_words(" … ".join(was for was, _ in passages if was), most_words)

@@ -203,7 +203,6 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
         already_known=result.already_known,
         duplicates=list(result.duplicates),
         near_duplicates=list(embedding.near_duplicates),
-        open_ends=[{"id": open_end, "content": words} for open_end, words in result.touches],
         **near_of(embedding.near, written.near),
         searchable_by="keyword_only" if any(notice.code == "embedding_failed" for notice in notices) else None,
     )

@@ -84,7 +84,7 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
         answer |= {
             "updated_fields": list(result.updated_fields),
             "version": result.version,
-            **non_empty(re_embedded=result.re_embedded, line=result.line, was=result.was),
+            **non_empty(re_embedded=result.re_embedded, line=result.line),
         }
     return changed(written, answer)
 

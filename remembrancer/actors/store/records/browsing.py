@@ -70,13 +70,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
                substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL,
-               CASE WHEN h.details LIKE '%"content"%' THEN substr((
-                   SELECT json_extract(b.record, '$.content') FROM history AS b
-                   WHERE b.space = @SPACE AND b.memory_id = h.memory_id AND b.version < h.version
-                       AND (b.owner IS NULL OR b.owner = ?2)
-                   ORDER BY b.version DESC LIMIT 1), 1, ?5) END,
-               CASE WHEN m.version > h.version THEN
-                   nullif(substr(m.content, 1, ?5), substr(json_extract(h.record, '$.content'), 1, ?5)) END
+               m.version > h.version AND m.content != json_extract(h.record, '$.content')
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (h.begins IS NOT NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
@@ -87,10 +81,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
         (before, request.session_id, limit + 1, request.after, request.characters),
     )
     rows.sort(key=lambda row: -row[2])
-    changes = tuple(
-        MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:10]), *(each or "" for each in row[10:])))
-        for row in rows[:limit]
-    )
+    changes = tuple(MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:]))) for row in rows[:limit])
     runs = query(
         spaces.for_each(
             f"""SELECT run_id, kind, began_at, session_id,

@@ -264,14 +264,6 @@ class SqliteEdits:
         )
         return int(rows[0][0])
 
-    def open_ends(self, session_id: str, most: int) -> list[tuple[str, str]]:
-        return self._query(
-            """SELECT id, content FROM memories
-               WHERE space = @SPACE AND kind = 'open_end' AND done = 0 AND forgotten_at IS NULL AND scope != 'session'
-               AND session_id != ? AND valid_until IS NULL ORDER BY number DESC LIMIT ?""",
-            (session_id, most),
-        )
-
     def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
         return memories_that_say(self._query, memory_id)
 
