@@ -1,13 +1,13 @@
 """Messages between the store and the consolidator: jobs, and the material for them.
 
-The consolidator asks for a job and waits until the store has one. Everything that has to survive a crash is in the
-records (ended sessions, the time of the last maintenance), so a consolidator that dies gets the same job again. Its
-decisions come back as operations.
+The consolidator asks for a job and waits until the store has one. What is due is a query over the records (ended
+sessions, the time of the last maintenance), so the job of a consolidator that dies is found again. Its decisions come
+back as operations.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -122,10 +122,19 @@ class SessionEnded(msgspec.Struct, frozen=True, tag=True):
     session: SessionEntry
 
 
+class Promotable(NamedTuple):
+    """A running session's memory that is considered for promotion. Its score depends on these values."""
+
+    memory_id: str
+    version: int
+    uses: int
+    """Uses, up to the number that counts for the score."""
+
+
 class PromoteAtOnce(msgspec.Struct, frozen=True, tag=True):
     """These memories of running sessions may deserve promotion at once."""
 
-    memory_ids: tuple[str, ...]
+    memories: tuple[Promotable, ...]
 
 
 Work = SessionEnded | PromoteAtOnce | Maintain | Reflect
@@ -138,10 +147,14 @@ class Job(msgspec.Struct, frozen=True, tag=True):
     time of the newest entry, so that no host's clock decides about memories that everybody shares.
     """
 
-    job_id: int
     project: ProjectRef | None
     work: Work
     lane_time: float | None = None
+
+    @property
+    def key(self) -> tuple[ProjectRef | None, Work]:
+        """Its identity, whatever the time."""
+        return self.project, self.work
 
     @property
     def sort(self) -> JobSort:
@@ -156,15 +169,14 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 
 class AwaitJob(Request[tuple[Job, ...]], frozen=True):
-    """Consolidator to store: the job `done` (0: none) has been carried out or has failed; send the next one of this
+    """Consolidator to store: the job `done` (None: none) has been carried out or has failed; send the next one of this
     sort. Answered at the deadline at the latest, with no job.
 
-    `outcome` is the answer if somebody waits for one, or the failure. The request implies that the consolidator has no
-    job of that sort any more.
+    `outcome` is the answer if somebody waits for one, or the failure.
     """
 
     sort: JobSort
-    done: int = 0
+    done: Job | None = None
     outcome: Reflected | Maintained | Failure | None = None
 
 

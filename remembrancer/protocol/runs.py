@@ -214,7 +214,7 @@ class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edi
 
 
 class NoteMaintenance(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """In a shared lane: maintenance has been done."""
+    """Maintenance of the space has been done."""
 
 
 Edit = (

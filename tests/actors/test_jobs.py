@@ -18,13 +18,13 @@ from remembrancer.protocol.consolidation import (
     JobSort,
     Maintained,
     NotePresence,
+    Promotable,
     PromoteAtOnce,
     ReadMemories,
     Reflect,
     Reflected,
     SessionEnded,
 )
-from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput
 from remembrancer.protocol.reads import NoteAccess
 from remembrancer.protocol.runs import ApplyRun, CloseSession
@@ -46,12 +46,9 @@ class Consolidator(Gateway):
     def __init__(self, home: Path) -> None:
         super().__init__(home, "consolidator")
 
-    @property
-    def gone(self) -> PeerGone:
-        """The launcher's message when it has died."""
-        return PeerGone("consolidator", self.speaker.incarnation)
-
-    async def job(self, sort: JobSort = "session", done: int = 0, outcome: Reflected | Maintained | None = None) -> Job:
+    async def job(
+        self, sort: JobSort = "session", done: Job | None = None, outcome: Reflected | Maintained | None = None
+    ) -> Job:
         """The next job of a sort, which comes within some seconds. `done`: the one before has been carried out."""
 
         async def handed_out() -> tuple[Job, ...]:
@@ -62,7 +59,7 @@ class Consolidator(Gateway):
         return job
 
     async def no_job(
-        self, sort: JobSort = "session", done: int = 0, outcome: Reflected | Maintained | None = None
+        self, sort: JobSort = "session", done: Job | None = None, outcome: Reflected | Maintained | None = None
     ) -> None:
         """There is nothing to do now: not even when the store, which looks often, has looked once more."""
         assert await self.ask(AwaitJob(sort, done, outcome), timeout_s=1.0) == ()
@@ -115,9 +112,8 @@ async def test_a_consolidator_that_dies_takes_nothing_from_the_next_which_was_he
     async with Consolidator(rig.home) as first, Consolidator(rig.home) as second:
         await first.job()
         job = await second.job()
-        await rig.launcher.tell(rig.store, first.gone)
         await second.close_session(job)
-        await second.no_job(done=job.job_id)
+        await second.no_job(done=job)
 
 
 async def test_a_consolidator_beside_another_is_kept_waiting_like_it(rig: StoreRig) -> None:
@@ -135,9 +131,7 @@ async def test_a_job_survives_the_store(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         before = await consolidator.job()
         await rig.restart()
-        after = await consolidator.job(done=before.job_id)
-        assert after.work == before.work
-        assert after.job_id != before.job_id
+        assert await consolidator.job(done=before) == before
 
 
 async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig) -> None:
@@ -155,10 +149,10 @@ async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_i
         memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
         await rig.gateway.store("Lunch was good", scope="session", importance=0.2)
         job = await consolidator.job()
-        assert (job.project, job.work) == (PROJECT, PromoteAtOnce((memory_id,)))
-        await consolidator.no_job(done=job.job_id)
+        assert (job.project, job.work) == (PROJECT, PromoteAtOnce((Promotable(memory_id, 1, 0),)))
+        await consolidator.no_job(done=job)
         await rig.gateway.change(UpdateMemory(memory_id, confidence=1.0))
-        assert (await consolidator.job()).work == PromoteAtOnce((memory_id,))
+        assert (await consolidator.job()).work == PromoteAtOnce((Promotable(memory_id, 2, 1),))
 
 
 async def test_a_request_is_answered_with_what_the_consolidator_says_and_the_same_one_is_the_same_job(
@@ -168,7 +162,7 @@ async def test_a_request_is_answered_with_what_the_consolidator_says_and_the_sam
         asked = [asyncio.create_task(rig.gateway.ask(REFLECT)) for _ in range(2)]
         job = await consolidator.job("asked")
         assert job.work == REFLECT
-        await consolidator.no_job("asked", job.job_id, REFLECTED)
+        await consolidator.no_job("asked", job, REFLECTED)
         assert [await each for each in asked] == [REFLECTED] * 2
 
 
@@ -176,10 +170,9 @@ async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) ->
     asked = asyncio.create_task(rig.gateway.ask(REFLECT))
     async with Consolidator(rig.home) as first:
         await first.job("asked")
-    await rig.launcher.tell(rig.store, first.gone)
     async with Consolidator(rig.home) as second:
         job = await second.job("asked")
-        await second.no_job("asked", job.job_id, REFLECTED)
+        await second.no_job("asked", job, REFLECTED)
         assert await asked == REFLECTED
 
 

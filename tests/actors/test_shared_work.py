@@ -11,13 +11,12 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from remembrancer.actors.store.job_assignments import JobAssignments
-from remembrancer.actors.store.job_finder import JobFinder
+from remembrancer.actors.store.job_finder import Attempts, JobFinder
 from remembrancer.actors.store.readers import Readers
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Job, Maintain
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.runs import ApplyRun, ReviseMemory, UndoneResult, UndoRun
+from remembrancer.protocol.runs import ApplyRun, NoteMaintenance, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.sharing import ShareProject
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef, Scope
 from tests.actors.test_shared_lanes import LANE, Host
@@ -32,14 +31,13 @@ class Worker(Host):
     """A host that looks for work, and has a consolidator."""
 
     finder: JobFinder
-    jobs: JobAssignments
+    attempts: Attempts
 
     def start(self) -> None:
         super().start()
-        self.jobs = JobAssignments()
+        self.attempts = Attempts()
         self.finder = JobFinder(
             self.files,
-            self.committer,
             Settings(),
             self.apply,
             Readers(),
@@ -60,14 +58,14 @@ class Worker(Host):
     async def job(self) -> Job | None:
         """The next job on the whole lane, after a look."""
         await self.finder.look()
-        return self.jobs.take(self.finder.wanted(), "long", time.monotonic())
+        return self.attempts.take(self.finder.due, "long", time.monotonic())
 
     async def finish(self, job: Job) -> None:
         """The consolidator has carried out a job."""
-        done = self.jobs.finish(job.job_id, time.monotonic())
-        assert done is not None
-        await self.finder.finished(done)
-        await self.finder.look()
+        assert job.project is not None
+        run = ApplyRun("run:done", "project", "maintenance", "decay_archive", (NoteMaintenance(),))
+        await self.apply(Operation("done", job.project, "", time.time(), run))
+        self.attempts.finish(job, time.monotonic())
 
     def versions(self, memory_id: str) -> list[str]:
         """The changes of a memory of the lane."""

@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.types import EmbeddedMemory, MaintenanceS
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import FindNear, ReadMemories
-from remembrancer.protocol.runs import AddLink, ReviseMemory
+from remembrancer.protocol.runs import AddLink, NoteMaintenance, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
@@ -185,9 +185,6 @@ def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(re
                 change_operation(f"end{place}", EndSession(name), requested_at=REQUESTED_AT + place),
             ]
         )
-        closed = closing(records, name)
-        carry_out(records, closed, part=place)
-        if place == 1:
-            done_at = closed.ended_at
-            records.note_maintenance(done_at)
-    assert work_of(records).maintenance == MaintenanceState(done_at, 1)
+        carry_out(records, closing(records, name), part=place)
+    carry_out(records, NoteMaintenance(), run_id="closing")
+    assert work_of(records).maintenance == MaintenanceState(REQUESTED_AT, 2)

@@ -74,7 +74,7 @@ WRITES = {
     "note_commit",
     *("apply", "touch", "import_sessions", "rename_project", "complete", "apply_in", "begin_note", "drop_note"),
     *("tidy", "close"),
-    *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
+    *("save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
 PLAIN = {"name", "users", "space", "spaces", "of", "links_duplicates", "is_users", "is_shared", "commits", "writes"}
@@ -416,7 +416,7 @@ PARTS = {"without", "beside", "is_users", "of", "tidy"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "materials_of", "versions", "waiting_work", "note_maintenance"}
+IN_BACKGROUND = {"materials", "materials_of", "versions", "waiting_work"}
 
 
 def recalled(view: View, request: Recall) -> Any:

@@ -40,7 +40,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Job, Maintained
-from remembrancer.protocol.control import PeerGone, Ready
+from remembrancer.protocol.control import Ready
 from remembrancer.protocol.errors import Failure, JournalAway, KeyMissing
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import Scope
@@ -186,7 +186,6 @@ class Host:
             msgspec.msgpack.Decoder(OthersWrote),
         )
         self._process: ForkedProcess | None = None
-        self._is_ready = False
         self.spec = LaunchSpec("store", "store", "", str(home), Settings(), threads=1)
         self.consolidator = Consolidator(self)
 
@@ -210,20 +209,14 @@ class Host:
         self._process = ForkedProcess(run_store, self.ahead_s, self._every, self.newest_format)
         self._process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
         await self._launcher.expect(Ready)
-        self._is_ready = True
 
     async def kill(self) -> None:
         """`kill -9`, unless that is done."""
-        process, self._process, self._is_ready = self._process, None, False
+        process, self._process = self._process, None
         if process is not None:
             process.kill()
             await asyncio.to_thread(process.wait, PATIENCE_S)
             process.stdin.close()
-
-    async def tell(self, message: PeerGone) -> None:
-        """Tell the store what its launcher has to say, if it runs."""
-        if self._is_ready:
-            await self._launcher.tell(self, message)
 
     def pause(self, *, go_on: bool = False) -> None:
         """Stop the store where it is, or have it go on."""
@@ -275,22 +268,19 @@ class Consolidator:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._incarnation = ""
         self._working: asyncio.Task[None] | None = None
 
     def start(self, soak: SharedSoak, dice: random.Random) -> None:
         """Begin to work. Some of what it has done in the project's lane it undoes."""
-        self._incarnation = new_ulid()
         self._working = asyncio.create_task(self._work(soak, dice))
 
     async def kill(self) -> None:
-        """End it, unless that is done. The store hears that from its launcher."""
+        """End it, unless that is done."""
         working, self._working = self._working, None
         if working is not None:
             working.cancel()
             with suppress(asyncio.CancelledError):
                 await working
-            await self._host.tell(PeerGone("consolidator", self._incarnation))
 
     async def _work(self, soak: SharedSoak, dice: random.Random) -> None:
         host = self._host
@@ -307,7 +297,7 @@ class Consolidator:
                         await store.submit(Operation(f"undo-{run_id}", host.project, "", host.time(), undo))
             return result
 
-        speaker = _Ahead("consolidator", self._incarnation, host.ahead_s)
+        speaker = _Ahead("consolidator", new_ulid(), host.ahead_s)
         async with StoreConnection(RuntimePaths(host.home).store_endpoint, speaker) as store:
             await JobLoop(store, host.spec.settings, host.time, work_and_undo).run()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 
-from remembrancer.protocol.control import PeerGone, Ready
+from remembrancer.protocol.control import Ready
 from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
@@ -61,12 +61,6 @@ class Ending:
         """Start a consolidator, and wait until it is ready."""
         self.consolidator = self.rig.launch("consolidator")
         await self.rig.launcher.expect(Ready)
-
-    async def dismiss(self) -> None:
-        """Kill the consolidator; the launcher says so."""
-        await self.consolidator.kill()
-        gone = PeerGone("consolidator", self.consolidator.spec.incarnation)
-        await self.rig.launcher.tell(self.rig.store, gone)
 
     def is_closed(self) -> bool:
         return self.rig.rows("SELECT status FROM sessions") == [("completed",)]
@@ -121,10 +115,10 @@ async def under_fire(home: Path, shoot: Callable[[Ending, int], Awaitable[None]]
 async def test_the_end_of_a_session_bears_the_death_of_the_consolidator(home: Path, dice: random.Random) -> None:
     async def shoot(ending: Ending, shot: int) -> None:
         await ending.moment(shot, dice)
-        await ending.dismiss()
+        await ending.consolidator.kill()
         await ending.employ()
 
-    # A job that lost its fourth holder rests for a minute, in case that it is what kills them.
+    # At the fifth attempt a job rests for a minute, in case that it is what kills consolidators.
     await under_fire(home, shoot, kills=3)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.job_finder import FORGOTTEN_S, PROMOTED_TOGETHER, SessionWatch, jobs_of
-from remembrancer.actors.store.records.types import MaintenanceState, Promotable, WaitingWork
-from remembrancer.protocol.consolidation import Maintain, PromoteAtOnce, SessionEnded
+from remembrancer.actors.store.job_finder import FORGOTTEN_S, RETRY_S, Attempts, SessionWatch, jobs_of
+from remembrancer.actors.store.records.types import MaintenanceState, WaitingWork
+from remembrancer.protocol.consolidation import Job, Maintain, Promotable, PromoteAtOnce, SessionEnded
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import OTHER_SESSION, PROJECT, SESSION
 
@@ -19,8 +19,8 @@ RUNNING = SessionEntry("session:running", NOW - 100, NOW)
 ENDED = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW)
 
 
-def jobs(work: WaitingWork, declined: Collection[Promotable] = ()) -> list[object]:
-    return [each.job.work for each in jobs_of(PROJECT.id, PROJECT, work, declined, NOW)]
+def jobs(work: WaitingWork) -> list[object]:
+    return [job.work for job in jobs_of(PROJECT.id, PROJECT, work, NOW)]
 
 
 def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> WaitingWork:
@@ -33,20 +33,9 @@ def test_a_session_that_has_ended_is_a_job_each_time_and_one_that_runs_is_none()
     assert jobs(WaitingWork()) == []
     assert jobs(WaitingWork(sessions=(RUNNING, ENDED))) == [SessionEnded(ENDED)]
     again = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW + 1)
-    (first,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(ENDED,)), (), NOW)
-    (second,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(again,)), (), NOW)
+    (first,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(ENDED,)), NOW)
+    (second,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(again,)), NOW)
     assert first.key != second.key
-
-
-def test_candidates_for_promotion_are_one_job_without_those_that_were_declined_as_they_are() -> None:
-    changed, used, same, new = (Promotable(*row) for row in (("a", 2, 0), ("b", 1, 1), ("c", 1, 1), ("d", 1, 0)))
-    work = WaitingWork(promotable=(changed, used, same, new))
-    before = {Promotable("a", 1, 0), Promotable("b", 1, 0), same}
-    assert jobs(work, before) == [PromoteAtOnce(("a", "b", "d"))]
-    assert jobs(work, set(work.promotable)) == []
-    (job,) = jobs(WaitingWork(promotable=tuple(Promotable(f"m{number}", 1, 0) for number in range(500))))
-    assert isinstance(job, PromoteAtOnce)
-    assert len(job.memory_ids) == PROMOTED_TOGETHER
 
 
 @pytest.mark.parametrize(
@@ -71,8 +60,57 @@ def test_maintenance_is_due_after_ten_sessions_or_a_week(work: WaitingWork, due:
 def test_maintenance_goes_last_and_is_all_that_the_user_s_file_has() -> None:
     work = WaitingWork((ENDED,), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
     assert [type(each) for each in jobs(work)] == [SessionEnded, PromoteAtOnce, Maintain]
-    (only,) = jobs_of("user", None, work, (), NOW)
-    assert (only.job.work, only.job.project) == (Maintain(None), None)
+    (only,) = jobs_of("user", None, work, NOW)
+    assert only == Job(None, Maintain(None))
+
+
+# --- Attempts.
+
+
+def session_end(name: str = "session:1") -> Job:
+    return Job(PROJECT, SessionEnded(SessionEntry(name, 1.0, 2.0, ended_at=3.0)))
+
+
+def test_the_first_due_job_of_a_sort_is_handed_out_and_the_next_one_while_it_pauses() -> None:
+    attempts, due = Attempts(), [session_end("1"), Job(PROJECT, Maintain(PROJECT)), session_end("2")]
+    assert attempts.take(due, "asked", 0.0) is None
+    assert attempts.take(due, "session", 0.0) == due[0]
+    attempts.finish(due[0], 0.0)
+    assert attempts.take(due, "session", 0.0) == due[2]
+    assert attempts.take(due, "long", 0.0) == due[1]
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_job_that_is_still_due_comes_again_after_longer_and_longer_pauses(dies: bool) -> None:
+    attempts, job, now = Attempts(), session_end(), 0.0
+    for made, (if_died_s, if_done_s) in enumerate(zip(RETRY_S, (*RETRY_S[1:], RETRY_S[-1]), strict=True)):
+        assert attempts.made(job) == made
+        assert attempts.take([job], "session", now) == job
+        pause_s = if_died_s
+        if not dies:
+            now += 1000.0
+            attempts.finish(job, now)
+            pause_s = if_done_s
+        if pause_s:
+            assert attempts.take([job], "session", now + pause_s - 0.1) is None
+        now += pause_s
+    attempts.forget(job)
+    assert attempts.take([job], "session", now - 0.1) == job
+
+
+def test_the_attempts_at_what_is_not_due_any_more_are_forgotten() -> None:
+    attempts, job = Attempts(), session_end()
+    assert attempts.take([job], "session", 0.0) == job
+    assert attempts.take([], "session", 1.0) is None
+    assert attempts.made(job) == 0
+
+
+def test_a_job_in_a_lane_pauses_whatever_the_lane_s_time_is() -> None:
+    attempts = Attempts()
+    first, again = (Job(PROJECT, Maintain(PROJECT), at) for at in (1.0, 2.0))
+    assert attempts.take([first], "long", 0.0) == first
+    attempts.finish(first, 0.0)
+    assert attempts.take([again], "long", 1.0) is None
 
 
 # --- Which sessions have been abandoned: by presence while the store runs, by the registry after a restart.

@@ -1,7 +1,7 @@
 """The consolidator: it does what is not urgent, one job of each sort at a time, and gives way to all else.
 
 It owns nothing. What it has to do the store tells it, from the records; what it decides it submits as operations. So
-it may be killed at any moment: the job is handed out again, and what was written already is not written twice.
+it may be killed at any moment: the job is found again, and what was written already is not written twice.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ async def carry_out(job: Job, store: StoreConnection, settings: Settings, clock:
     match job.work, job.project:
         case SessionEnded(session=session), ProjectRef() as project:
             await end_session(session, project, store, settings, clock)
-        case PromoteAtOnce(memory_ids=memory_ids), ProjectRef() as project:
-            await promote_now(memory_ids, project, store, settings, clock)
+        case PromoteAtOnce(memories=memories), ProjectRef() as project:
+            await promote_now([each.memory_id for each in memories], project, store, settings, clock)
         case Reflect() as request, _:
             return await reflect(request, store, settings, clock)
         case Maintain(dry_run=dry_run), _:
@@ -100,7 +100,7 @@ class JobLoop:
         self._settings = settings
         self._clock = clock
         self._carry_out = carry_out
-        self._jobs: dict[int, str] = {}
+        self._jobs: dict[JobSort, str] = {}
         self._finished = 0
         self._failed = 0
         self._error: str | None = None
@@ -121,12 +121,12 @@ class JobLoop:
             jobs = await self._store.await_news(lambda: question, POLL_S)  # noqa: B023 - awaited
             question = AwaitJob(sort)
             for job in jobs:
-                question = AwaitJob(sort, job.job_id, await self._outcome_of(job))
+                question = AwaitJob(sort, job, await self._outcome_of(job))
 
     async def _outcome_of(self, job: Job) -> Outcome | Failure:
         """Do it. The one place where an error of a job becomes a message."""
-        description = self._jobs[job.job_id] = describe(job)
-        logger.info("job begun", extra={"job": description, "job_id": job.job_id})
+        description = self._jobs[job.sort] = describe(job)
+        logger.info("job begun", extra={"job": description})
         try:
             outcome = await self._carry_out(job, self._store, self._settings, self._clock)
         except RemembrancerError as error:
@@ -140,7 +140,7 @@ class JobLoop:
             self._error = None
             return outcome
         finally:
-            self._jobs.pop(job.job_id, None)
+            self._jobs.pop(job.sort, None)
         self._failed += 1
         self._error = failure.message
         return failure

@@ -25,7 +25,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, should_delete, strength_of
 from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkept
 from remembrancer.protocol.kinds import SESSION_KINDS
-from remembrancer.protocol.runs import DropOrphans, Prune, ReviseMemory
+from remembrancer.protocol.runs import DropOrphans, NoteMaintenance, Prune, ReviseMemory
 
 PAGE: Final = 1000
 SLICE: Final = 500
@@ -67,6 +67,7 @@ async def maintain(
         # In a dry run, an archived memory still looks active.
         done |= await propose_to_user(store, project, clock, dry_run=dry_run, left_out=archived)
     counts |= {sort: Done(len(ids), tuple(ids[:NAMED])) for sort, ids in done.items()}
+    await replace(run, run_id=run_id_of("closing", run.run_id)).write([(NoteMaintenance(),)])
     return Maintained(
         place,
         examined,

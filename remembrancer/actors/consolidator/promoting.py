@@ -81,10 +81,10 @@ logger = logging.getLogger(__name__)
 
 
 async def promote_now(
-    memory_ids: tuple[str, ...], project: ProjectRef, store: StoreConnection, settings: Settings, clock: Clock
+    memory_ids: Sequence[str], project: ProjectRef, store: StoreConnection, settings: Settings, clock: Clock
 ) -> None:
     """Promote those memories of running sessions that are so good that they do not wait for the session's end."""
-    request = ReadMemories(project, memory_ids=memory_ids, scopes=("session",), statuses=("active",))
+    request = ReadMemories(project, memory_ids=tuple(memory_ids), scopes=("session",), statuses=("active",))
     memories = await read_settled(store, request, vectors_wait_s(settings))
     memories.sort(key=lambda each: (-strength_of(each, clock()), each.id))
     promoted = [(memory, verdict) for memory in memories if (verdict := at_once(memory)).promote]

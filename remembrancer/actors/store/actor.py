@@ -224,11 +224,7 @@ class StoreActor(Actor):
         self._counted = version, self._files.counts()
 
     def on_peer_gone(self, peer: PeerGone) -> None:
-        if not hasattr(self, "_jobs"):
-            return
-        if peer.role == "consolidator":
-            self._jobs.consolidator_gone(peer.incarnation)
-        else:
+        if hasattr(self, "_scheduler"):
             self._scheduler.peer_gone(peer)
 
     def on_peer_failed(self, peer: PeerFailed) -> None:

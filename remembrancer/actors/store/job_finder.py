@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -17,17 +17,16 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.job_assignments import Key, WantedJob
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import Promotable, WaitingWork
+from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import (
     Job,
+    JobSort,
     Maintain,
     NotePresence,
     PromoteAtOnce,
@@ -52,37 +51,30 @@ MAINTENANCE_S: Final = 7 * 86_400.0
 PROMOTED_TOGETHER: Final = 100
 """The number of memories in one job."""
 
+RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
+"""The pauses before a job is handed out again, by the number of attempts; the last one repeats."""
+
 SessionKey = tuple[str, str]
 """The ids of a project and a session."""
 Apply = Callable[[Operation], Awaitable[Applied]]
 logger = logging.getLogger(__name__)
 
 
-def jobs_of(
-    name: str, project: ProjectRef | None, work: WaitingWork, declined: Collection[Promotable], now: float
-) -> list[WantedJob]:
-    """Return the jobs for a space, the most urgent first. `declined` are memories that were already considered for
-    promotion, in that state.
+def jobs_of(name: str, project: ProjectRef | None, work: WaitingWork, now: float) -> list[Job]:
+    """Return the jobs for a space, the most urgent first.
 
     For a shared lane, `project` is one with the lane's name as its id, or None for the user's lane, and `now` is the
     lane's time.
     """
     lane_time = None if name == USER or PROJECT_ID.fullmatch(name) else now
-    wanted = []
-
-    def want(key: Key, work: Work, *, promotable: tuple[Promotable, ...] = ()) -> None:
-        wanted.append(WantedJob((name, *key), Job(0, project, work, lane_time), promotable))
-
+    wanted: list[Work] = []
     if project is not None and lane_time is None:
-        for session in work.sessions:
-            if session.ended_at is not None:
-                want(("session", session.session_id, session.ended_at), SessionEnded(session))
-        new = tuple(each for each in work.promotable if each not in declined)[:PROMOTED_TOGETHER]
-        if new:
-            want(("promote", new), PromoteAtOnce(tuple(each.memory_id for each in new)), promotable=new)
+        wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]
+        if work.promotable:
+            wanted.append(PromoteAtOnce(work.promotable))
     if _maintenance_is_due(work, now):
-        want(("maintain",), Maintain(project))
-    return wanted
+        wanted.append(Maintain(project))
+    return [Job(project, each, lane_time) for each in wanted]
 
 
 def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
@@ -95,6 +87,38 @@ def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
     return state.sessions_since >= MAINTENANCE_SESSIONS or wall_now >= due_at or wall_now < due_at - 2 * MAINTENANCE_S
 
 
+class Attempts:
+    """The attempts at jobs that are still due: whether it failed, its consolidator died of it, or it has changed
+    nothing, a job is handed out again after longer and longer pauses. Pure; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, tuple[int, float]] = {}
+        """By a job's key: the number of attempts, and the time of the next one."""
+
+    def take(self, wanted: Sequence[Job], sort: JobSort, now: float) -> Job | None:
+        """Return the first of these jobs, which are all that are due, that is of this sort and does not pause."""
+        self._made = {job.key: self._made[job.key] for job in wanted if job.key in self._made}
+        for job in wanted:
+            made, next_at = self._made.get(job.key, (0, now))
+            if job.sort == sort and next_at <= now:
+                self._made[job.key] = made + 1, now + RETRY_S[min(made, len(RETRY_S) - 1)]
+                return job
+        return None
+
+    def finish(self, job: Job, now: float) -> None:
+        """Note the end of an attempt, from which the pause counts."""
+        if made := self.made(job):
+            self._made[job.key] = made, now + RETRY_S[min(made, len(RETRY_S) - 1)]
+
+    def forget(self, job: Job) -> None:
+        """Begin anew with a job."""
+        self._made.pop(job.key, None)
+
+    def made(self, job: Job) -> int:
+        """Return the number of attempts."""
+        return self._made.get(job.key, (0, 0.0))[0]
+
+
 @dataclass(slots=True, eq=False)
 class _Space:
     """The work of a space as it was read last."""
@@ -104,8 +128,6 @@ class _Space:
     read_at: float = 0.0
     """The earliest time to read it again, if it could not be read."""
     work: WaitingWork = field(default_factory=WaitingWork)
-    declined: set[Promotable] = field(default_factory=set)
-    """The memories that were considered for promotion, in the state in which they were."""
 
 
 class JobFinder:
@@ -117,7 +139,6 @@ class JobFinder:
     def __init__(
         self,
         files: MemoryFiles,
-        committer: Committer,
         settings: Settings,
         submit: Apply,
         readers: Readers,
@@ -126,7 +147,6 @@ class JobFinder:
         lanes: SharedLanes,
     ) -> None:
         self._files = files
-        self._committer = committer
         self._submit = submit
         self._readers = readers
         self._on_news = on_news
@@ -136,18 +156,8 @@ class JobFinder:
         self._spaces: WeakKeyDictionary[Records, _Space] = WeakKeyDictionary()
         self._end_at = 0.0
         """The earliest time to end a session, after the end of one could not be written."""
-        self.has_jobs = False
-        """True if the last look has found jobs."""
-
-    def wanted(self) -> list[WantedJob]:
-        """Return the jobs to be done on this host now."""
-        wanted: list[WantedJob] = []
-        for records in self._files:
-            space = self._space_of(records)
-            if self._works_in(records):
-                project, now = self._project_of(records), self._now_in(records)
-                wanted += jobs_of(records.name, project, space.work, space.declined, now)
-        return wanted
+        self.due: list[Job] = []
+        """The jobs that the last look has found for this host."""
 
     def note_presence(self, message: NotePresence) -> None:
         """Record the connected sessions."""
@@ -178,29 +188,15 @@ class JobFinder:
             await self._count_accesses()  # accesses before a session's end count when the end is processed
         for records in changed:
             await self._look_into(records)
-        wanted = self.wanted()
-        self.has_jobs = bool(wanted)
-        if wanted:
+        self.due = [
+            job
+            for records in spaces
+            if self._works_in(records)
+            for job in jobs_of(records.name, self._project_of(records), spaces[records].work, self._now_in(records))
+        ]
+        if self.due:
             self._on_news()
         await self._end_lost_sessions()
-
-    async def finished(self, done: WantedJob) -> None:
-        """Record a completed job where the records do not show it themselves, and look again."""
-        project, work = done.job.project, done.job.work
-        try:
-            records = self._files.user if project is None else self._files.get(project.id)
-        except RemembrancerError:  # it becomes due again later
-            return
-        if records is None:
-            return
-        space = self._space_of(records)
-        space.declined.update(done.promotable)
-        space.writes = -1
-        if isinstance(work, Maintain) and not work.dry_run:
-            try:
-                await self._committer.run(records.name, partial(records.note_maintenance, time.time()))
-            except RemembrancerError as error:  # it becomes due again later
-                logger.warning("a maintenance could not be noted", extra={"file": records.name, "code": error.code})
 
     def _space_of(self, records: Records) -> _Space:
         return self._spaces.setdefault(records, _Space())
@@ -217,8 +213,7 @@ class JobFinder:
 
     async def _look_into(self, records: Records) -> None:
         space = self._space_of(records)
-        most = len(space.declined) + PROMOTED_TOGETHER
-        read = partial(records.waiting_work, AT_ONCE_SCORE, most)
+        read = partial(records.waiting_work, AT_ONCE_SCORE, PROMOTED_TOGETHER)
         try:
             space.writes = records.writes
             work = await self._readers.in_background(read)
@@ -226,7 +221,6 @@ class JobFinder:
             logger.warning("a space cannot be read", extra={"file": records.name, "code": error.code})
             space.writes, space.read_at = -1, time.monotonic() + AGAIN_S
             return
-        space.declined.intersection_update(work.promotable)
         space.work = work
 
     def _project_of(self, records: Records) -> ProjectRef | None:

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar, get_args
 import anyio
 
 from remembrancer.actors.store.handlers import Handlers, StoreParts
-from remembrancer.actors.store.job_assignments import JobAssignments, Key, WantedJob
-from remembrancer.actors.store.job_finder import Apply, JobFinder
+from remembrancer.actors.store.job_finder import RETRY_S, Apply, Attempts, JobFinder
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.shared_lanes import SharedLanes
@@ -43,8 +42,6 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
-REQUEST_ATTEMPTS: Final = 3
-"""The number of consolidators that may die of a client's request before it fails."""
 BACKLOG: Final = 200
 """A backlog of memories without vectors that a worker finishes within seconds."""
 LONGEST_HOLD_S: Final = 3600.0
@@ -58,7 +55,7 @@ T = TypeVar("T")
 class _Asked:
     """A request that one or more clients wait for."""
 
-    wanted: WantedJob
+    job: Job
     answer: asyncio.Future[Reflected | Maintained]
     waiting: int = 0
 
@@ -86,10 +83,9 @@ class JobHandlers(Handlers):
         lanes: SharedLanes,
     ) -> None:
         super().__init__(parts)
-        self._jobs = JobAssignments(first_id=time.time_ns() // 1000)
+        self._attempts = Attempts()
         self.finder = JobFinder(
             parts.files,
-            parts.committer,
             parts.settings,
             submit,
             parts.readers,
@@ -98,11 +94,9 @@ class JobHandlers(Handlers):
             lanes,
         )
         self._news = anyio.Event()
-        self._asked: dict[Key, _Asked] = {}
+        self._asked: dict[Reflect | Maintain, _Asked] = {}
         self._crowded_at: float | None = None
         """The time since which too many memories have waited for vectors for consolidation to run."""
-        self._questions: dict[JobSort, RequestContext] = {}
-        """The latest question for a job of each sort: earlier ones, and those of a dead consolidator, get none."""
         self._refusal: str | None = None if parts.settings.consolidator else OFF
         self._is_off = not parts.settings.consolidator
         self._draining = False
@@ -129,21 +123,14 @@ class JobHandlers(Handlers):
 
     @property
     def has_work(self) -> bool:
-        """True if a consolidator is needed."""
-        return not self._is_off and (bool(self._asked) or self.finder.has_jobs)
+        """True if a consolidator is needed: not for jobs alone that it has attempted again and again."""
+        is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self.finder.due)
+        return not self._is_off and (bool(self._asked) or is_due)
 
     def drain(self) -> None:
         """Answer waiting consolidators, since the store is about to stop."""
         self._draining = True
         self._wake()
-
-    def consolidator_gone(self, incarnation: str) -> None:
-        """Release the jobs of a consolidator that has died, unless another one is at work already."""
-        asking = {context.peer.incarnation for context in self._questions.values()}
-        if asking <= {incarnation}:
-            self._questions.clear()
-            self._jobs.release(time.monotonic())
-            self._wake()
 
     def consolidator_failed(self, why: str) -> None:
         """Refuse waiting clients, since the consolidator cannot be started."""
@@ -168,11 +155,11 @@ class JobHandlers(Handlers):
         if self._refusal is not None:
             raise ConsolidatorUnavailable(self._refusal)
         lane_time = self.finder.lane_time(request.project) if isinstance(request, Maintain) else None
-        key = ("asked", request)
-        asked = self._asked.get(key)
+        asked = self._asked.get(request)
         if asked is None:
-            wanted = WantedJob(key, Job(0, request.project, request, lane_time), is_asked=True)
-            asked = self._asked[key] = _Asked(wanted, asyncio.get_running_loop().create_future())
+            job = Job(request.project, request, lane_time)
+            asked = self._asked[request] = _Asked(job, asyncio.get_running_loop().create_future())
+            self._attempts.forget(job)
             self._wake()
         asked.waiting += 1
         try:
@@ -181,44 +168,34 @@ class JobHandlers(Handlers):
         finally:
             asked.waiting -= 1
             if not asked.waiting:  # a job that has started continues
-                self._asked.pop(key, None)
-        if self._jobs.is_assigned(key):
+                self._asked.pop(request, None)
+        if self._attempts.made(asked.job):
             raise DeadlineExceeded("the consolidator is at work on this: ask again in a moment")
         raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
 
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> tuple[Job, ...]:
         if not self._is_off:
             self._refusal = None
-        self._questions[request.sort] = context
-        self._wake()  # an earlier question of this sort ends
-        await self._take_outcome(request)
+        if request.done is not None:
+            self._take_outcome(request.done, request.outcome)
         with anyio.move_on_after(context.remaining_s()):
-            while (latest := self._questions.get(request.sort)) is not None and not self._draining:
-                if latest is context and (job := self._next_job(request.sort)) is not None:
+            while not self._draining:
+                if (job := self._next_job(request.sort)) is not None:
                     return (job,)
-                if latest is not context and latest.peer.incarnation == context.peer.incarnation:
-                    break  # the question of another consolidator stays open: else the two would ask without pause
                 await self._news.wait()
         return ()
 
-    async def _take_outcome(self, request: AwaitJob) -> None:
-        done = self._jobs.finish(request.done, time.monotonic())
-        if done is None:
-            return
-        outcome = from_failure(request.outcome) if isinstance(request.outcome, Failure) else request.outcome
-        if (asked := self._asked.get(done.key)) is not None:
-            asked.settle(outcome or InternalError("the consolidator has done this and does not say what came of it"))
-        if not isinstance(outcome, RemembrancerError):  # failed jobs without a client are found again
-            await self.finder.finished(done)
+    def _take_outcome(self, done: Job, outcome: Reflected | Maintained | Failure | None) -> None:
+        self._attempts.finish(done, time.monotonic())
+        if isinstance(done.work, Reflect | Maintain) and (asked := self._asked.get(done.work)) is not None:
+            answer = from_failure(outcome) if isinstance(outcome, Failure) else outcome
+            asked.settle(answer or InternalError("the consolidator has done this and does not say what came of it"))
 
     def _next_job(self, sort: JobSort) -> Job | None:
         now = time.monotonic()
-        for asked in self._asked.values():
-            if self._jobs.returned(asked.wanted.key) >= REQUEST_ATTEMPTS:
-                asked.settle(ConsolidatorUnavailable("the consolidator has died of this request several times"))
-        requests = [asked.wanted for asked in self._asked.values() if not asked.answer.done()]
-        wanted = [*requests, *self.finder.wanted()]
-        return self._jobs.take(wanted, sort, now, held=sort == "long" and self._gives_way(now))
+        asked = [each.job for each in self._asked.values() if not each.answer.done()]
+        due = [] if sort == "long" and self._gives_way(now) else self.finder.due
+        return self._attempts.take([*asked, *due], sort, now)
 
     def _gives_way(self, now: float) -> bool:
         """True while a large backlog of memories is being embedded: consolidation reads their vectors, and competes

@@ -59,13 +59,10 @@ from remembrancer.protocol.errors import (
     StorageFull,
     size_in_words,
 )
-from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.runs import (
     AddMemory,
     ApplyRun,
-    NoteMaintenance,
-    Place,
     ReviseMemory,
 )
 from remembrancer.protocol.writes import (
@@ -329,15 +326,6 @@ class SharedLane(Records):
             archived = edits.archived(numbers)
         if archived and time.monotonic() >= self._away_until:
             self._announce("accesses", Shown(dict.fromkeys(archived, 1)))
-
-    def note_maintenance(self, at: float) -> None:
-        operation_id = new_ulid()
-        place: Place = "user" if self.is_users else "project"
-        run = ApplyRun(f"run:{operation_id}", place, "maintenance", "decay_archive", (NoteMaintenance(),))
-        project = ProjectRef("" if self.is_users else self.name, "")
-        (outcome,) = self.apply([Operation(operation_id, project, "", at, run)])
-        if isinstance(outcome.reply, RemembrancerError):
-            raise outcome.reply
 
     @property
     def to_scrub(self) -> int:

@@ -18,12 +18,11 @@ from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.types import (
     MaintenanceState,
-    Promotable,
     Surroundings,
     WaitingWork,
 )
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
-from remembrancer.protocol.consolidation import Material, ReadEntityEdges, ReadMemories
+from remembrancer.protocol.consolidation import Material, Promotable, ReadEntityEdges, ReadMemories
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Proposal
 from remembrancer.protocol.runs import LoggedPromotion, Prune
@@ -83,7 +82,7 @@ class SqliteBackground:
 
     def waiting_work(self, score: float, limit: int) -> WaitingWork:
         """Return the pending background work. `score` and `limit` bound the memories of running sessions that are
-        considered for promotion."""
+        considered for promotion, the newest of them."""
 
         def read(query: Query) -> WaitingWork:
             promotable = query(
@@ -93,7 +92,7 @@ class SqliteBackground:
                    WHERE s.space = @SPACE AND s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active'
                    AND m.forgotten_at IS NULL
                    AND m.kind NOT IN ('scratchpad', 'tool_outcome')
-                   AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number LIMIT ?""",
+                   AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number DESC LIMIT ?""",
                 (
                     COUNTED_USES,
                     IMPORTANCE_SHARE,
@@ -116,11 +115,6 @@ class SqliteBackground:
             )
 
         return self._file.read_together(read)
-
-    def note_maintenance(self, at: float) -> None:
-        """Record that maintenance has been done. Writes: from the records' thread."""
-        with self._file.transaction() as connection:
-            note_maintenance(connection.query, at)
 
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
         """Return the summaries that cover some of these memories, by number, each with the memories that it covers."""

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.protocol.consolidation import Promotable
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import Filters as Filters
@@ -43,22 +44,13 @@ class MaintenanceState:
     sessions_since: int
 
 
-class Promotable(NamedTuple):
-    """A running session's memory that is considered for promotion. Its score depends on these values."""
-
-    memory_id: str
-    version: int
-    uses: int
-    """Uses, up to the number that counts for the score."""
-
-
 @dataclass(frozen=True, slots=True)
 class WaitingWork:
     """The consolidator's work in one space.
 
     `sessions` are active, or have ended and await processing; `promotable` are memories of running sessions whose
-    importance and confidence do not rule out the required score, on which the consolidator decides. Both are oldest
-    first. `oldest_at` is the time of the first memory, None if there is none.
+    importance and confidence do not rule out the required score, on which the consolidator decides, the newest first.
+    `oldest_at` is the time of the first memory, None if there is none.
     """
 
     sessions: tuple[SessionEntry, ...] = ()
