@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -92,19 +93,17 @@ class MemoryWriter:
             return [Outcome(error) for _ in operations]
         for records in changed:
             records.note_commit()
-        return outcomes
+        return [self.with_duplicates(each, operation) for each, operation in zip(outcomes, operations, strict=True)]
 
     def _apply_one(
         self, database: SqliteFile, connection: sqlite3.Connection, changed: set[Records], operation: Operation
     ) -> Outcome:
-        reader_of = partial(Reader.of, database=database, connection=connection)
         try:
             lanes = self._lanes_of(operation.project.id)
-            broadest = broadest_first(lanes)
-            query = Spaces(database, [each.space for each in broadest]).bound(query_of(connection))
+            query = Spaces(database, [each.space for each in broadest_first(lanes)]).bound(query_of(connection))
             earlier = earlier_outcome(query, operation.operation_id)
             if earlier is not None:
-                return with_duplicates(earlier, operation, broadest, reader_of)
+                return earlier
             source, destination = self._place(connection, query, lanes, operation)
             if source.is_shared or destination.is_shared:
                 return Forwarded(FORWARDED, lane=source if source.is_shared else destination)
@@ -114,7 +113,25 @@ class MemoryWriter:
         if not isinstance(outcome.reply, RemembrancerError):
             changed |= {source, destination}
             outcome = replace(outcome, is_new=True)
-        return with_duplicates(outcome, operation, broadest, reader_of)
+        return outcome
+
+    def with_duplicates(self, outcome: Outcome, operation: Operation) -> Outcome:
+        """Return the outcome of a committed store with the memories of the same text in the spaces of other scopes, and
+        with short forms of its ids; without them if a file cannot be read."""
+        reply, change = outcome.reply, operation.change
+        if isinstance(reply, RemembrancerError) or not isinstance(reply.result, StoredResult):
+            return outcome
+        assert isinstance(change, StoreMemory), "only a store has this result"
+        result, is_users = reply.result, change.scope == "user"
+        with contextlib.suppress(RemembrancerError):
+            lanes = broadest_first(self._lanes_of(operation.project.id))
+            seen = [each for each in lanes if operation.project.sees_user or not each.is_users]
+            if others := [each for each in seen if each.is_users is not is_users]:
+                copies = Reader.of(others).copies_of(result.memory_id, change.content, operation.session_id)
+                result = msgspec.structs.replace(result, duplicates=tuple(dict.fromkeys((*result.duplicates, *copies))))
+            short_ids = Reader.of(seen, self._opened()).short_forms({result.memory_id, *result.duplicates})
+            return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
+        return outcome
 
     def _place(
         self, connection: sqlite3.Connection, query: Query, lanes: Lanes, operation: Operation
@@ -165,29 +182,6 @@ class MemoryWriter:
         ):
             raise NOT_OPEN
         raise unknown_memory(memory_id)
-
-
-def with_duplicates(
-    outcome: Outcome,
-    operation: Operation,
-    lanes: Sequence[Records],
-    reader_of: Callable[[Sequence[Records]], Reader] = Reader.of,
-) -> Outcome:
-    """Return the outcome of a store with the memories of the same text in the spaces of other scopes, and with short
-    forms of its ids."""
-    reply, change = outcome.reply, operation.change
-    if isinstance(reply, RemembrancerError) or not isinstance(reply.result, StoredResult):
-        return outcome
-    assert isinstance(change, StoreMemory), "only a store has this result"
-    result, is_users = reply.result, change.scope == "user"
-    seen = [each for each in lanes if operation.project.sees_user or not each.is_users]
-    if others := [each for each in seen if each.is_users is not is_users]:
-        copies = reader_of(others).copies_of(result.memory_id, change.content, operation.session_id)
-        known = dict.fromkeys((*result.duplicates, *copies))
-        result = msgspec.structs.replace(result, duplicates=tuple(known))
-    ids = {result.memory_id, *result.duplicates}
-    short_ids = reader_of(seen).short_forms(ids)
-    return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
 
 
 def broadest_first(lanes: Lanes) -> list[Records]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
@@ -13,7 +12,7 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter, broadest_first, with_duplicates
+from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
@@ -156,9 +155,7 @@ class WriteHandlers:
         for lane, places in forwarded.items():
             await self._commit_at(lane, operations, places, outcomes)
             for place in places:
-                lanes = broadest_first(self._files.lanes_of(operations[place].project.id))
-                with contextlib.suppress(RemembrancerError):  # an unreadable file
-                    outcomes[place] = with_duplicates(outcomes[place], operations[place], lanes)
+                outcomes[place] = self._writer.with_duplicates(outcomes[place], operations[place])
             self._scheduler.wake()
         return self._follow_up(operations, [outcomes[place] for place in range(len(operations))])
 

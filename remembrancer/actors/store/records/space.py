@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.records.schema import OWNED, make_space
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, query_of
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 
 T = TypeVar("T")
 Arguments = Sequence[object] | Mapping[str, object]
@@ -88,22 +88,6 @@ class Spaces:
     def bound(self, query: Query) -> Query:
         """Return a query function for statements with `@SPACE`."""
         return lambda statement, arguments: query(self._of_spaces(statement), arguments)
-
-
-class SpacesInTransaction(Spaces):
-    """Several spaces as an open transaction sees them, with its own changes."""
-
-    def __init__(self, file: SqliteFile, numbers: Sequence[int], connection: sqlite3.Connection) -> None:
-        super().__init__(file, numbers)
-        self._connection = connection
-
-    def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
-        """Return all rows of a query."""
-        return self._connection.execute(self._of_spaces(query), arguments).fetchall()
-
-    def read_together(self, work: Callable[[Query], T]) -> T:
-        """Return the result of `work`."""
-        return work(self.bound(query_of(self._connection)))
 
 
 class Space(Spaces):

@@ -17,7 +17,7 @@ from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session, import_sessions
-from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces, SpacesInTransaction
+from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import (
     ArrivingEdits,
     SqliteEdits,
@@ -68,16 +68,12 @@ class Reader(SqliteSearch, SqliteBackground):
         self._clock = clock
 
     @staticmethod
-    def of(
-        spaces: Sequence[Records], database: SqliteFile | None = None, connection: sqlite3.Connection | None = None
-    ) -> Reader:
-        """Return a reader of these spaces, narrowest first, inside the transaction of a connection if there is one.
-        `database` is theirs; it is required if there are no spaces."""
+    def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
+        """Return a reader of these spaces, narrowest first. `database` is theirs; it is required if there are none."""
         clock = spaces[0]._clock if spaces else time.time
         users = frozenset(each.space for each in spaces if each.is_users)
         file, numbers = database or spaces[0]._file.file, [each.space for each in spaces]
-        within = Spaces(file, numbers) if connection is None else SpacesInTransaction(file, numbers, connection)
-        return Reader(within, clock, users)
+        return Reader(Spaces(file, numbers), clock, users)
 
     @property
     def users(self) -> frozenset[int]:
