@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.themes import LEAST_SESSIONS, Theme, says_how
+from remembrancer.actors.consolidator.themes import LEAST_SESSIONS, Theme
 from remembrancer.actors.consolidator.themes import find_themes as find_themes_of
 from remembrancer.protocol.consolidation import Material
-from tests.cases import cases
 from tests.pure.reflection_world import memory, rows, with_vectors
 
 ERRORS = [
@@ -62,16 +61,17 @@ def test_preferences_and_what_holds_anywhere_belong_to_the_user(kind: str, speci
     assert theme.suggested_scope == scope
 
 
-@pytest.mark.parametrize(("kind", "text", "procedure"), cases("reflection_themes", "procedures"))
-def test_a_theme_about_how_something_is_done_becomes_a_procedure(kind: str, text: str, procedure: bool) -> None:
-    (theme,) = find_themes(in_sessions([text] * 3, kind=kind), [0] * 3)
-    assert theme.as_procedure is procedure
-
-
-@pytest.mark.parametrize(("table", "is_said"), [("say_how", True), ("do_not_say_how", False)])
-def test_orders_and_steps_say_how_and_statements_do_not(table: str, is_said: bool) -> None:
-    for text in cases("reflection_themes", table):
-        assert says_how(text) is is_said, text
+@pytest.mark.parametrize(
+    ("kinds", "is_procedure"),
+    [
+        (["procedure", "error_fix", "observation"], True),
+        (["procedure", "observation", "observation"], False),
+    ],
+)
+def test_a_theme_about_how_something_is_done_becomes_a_procedure(kinds: list[str], is_procedure: bool) -> None:
+    said = [memory(place, ERRORS[place], kind=kind, session_id=f"session:{place}") for place, kind in enumerate(kinds)]
+    (theme,) = find_themes(said, [0] * 3)
+    assert theme.as_procedure is is_procedure
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30))

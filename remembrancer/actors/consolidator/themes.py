@@ -1,11 +1,7 @@
-"""Recurring themes: what comes up again and again in different sessions, and whether it says how to do something. Pure.
-
-The words by which an order or steps are known are English.
-"""
+"""Recurring themes: what comes up in different sessions again, and whether it says how to do something. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,37 +15,14 @@ THEME_COSINE: Final = 0.45
 LEAST_SESSIONS: Final = 3
 MOST_MEMBERS: Final = 60
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
-# Verbs that begin an order. Those that are nouns as well (test, log, build, change) are left out.
-_ORDER_TEXT: Final = """
-    add always apply ask avoid be bump check clean clear close configure create define delete deploy disable do don't
-    enable ensure fix generate give go handle include increase inspect install keep kill make measure migrate move never
-    open pass pin prefer pull put raise read rebase rebuild remember remove rename replace reproduce reset restart retry
-    rotate run save send set show specify split squash start stop switch try turn update upgrade use validate verify
-    wait write
-"""
-_ORDER: Final = re.compile(
-    rf"(?:please\s+|first,?\s+)?(?:{'|'.join(_ORDER_TEXT.split())})\b(?![’'-]?s\b)", re.IGNORECASE
-)
-_STEPS: Final = re.compile(
-    r"\bstep \d|\bfirst\b.{1,200}\bthen\b|\bhow to\b|\bby \w{2,}ing\b|\bmake sure\b"
-    r"|\b(?:must|should|ha[sd] to|have to|needs? to) be \w+"
-    r"|\b(?:asked|reminded|told|wants|wanted) (?:me |us |you |them )?to \w+|\b(?:before|after) (?:every|each|any)\b"
-    r"|\b(?:before|after|when|whenever) \w{2,}ing\b|^to \w+[^.]{1,80}, |(?:^|\n)\s*\d[.)] .{1,400}\n\s*\d[.)] ",
-    re.IGNORECASE | re.DOTALL,
-)
-_ASKING: Final = re.compile(
-    r"\b(?:asks?|asked|asking|questions?|wonders?|unclear)\b.{0,60}\b(?:how|about|whether|what|why)\b", re.I
-)
-_LOOKED_AT: Final = 2_000
-"""Characters in which steps are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Theme:
     """A theme. `picked` is the member that represents it, `frequency` the number of sessions that it came up in.
 
-    `members` are in the order of their times. `as_procedure`: it is about how something is done, as most of its members
-    or the one that represents them say.
+    `members` are in the order of their times. `as_procedure`: it is about how something is done, as are the kinds of
+    most of its members.
     """
 
     picked: Material
@@ -69,22 +42,6 @@ def find_themes(memories: Sequence[Material], project_name: str) -> list[Theme]:
     return sorted(themes, key=lambda each: (-each.frequency, -len(each.members), each.members[0].id))
 
 
-def is_about_procedure(memories: Sequence[Material]) -> bool:
-    """True if most of the memories say how something is done: by their kinds, or as orders and steps."""
-    return _mostly(memory.kind in PROCEDURE_KINDS or says_how(memory.content) for memory in memories)
-
-
-def says_how(content: str) -> bool:
-    """True if it begins with an order, or has the marks of steps ("first … then", "before doing", numbers).
-
-    To ask how is not to say how.
-    """
-    head = content[:_LOOKED_AT].strip()
-    if _ASKING.search(head):
-        return False
-    return _ORDER.match(head) is not None or _STEPS.search(head) is not None
-
-
 def _theme(members: Sequence[Material], project_name: str) -> Theme:
     picked = central_memory(members)
     is_personal = _is_personal(picked, project_name) and _mostly(_is_personal(each, project_name) for each in members)
@@ -93,7 +50,7 @@ def _theme(members: Sequence[Material], project_name: str) -> Theme:
         frequency=len({member.session_id for member in members}),
         members=tuple(members),
         suggested_scope="user" if is_personal else "project",
-        as_procedure=says_how(picked.content) or is_about_procedure(members),
+        as_procedure=_mostly(member.kind in PROCEDURE_KINDS for member in members),
     )
 
 
