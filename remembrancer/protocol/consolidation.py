@@ -71,7 +71,7 @@ class Reflect(Request[Reflected], frozen=True):
     strategy: ReflectStrategy = "full"
     dry_run: bool = False
     operation_id: str = ""
-    """The ids of the run and of its memories are derived from this, so a retry does nothing twice."""
+    """The id of the run is derived from this."""
 
 
 Upkept = Literal["archived", "deleted", "derived", "orphans", "proposed", "promoted", "notes", "pruned"]
@@ -258,8 +258,6 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     """If given: the last page of those with numbers below this, in descending order. `after` is ignored."""
     closed_before: float | None = None
     """Only memories of sessions that were closed before this time."""
-    made_by: str | None = None
-    """Only memories that were made by this run."""
     proposed: bool | None = None
     """True: only memories that are proposed for promotion to the user, and not refused. False: only those never
     proposed."""

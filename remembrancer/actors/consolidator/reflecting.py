@@ -19,7 +19,6 @@ from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Run,
     StoreConnection,
-    all_memories,
     read_settled,
     run_id_of,
     vectors_wait_s,
@@ -48,7 +47,7 @@ STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
 
 
 async def reflect(request: Reflect, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
-    """Carry out a reflection, or say what it would do. The same operation again does nothing twice."""
+    """Carry out a reflection, or say what it would do. The same operation again finds nothing left to do."""
     project = request.project
     wait_s = min(WAIT_S, vectors_wait_s(settings))
     own = await read_settled(store, ReadMemories(project, session_id=request.about), wait_s)
@@ -67,23 +66,17 @@ async def reflect(request: Reflect, store: StoreConnection, settings: Settings, 
     )
     if request.dry_run:
         return answer
-    # What an earlier attempt at the same operation has made belongs to the answer as well.
     versions = [sorted((source.id, source.version) for source in derived.sources) for derived in summaries]
     run_id = run_id_of("reflection", project.id, request.about, request.operation_id or versions)
-    earlier = await all_memories(store, ReadMemories(project, made_by=run_id))
-    procedures = [plan.derived for plan in patterns if plan.derived is not None]
     run = Run(store, project, run_id, "consolidation", clock, request.about)
-    passed_over = await run.write(summary.group for summary in summaries)
-    passed_over |= await run.write(procedure.group for procedure in procedures)
-    made = {memory.id: memory for memory in answer.memories if memory.id not in passed_over}
-    before = {memory.id: _shown_again(memory) for memory in earlier if memory.type == "semantic"}
-    wrote = bool(earlier) or bool(made) or any(procedure.memory.id not in passed_over for procedure in procedures)
+    made = [*summaries, *(plan.derived for plan in patterns if plan.derived is not None)]
+    passed_over = await run.write(derived.group for derived in made)
     return msgspec.structs.replace(
         answer,
-        memories=tuple((before | made).values()),
+        memories=tuple(memory for memory in answer.memories if memory.id not in passed_over),
         patterns=tuple(_without_lost(pattern, passed_over) for pattern in answer.patterns),
         skipped=len(passed_over),
-        run_id=run_id if wrote else None,
+        run_id=None if passed_over.issuperset(derived.memory.id for derived in made) else run_id,
     )
 
 
@@ -108,10 +101,6 @@ async def find_patterns(
 def _shown(derived: Derived) -> ConsolidatedMemory:
     memory, sources = derived.memory, tuple(source.id for source in derived.sources)
     return ConsolidatedMemory(memory.id, memory.content, type_of_kind(memory.kind), memory.kind, memory.scope, sources)
-
-
-def _shown_again(memory: Material) -> ConsolidatedMemory:
-    return ConsolidatedMemory(memory.id, memory.content, memory.type, memory.kind, memory.scope, memory.derived_from)
 
 
 def _without_lost(pattern: Pattern, passed_over: set[str]) -> Pattern:

@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.records.memory_rows import OF_RUN
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.types import PassageVectors, Vectors
 from remembrancer.protocol.consolidation import Material, ReadMemories
@@ -101,8 +100,6 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
         want("m.importance >= ?", request.min_importance)
     if request.min_sessions > 0:  # counted only for memories that pass the other clauses
         want("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions)
-    if request.made_by is not None:
-        want(f"m.id IN (SELECT memory_id {OF_RUN} ? AND version = 1)", request.made_by)
     if request.proposed is not None:
         proposed = "(SELECT memory_id FROM proposals WHERE space = @SPACE"
         want(f"m.id IN {proposed} AND refused_at IS NULL)" if request.proposed else f"m.id NOT IN {proposed})")
