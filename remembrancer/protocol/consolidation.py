@@ -208,10 +208,8 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     domain: str | None = None
     tags: tuple[str, ...] = ()
     entities: tuple[EntityRef, ...] = ()
-    is_derived: bool = False
-    """True if it was derived from other memories."""
     derived_from: tuple[str, ...] = ()
-    """Ids of the memories that it was derived from. Filled only when content is requested."""
+    """Ids of the memories that it was derived from."""
     archived_at: float | None = None
     """The time at which it was archived, or None."""
     valid_until: float | None = None
@@ -222,6 +220,11 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     vector: bytes = b""
     undone: str = ""
     """The change by a run (as the history names it) that was undone, if the undo was its last change."""
+
+    @property
+    def is_derived(self) -> bool:
+        """True if it was derived from other memories."""
+        return bool(self.derived_from)
 
 
 class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
@@ -234,8 +237,7 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     """Read the memories of a space that are not forgotten, in the order of their numbers.
 
     `project` None: the user's. Empty tuples allow all. `session_id` limits to the memories that this session stored,
-    whatever their scope. `after` is the number of the last memory of the previous page. Without content, memories have
-    no contents, summaries or entities, and a page is smaller and faster.
+    whatever their scope. `after` is the number of the last memory of the previous page.
     """
 
     project: ProjectRef | None
@@ -244,16 +246,14 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     types: tuple[MemoryType, ...] = ()
     session_id: str | None = None
     memory_ids: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
     after: int = 0
     limit: int = 500
     with_vectors: bool = False
-    with_content: bool = True
     min_sessions: int = 0
     """Only memories that at least this many sessions have used."""
     kinds: tuple[Kind, ...] = ()
     min_importance: float = 0.0
-    waiting: bool = False
-    """Only memories that wait for their vectors."""
     before: int | None = None
     """If given: the last page of those with numbers below this, in descending order. `after` is ignored."""
     closed_before: float | None = None

@@ -196,7 +196,6 @@ IN_GRAPH: dict[str, Callable[[Graph], Any]] = {
     ],
 }
 BY_SHOWN_NUMBERS = {
-    "materials_of",
     "spaces_of",
     "is_embedded",
 }
@@ -416,7 +415,7 @@ PARTS = {"without", "beside", "is_users", "of", "tidy"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "materials_of", "versions", "waiting_work"}
+IN_BACKGROUND = {"materials", "versions", "waiting_work"}
 
 
 def recalled(view: View, request: Recall) -> Any:

@@ -53,7 +53,6 @@ def carried_out(memories: Iterable[Material], groups: Iterable[Group]) -> list[M
                     importance=new.importance,
                     confidence=new.confidence,
                     vector=known[made_of[0][0]].vector,
-                    is_derived=True,
                     derived_from=tuple(source for source, _ in made_of),
                 )
                 known[new.id] = msgspec.structs.replace(made, id=new.id)

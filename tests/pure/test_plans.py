@@ -134,7 +134,7 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary()
 def test_summaries_take_no_place_from_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promotion, "SESSION_END_LIMIT", 2)
     notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
-    summary = strong(9, "all notes", kind="fact", importance=1.0, is_derived=True)
+    summary = strong(9, "all notes", kind="fact", importance=1.0, derived_from=("memory:other",))
     chosen = [memory.id for memory, _ in promoted_of([summary, *notes], NOW)]
     assert chosen == [notes[0].id, notes[1].id, summary.id]
 
@@ -212,7 +212,12 @@ def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
 
 def test_scratchpads_superseded_derived_and_memories_of_several_sessions_are_left_alone() -> None:
     assert summed_up([msgspec.structs.replace(each, kind="scratchpad") for each in observations()]) == []
-    for fields in ({"valid_until": NOW - 1}, {"is_replaced": True}, {"is_derived": True}, {"vector": b""}):
+    for fields in (
+        {"valid_until": NOW - 1},
+        {"is_replaced": True},
+        {"derived_from": ("memory:other",)},
+        {"vector": b""},
+    ):
         assert summed_up(observations(**fields)) == []
     mine, theirs = observations(2), observations(2, session_id="session:two")
     assert summed_up([*mine, *(msgspec.structs.replace(each, id=each.id + "x") for each in theirs)]) == []
@@ -270,7 +275,7 @@ def test_a_theme_is_a_procedure_only_once() -> None:
     assert plan.pattern.frequency == 3
     assert plan.pattern.memory_id == plan.derived.memory.id
     assert not any(isinstance(edit, ReviseMemory) for edit in plan.derived.group)
-    (made,) = said_in(1, plan.derived.memory.content, 9, kind="procedure", is_derived=True)
+    (made,) = said_in(1, plan.derived.memory.content, 9, kind="procedure", derived_from=("memory:other",))
     (again,) = plan_patterns([*steps, msgspec.structs.replace(made, session_id="session:2")], NOW, "one")
     assert again.derived is None
     assert again.pattern.memory_id == made.id

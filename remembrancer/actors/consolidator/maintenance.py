@@ -27,7 +27,6 @@ from remembrancer.protocol.consolidation import Done, Job, Maintained, Material,
 from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import DropOrphans, NoteMaintenance, Prune, ReviseMemory
 
-PAGE: Final = 1000
 SLICE: Final = 500
 """Memories that are summed up together."""
 NAMED: Final = 100
@@ -82,9 +81,7 @@ async def _archive(run: Run) -> tuple[int, list[str], list[str]]:
     examined = 0
     archived: list[str] = []
     deleted: list[str] = []
-    request = ReadMemories(
-        run.project, scopes=(run.place,), statuses=("active", "archived"), limit=PAGE, with_content=False
-    )
+    request = ReadMemories(run.project, scopes=(run.place,), statuses=("active", "archived"))
     async for page in pages(run.store, request):
         examined += len(page)
         weak, old = plan_archiving(page, run.clock())
@@ -118,8 +115,6 @@ async def _forget_notes(run: Run) -> list[str]:
         scopes=("session",),
         kinds=tuple(sorted(SESSION_KINDS)),
         closed_before=run.clock() - SESSION_DETAILS_KEPT_S,
-        limit=PAGE,
-        with_content=False,
     )
     forgotten: list[str] = []
     async for page in pages(run.store, request):

@@ -39,7 +39,7 @@ VECTORS_WAIT_S: Final = 10.0
 """The time that memories are waited for that have no vectors yet. Without, they are promoted and never merged."""
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
-ROWS: Final = 64
+ROWS: Final = 16
 """Memories in one question for what is near them."""
 PART_EDITS: Final = 200
 """Edits in one transaction: what comes after them waits for as long as these take."""
@@ -123,13 +123,14 @@ def vectors_wait_s(settings: Settings) -> float:
 
 async def read_settled(store: StoreConnection, request: ReadMemories, patience_s: float) -> list[Material]:
     """All memories of a request, with their vectors as soon as all have them, at the latest when patience ends."""
-    waiting = msgspec.structs.replace(request, waiting=True, with_content=False, limit=1)
-    pause_s = FIRST_PAUSE_S
-    with anyio.move_on_after(patience_s):
-        while (await store.ask(waiting)).memories:
-            await anyio.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-    return await all_memories(store, msgspec.structs.replace(request, with_vectors=True))
+    request = msgspec.structs.replace(request, with_vectors=True)
+    give_up_at, pause_s = anyio.current_time() + patience_s, FIRST_PAUSE_S
+    while True:
+        memories = await all_memories(store, request)
+        if all(memory.vector for memory in memories) or anyio.current_time() >= give_up_at:
+            return memories
+        await anyio.sleep(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
 
 # --- Runs.

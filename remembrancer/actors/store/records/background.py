@@ -8,7 +8,7 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-from remembrancer.actors.store.records.materials import read_materials, read_materials_of
+from remembrancer.actors.store.records.materials import read_materials
 from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of, memories_that_say
 from remembrancer.actors.store.records.sessions import (
     open_sessions,
@@ -22,7 +22,7 @@ from remembrancer.actors.store.records.types import (
     WaitingWork,
 )
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
-from remembrancer.protocol.consolidation import Material, Promotable, ReadEntityEdges, ReadMemories
+from remembrancer.protocol.consolidation import Promotable, ReadEntityEdges, ReadMemories
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Proposal
 from remembrancer.protocol.runs import LoggedPromotion, Prune
@@ -67,10 +67,6 @@ class SqliteBackground:
         """Return the number and the version of every memory that is not forgotten, by id."""
         rows = self._file.read("SELECT id, number, version FROM memories WHERE space = @SPACE AND forgotten_at IS NULL")
         return {memory_id: (number, version) for memory_id, number, version in rows}
-
-    def materials_of(self, numbers: Sequence[int]) -> tuple[Material, ...]:
-        """Return the memories of these numbers as material, without vectors."""
-        return self._file.read_together(lambda query: read_materials_of(query, numbers))
 
     def session_start(self, session_id: str) -> tuple[float | None, int]:
         """As `read_session_start`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,68 +16,58 @@ from remembrancer.protocol.writes import EntityRef
 
 MOST_AT_ONCE: Final = 1000
 """The limit on memories in a page, whatever the request: a page with vectors is then a few megabytes."""
-_OWN: Final = ("number", "id", "kind", "type", "scope", "session_id", "version", "created_at", "updated_at")
-_OWN_TOO: Final = ("importance", "confidence", "access_count", "status", "domain", "tags", "archived_at", "valid_until")
-_COLUMNS: Final = {name: f"m.{name}" for name in (*_OWN, *_OWN_TOO)} | {
+_OWN: Final = (
+    *("number", "id", "content", "kind", "type", "scope", "session_id", "version", "created_at", "updated_at"),
+    *("importance", "confidence", "access_count", "status", "summary", "domain", "tags", "archived_at", "valid_until"),
+)
+_COLUMNS: Final = {name: f"m.{name}" for name in _OWN} | {
     "happened_at": "coalesce(m.occurred_at, m.created_at)",
     "last_accessed_at": "max(coalesce(m.last_accessed_at, 0), m.created_at)",
     "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
-    "is_derived": "EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from')",
     "pinned": "m.pinned OR (m.kind = 'open_end' AND NOT m.done)",
     "is_replaced": """EXISTS (SELECT 1 FROM memory_links
-            WHERE target = m.number AND relation = 'contradicts' AND strength >= 0.5)""",
+        WHERE target = m.number AND relation = 'contradicts' AND strength >= 0.5)""",
+    "derived_from": """(SELECT json_group_array(id) FROM (SELECT s.id FROM memory_links AS l
+        JOIN memories AS s ON s.number = l.target
+        WHERE l.source = m.number AND l.relation = 'derived_from' ORDER BY l.target))""",
+    "entities": """(SELECT json_group_array(json_object('name', name, 'type', type, 'relationship', relationship))
+        FROM (SELECT e.name, e.type, me.relationship FROM memory_entities AS me
+              JOIN entities AS e ON e.number = me.entity WHERE me.memory = m.number AND NOT me.found
+              ORDER BY me.ordinal, me.entity, me.relationship))""",
+    "undone": """coalesce((SELECT coalesce(json_extract(h.details, '$.undid'), was.change) FROM history AS h
+        JOIN history AS was ON was.space = h.space AND was.memory_id = h.memory_id AND was.version = h.version - 1
+        WHERE h.space = m.space AND h.memory_id = m.id AND h.version = m.version AND h.change = 'undone'), '')""",
 }
 """The columns of a `Material`, with their SQL."""
-_TEXTS: Final = {"content": "m.content", "summary": "m.summary"}
-_NO_TEXTS: Final = {"content": "''", "summary": "NULL"}
-_FLAGS: Final = ("is_derived", "pinned", "is_replaced")
-_decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+_DECODERS: Final[dict[str, Callable[[Any], object]]] = {
+    "tags": _decode_names,
+    "derived_from": _decode_names,
+    "entities": msgspec.json.Decoder(tuple[EntityRef, ...]).decode,
+    "pinned": bool,
+    "is_replaced": bool,
+}
 
 
 def read_materials(query: Query, request: ReadMemories, model: str | None) -> Memories[Material]:
-    """Return a page of memories that are not forgotten. Without content there are no summaries and entities either.
-
-    Raises:
-        ValueError: a row cannot be decoded.
-    """
+    """Return a page of memories that are not forgotten. Raises `ValueError` if a row cannot be decoded."""
     limit = max(1, min(request.limit, MOST_AT_ONCE))
-    clauses, arguments = _wanted(request, model)
-    order = f"ORDER BY m.number {'ASC' if request.before is None else 'DESC'} LIMIT ?"
-    found = _read(query, f"{' AND '.join(clauses)} {order}", (*arguments, limit + 1), with_content=request.with_content)
-    page = found[:limit]
+    clauses, arguments = _wanted(request)
+    rows = query(
+        f"""SELECT {", ".join(_COLUMNS.values())} FROM memories AS m WHERE {" AND ".join(clauses)}
+            ORDER BY m.number {"ASC" if request.before is None else "DESC"} LIMIT ?""",  # noqa: S608 - our columns
+        (*arguments, limit + 1),
+    )
+    page = [dict(zip(_COLUMNS, row, strict=True)) for row in rows[:limit]]
+    for each in page:
+        each |= {name: decode(each[name]) for name, decode in _DECODERS.items()}
     numbers = [each["number"] for each in page]
     vectors = _read_means(query, model, numbers) if request.with_vectors and model is not None else {}
-    undone = _read_undone(query, numbers)
-    memories = (
-        Material(**each, vector=vectors.get(each["number"], b""), undone=undone.get(each["number"], ""))
-        for each in page
-    )
-    return Memories(tuple(memories), len(found) > limit)
+    memories = tuple(Material(**each, vector=vectors.get(each["number"], b"")) for each in page)
+    return Memories(memories, len(rows) > limit)
 
 
-def read_materials_of(query: Query, numbers: Sequence[int]) -> tuple[Material, ...]:
-    """Return memories by number, complete apart from vectors. Raises `ValueError` if a row cannot be decoded."""
-    which = "m.number IN (SELECT value FROM json_each(?)) AND m.forgotten_at IS NULL"
-    return tuple(Material(**each) for each in _read(query, which, (_listed(numbers),), with_content=True))
-
-
-def _read(query: Query, which: str, arguments: Sequence[object], *, with_content: bool) -> list[dict[str, Any]]:
-    """Return the fields of the materials that a clause selects, without vectors."""
-    columns = _COLUMNS | (_TEXTS if with_content else _NO_TEXTS)
-    rows = query(f"SELECT {', '.join(columns.values())} FROM memories AS m WHERE {which}", arguments)  # noqa: S608
-    found = [dict(zip(columns, row, strict=True)) for row in rows]
-    entities = _read_entities(query, [each["number"] for each in found]) if with_content else {}
-    derived = [each["number"] for each in found if each["is_derived"]]
-    sources = _read_sources(query, derived) if with_content else {}
-    for each in found:
-        each |= {name: bool(each[name]) for name in _FLAGS}
-        each["tags"] = _decode_tags(each["tags"])
-        each["entities"] = tuple(entities.get(each["number"], ()))
-        each["derived_from"] = tuple(sources.get(each["number"], ()))
-    return found
-
-
-def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[object]]:
+def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:
     """Return the clauses that select a page's memories, and their arguments."""
     clauses = ["m.space = @SPACE AND m.forgotten_at IS NULL"]
     arguments: list[object] = []
@@ -91,7 +81,7 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
     else:
         want("m.number < ?", request.before)
     lists = (("scope", request.scopes), ("status", request.statuses), ("type", request.types), ("kind", request.kinds))
-    for column, allowed in (*lists, ("id", request.memory_ids)):
+    for column, allowed in (*lists, ("id", request.memory_ids), ("number", request.numbers)):
         if allowed:
             want(f"m.{column} IN (SELECT value FROM json_each(?))", _listed(allowed))  # noqa: S608 - our names
     if request.session_id is not None:
@@ -103,8 +93,6 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
     if request.proposed is not None:
         proposed = "(SELECT memory_id FROM proposals WHERE space = @SPACE"
         want(f"m.id IN {proposed} AND refused_at IS NULL)" if request.proposed else f"m.id NOT IN {proposed})")
-    if request.waiting:
-        want("NOT EXISTS (SELECT 1 FROM passages WHERE memory = m.number AND model = ?)", model or "")
     if request.closed_before is not None:
         want(
             """m.session_id IN (SELECT session_id FROM sessions
@@ -140,49 +128,6 @@ def _read_means(query: Query, model: str, numbers: Sequence[int]) -> dict[int, b
     )
     memories, means = mean_vectors(passage_vectors(rows))
     return {memory: mean.tobytes() for memory, mean in zip(memories, means.astype("<f4"), strict=True)}
-
-
-def _read_entities(query: Query, numbers: Sequence[int]) -> dict[int, list[EntityRef]]:
-    rows = query(
-        """SELECT me.memory, e.name, e.type, me.relationship FROM memory_entities AS me
-           JOIN entities AS e ON e.number = me.entity
-           WHERE me.memory IN (SELECT value FROM json_each(?)) AND NOT me.found
-           ORDER BY me.memory, me.ordinal, me.entity, me.relationship""",
-        (_listed(numbers),),
-    )
-    entities: dict[int, list[EntityRef]] = {}
-    for memory, *named in rows:
-        entities.setdefault(memory, []).append(EntityRef(*named))
-    return entities
-
-
-def _read_sources(query: Query, numbers: Sequence[int]) -> dict[int, list[str]]:
-    rows = query(
-        """SELECT l.source, s.id FROM memory_links AS l JOIN memories AS s ON s.number = l.target
-           WHERE l.source IN (SELECT value FROM json_each(?)) AND l.relation = 'derived_from'
-           ORDER BY l.source, l.target""",
-        (_listed(numbers),),
-    )
-    sources: dict[int, list[str]] = {}
-    for memory, source in rows:
-        sources.setdefault(memory, []).append(source)
-    return sources
-
-
-def _read_undone(query: Query, numbers: Sequence[int]) -> dict[int, str]:
-    """Return, for memories whose last change was an undo, the change that was undone. Usually no run was ever
-    undone."""
-    if not query("SELECT 1 FROM runs WHERE space = @SPACE AND undone_at IS NOT NULL LIMIT 1", ()):
-        return {}
-    rows = query(
-        """SELECT m.number, coalesce(json_extract(h.details, '$.undid'), was.change) FROM memories AS m
-           JOIN history AS h ON h.space = m.space AND h.memory_id = m.id AND h.version = m.version
-           AND h.change = 'undone'
-           JOIN history AS was ON was.space = m.space AND was.memory_id = m.id AND was.version = m.version - 1
-           WHERE m.number IN (SELECT value FROM json_each(?))""",
-        (_listed(numbers),),
-    )
-    return dict(rows)
 
 
 def passage_vectors(rows: Sequence[Any], *, vectors: bool = True) -> PassageVectors:

@@ -9,7 +9,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import EVERY, NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
-from remembrancer.protocol.consolidation import FindNear, Material
+from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
 from remembrancer.protocol.reads import Filters
 
 LOOKED_AT: Final = 16
@@ -63,9 +63,12 @@ def find_near(
     least = request.min_cosine - SLACK
     found = {memory for near in nearest for memory, cosine in near.items() if cosine >= least}
     memories, means = mean_vectors(vectors.of_memories(sorted(found)))
-    active = {each.number: each for each in records.materials_of(memories) if each.status == "active"}
+    if not memories:
+        return ((),) * len(request.numbers)
+    of_these = ReadMemories(request.project, statuses=("active",), numbers=tuple(memories), limit=len(memories))
+    active = {each.number: each for each in records.materials(of_these).memories}
     best: dict[int, list[tuple[Material, float]]] = {}
-    for number, cosines in zip(asked, queries @ means.T if memories else (), strict=bool(memories)):
+    for number, cosines in zip(asked, queries @ means.T, strict=True):
         pairs = zip(memories, cosines.tolist(), strict=True)
         near = [(active[other], cosine) for other, cosine in pairs if cosine >= request.min_cosine and other in active]
         best[number] = sorted(near, key=lambda pair: (-pair[1], pair[0].number))
