@@ -121,10 +121,6 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
     same = writer.space.same_content(change.content, writer.operation.session_id)
     known = writer.known_as(change, same)
-    present = None if known else writer.space.memory(change.memory_id)
-    if present is not None and present.id == change.memory_id:
-        raise InvalidInput(f"there is a memory with the id {change.memory_id} already", field="memory_id")
-    writer.note_active()  # the session of the operation, which may differ from the memory's
     if known is None:
         fields = change.fields() | {
             "related_entities": tuple(dict.fromkeys(change.related_entities)),
@@ -138,6 +134,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     else:
         others = tuple(memory_id for memory_id, _, _ in same if memory_id != known.id)
         result = _store_again(writer, change, known, others)
+    # The operation's session, which may differ from the memory's; only now, as the insert refuses an id that is taken.
+    writer.note_active()
     if links or change.related:
         made = writer.memory(result.memory_id)
         _add_links(writer, made, [link for link in links if link[1].id != made.id])
