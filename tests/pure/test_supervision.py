@@ -111,6 +111,18 @@ def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready_u
         assert world.heard("gateway", PeerFailed) == ([] if mended else [failure])
 
 
+def test_who_asks_again_while_a_failed_process_is_leaving_gets_another_attempt_once_it_has_left() -> None:
+    world = begun()
+    world.exit("embedder-1")
+    failing = world.running["embedder-1"]
+    world.apply(world.core.on_start_failed("embedder-1", failing, "model_unusable", "no weights", world.now))
+    world.scale(1)
+    world.exit("embedder-1", 2)
+    assert world.running["embedder-1"] != failing
+    world.refuse("embedder-1")
+    assert "embedder-1" not in world.running, "one more attempt only"
+
+
 def test_scaling_starts_the_missing_numbers_and_stops_the_highest_which_leave_the_listing() -> None:
     world = begun()
     world.scale(3)

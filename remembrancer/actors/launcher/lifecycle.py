@@ -53,7 +53,7 @@ class Lifecycle:
         self._restart_at: float | None = None
         self._kill_at: float | None = None
         self._cause: str | None = None
-        self._reported = False
+        self._reported = self._is_forgiven = False
         self._stop_steps: list[tuple[float, Step]] | None = None
         """The next steps of a stop, each with its time; None if it was not asked to stop."""
         self._last_seen_state: ProcessState | None = None
@@ -72,7 +72,7 @@ class Lifecycle:
         self.started_at = now
         self.on_pong()
         self._ready_at = self._restart_at = self._cause = None
-        self._reported = False
+        self._reported = self._is_forgiven = False
         self._kill_at = now + self._start_timeout_s
         if self.failure is None:
             self.state = "starting"  # otherwise it stays `failed` until it is ready
@@ -113,6 +113,8 @@ class Lifecycle:
             return self._end(now)
         if self._reported or ending == EXIT_START_FAILED:
             self.state = "failed"
+            if self._is_forgiven:
+                return self.forgive(now)
             if not self._reported:
                 self.error = f"it cannot start: see {self.name}.log in the logs of the home"
                 self.failure = PeerFailed(self.role, "start_failed", self.error)
@@ -147,7 +149,10 @@ class Lifecycle:
 
     def forgive(self, now: float) -> list[Instruction]:
         """Allow another attempt after failures, because somebody asked for it."""
-        if self.alive or self.state != "failed":
+        if self.state != "failed":
+            return []
+        if self.alive:  # it has said why it cannot start, and is leaving
+            self._is_forgiven = True
             return []
         self.failure = self.error = None
         self._deaths = 0.0
