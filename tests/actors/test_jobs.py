@@ -116,6 +116,17 @@ async def test_a_consolidator_that_dies_takes_nothing_from_the_next_which_was_he
         await second.no_job(done=job)
 
 
+async def test_a_job_that_consolidators_die_of_starts_no_more_of_them_and_is_still_handed_out(home: Path) -> None:
+    modules = ("job_finder", "job_handlers")
+    at_once = {f"remembrancer.actors.store.{module}.RETRY_S": (0.0, 0.0) for module in modules}
+    async with store_rig(home, constants=LOOKS_OFTEN | at_once) as rig:
+        await end_session(rig)
+        for has_work in (True, False, False):
+            async with Consolidator(rig.home) as dying:
+                await dying.job()
+            assert (await rig.health()).has_jobs is has_work
+
+
 async def test_a_consolidator_beside_another_is_kept_waiting_like_it(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as first, Consolidator(rig.home) as second:
         waiting = asyncio.create_task(first.ask(AwaitJob("session"), timeout_s=30.0))
