@@ -272,7 +272,7 @@ def _run_module(module: str, *arguments: str) -> None:
         importlib.import_module(module).main(list(arguments))
 
 
-def run_actor(role: Role, constants: Mapping[str, float] | None = None) -> None:
+def run_actor(role: Role, constants: Mapping[str, object] | None = None) -> None:
     """Run the same as `python -m remembrancer.actors.<role>`, with other values of `constants`, by their full names."""
     for name, value in (constants or {}).items():
         owner, _, constant = name.rpartition(".")

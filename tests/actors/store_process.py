@@ -84,7 +84,7 @@ class HasSpec(Protocol):
 class Launched:
     """A child process and the end of the pipe that it lives by."""
 
-    def __init__(self, role: Role, home: Path, settings: Settings, constants: Mapping[str, float]) -> None:
+    def __init__(self, role: Role, home: Path, settings: Settings, constants: Mapping[str, object]) -> None:
         self.spec = LaunchSpec(
             role=role, name=role, incarnation=new_ulid(), home=str(home), settings=settings, threads=2
         )
@@ -372,7 +372,7 @@ class StoreRig:
         gateway: Gateway,
         stack: AsyncExitStack,
         settings: Settings,
-        constants: Mapping[str, float],
+        constants: Mapping[str, object],
     ) -> None:
         self.home = home
         self.paths = RuntimePaths(home)
@@ -457,7 +457,7 @@ async def store_rig(
     *,
     started: bool = True,
     settings: Settings = SETTINGS,
-    constants: Mapping[str, float] = MappingProxyType({}),
+    constants: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[StoreRig]:
     """A home, its launcher's and its gateway's sockets, and (if `started`) its store. `constants`: see `run_actor`."""
     paths = RuntimePaths(home)

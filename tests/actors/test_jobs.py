@@ -119,12 +119,23 @@ async def test_a_consolidator_that_dies_takes_nothing_from_the_next_which_was_he
 async def test_a_job_that_consolidators_die_of_starts_no_more_of_them_and_is_still_handed_out(home: Path) -> None:
     modules = ("job_finder", "job_handlers")
     at_once = {f"remembrancer.actors.store.{module}.RETRY_S": (0.0, 0.0) for module in modules}
-    async with store_rig(home, constants=LOOKS_OFTEN | at_once) as rig:
+    async with store_rig(home, constants={**LOOKS_OFTEN, **at_once}) as rig:
         await end_session(rig)
         for has_work in (True, False, False):
             async with Consolidator(rig.home) as dying:
                 await dying.job()
             assert (await rig.health()).has_jobs is has_work
+
+
+async def test_a_job_pauses_also_while_long_work_gives_way_to_the_embedding_of_a_backlog(home: Path) -> None:
+    modules = {"job_finder.RETRY_S": (60.0,), "job_handlers.BACKLOG": -1}
+    constants = {f"remembrancer.actors.store.{name}": value for name, value in modules.items()}
+    async with store_rig(home, constants={**LOOKS_OFTEN, **constants}) as rig, Consolidator(rig.home) as consolidator:
+        await rig.worker()
+        await end_session(rig)
+        await consolidator.job()
+        await consolidator.no_job("long")
+        await consolidator.no_job()
 
 
 async def test_a_consolidator_beside_another_is_kept_waiting_like_it(rig: StoreRig) -> None:

@@ -101,7 +101,10 @@ def test_a_job_that_is_still_due_comes_again_after_longer_and_longer_pauses(dies
 def test_the_attempts_at_what_is_not_due_any_more_are_forgotten() -> None:
     attempts, job = Attempts(), session_end()
     assert attempts.take([job], "session", 0.0) == job
+    attempts.keep([job])
     assert attempts.take([], "session", 1.0) is None
+    assert attempts.made(job) == 1
+    attempts.keep([])
     assert attempts.made(job) == 0
 
 

@@ -95,10 +95,13 @@ class Attempts:
         self._made: dict[object, tuple[int, float]] = {}
         """By a job's key: the number of attempts, and the time of the next one."""
 
-    def take(self, wanted: Sequence[Job], sort: JobSort, now: float) -> Job | None:
-        """Return the first of these jobs, which are all that are due, that is of this sort and does not pause."""
-        self._made = {job.key: self._made[job.key] for job in wanted if job.key in self._made}
-        for job in wanted:
+    def keep(self, due: Sequence[Job]) -> None:
+        """Forget the attempts at what is not due any more."""
+        self._made = {job.key: self._made[job.key] for job in due if job.key in self._made}
+
+    def take(self, due: Sequence[Job], sort: JobSort, now: float) -> Job | None:
+        """Return the first of these jobs that is of this sort and does not pause."""
+        for job in due:
             made, next_at = self._made.get(job.key, (0, now))
             if job.sort == sort and next_at <= now:
                 self._made[job.key] = made + 1, now + RETRY_S[min(made, len(RETRY_S) - 1)]

@@ -194,8 +194,9 @@ class JobHandlers(Handlers):
     def _next_job(self, sort: JobSort) -> Job | None:
         now = time.monotonic()
         asked = [each.job for each in self._asked.values() if not each.answer.done()]
-        due = [] if sort == "long" and self._gives_way(now) else self.finder.due
-        return self._attempts.take([*asked, *due], sort, now)
+        due = [*asked, *self.finder.due]
+        self._attempts.keep(due)
+        return self._attempts.take(asked if sort == "long" and self._gives_way(now) else due, sort, now)
 
     def _gives_way(self, now: float) -> bool:
         """True while a large backlog of memories is being embedded: consolidation reads their vectors, and competes
