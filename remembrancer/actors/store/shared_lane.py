@@ -321,9 +321,8 @@ class SharedLane(Records):
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """As `Records.touch`, but an archived memory becomes active by an entry, on every host. Raises as `catch_up`
         if the journal does not take it: the next access tries again."""
-        super().touch(numbers, at, session_id, used)
         with self._edits(durable=False) as edits:
-            archived = edits.archived(numbers)
+            archived = self._note_accesses(edits, numbers, at, session_id, used)
         if archived and time.monotonic() >= self._away_until:
             self._announce("accesses", Shown(dict.fromkeys(archived, 1)))
 

@@ -241,10 +241,16 @@ class Records(Reader, EmbeddedTexts):
         An archived memory becomes active by an access: a version of its own, which belongs to no operation.
         """
         with self._edits(durable=False) as edits:
-            edits.note_use(used, session_id)
-            edits.count_accesses(numbers, at)
-            if not self.is_shared:
-                edits.revive(edits.archived(numbers), at)
+            edits.revive(self._note_accesses(edits, numbers, at, session_id, used), at)
+
+    @staticmethod
+    def _note_accesses(
+        edits: SqliteEdits, numbers: Sequence[int], at: float, session_id: str, used: Sequence[str]
+    ) -> list[str]:
+        """Count accesses as `touch`, and return the ids of the archived memories among these."""
+        edits.note_use(used, session_id)
+        edits.count_accesses(numbers, at)
+        return edits.archived(numbers)
 
     def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
         """Register sessions that were active at another time or place."""
