@@ -138,7 +138,9 @@ async def answered(client: StdioClient, tool: str, **arguments: Any) -> Json:
             await asyncio.sleep(PAUSE_S)
         answer = await client.call_or_error(tool, **arguments)
         codes = {warning["code"] for warning in answer.get("warnings", ())}
-        if "memory_id" in answer or ("memories" in answer and not answer.get("degraded") and not codes & INCOMPLETE):
+        if answer.keys() & {"memory_id", "ids"} or (
+            "memories" in answer and not answer.get("degraded") and not codes & INCOMPLETE
+        ):
             return answer
     raise RuntimeError(f"{tool} does not answer as it should: {answer}")
 

@@ -52,7 +52,7 @@ async def store(client: StdioClient, memories: Sequence[Json]) -> dict[str, str]
         arguments |= {"tags": each["tags"]} if each.get("tags") else {}
         arguments |= {"kind": each["kind"]} if each["kind"] in KINDS else {}
         arguments |= {"supersedes": stored[each["replaces"]][0]} if each.get("replaces") else {}
-        answer = await client.call("store_memory", **arguments)
+        answer = await answered(client, "store_memory", **arguments)
         stored[each["id"]] = answer.get("ids") or [answer["memory_id"]]  # several open ends are stored one by one
     await wait_until(lambda: drained(client), EMBEDDED_S, 0.5)
     ids = [(key, each) for key, several in stored.items() for each in several]

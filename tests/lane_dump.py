@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -56,7 +55,5 @@ def dump_of(database: Path, lane: str = "") -> list[str]:
                     for name in row.keys()  # noqa: SIM118 - a row is no dict
                     if name not in ("space", *OWN) and numbered.get(name) != ""
                 }
-                if table == "run_changes":
-                    said["details"] = re.sub(r'"last_accessed_at":[^,}]+', "", said["details"])
                 rows.append(f"{table} {tuple(said.values())}")
         return rows + [f"entities {tuple(row)}" for row in connection.execute(_ENTITIES, (space,))]

@@ -302,8 +302,8 @@ _STALE: Final = (
         f"SELECT session_id FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED}{_NO_TRACE}",  # noqa: S608 - our names
     ),
 )
-"""The tables to prune, in order (tool calls refer to turns): the key, the
-time of a `Prune` before which a row is stale, and a query for the keys of stale rows."""
+"""The tables to prune, in order (tool calls refer to turns): the key, the time of a `Prune` before which a row is
+stale, and a query for the keys of stale rows."""
 
 
 def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prune) -> int:
