@@ -22,18 +22,22 @@ def _first_ephemeral() -> int:
     return int(EPHEMERAL.read_text().split()[0]) if EPHEMERAL.exists() else 49_152
 
 
-def free_port() -> int:
+def free_port(apart: int = 0) -> int:
     """A port of 127.0.0.1 on which nobody listens, and which the system gives to nobody by itself: it is as free when
-    the server starts, or starts again after a kill."""
+    the server starts, or starts again after a kill. So is the port that is `apart` from it, a multiple of `WORKERS`."""
     while True:
-        port = _chooser.randrange(FIRST + _worker, max(_first_ephemeral(), FIRST + 1000), WORKERS)
-        if port in _given:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _given.add(port)
-        return port
+        port = _chooser.randrange(FIRST + _worker, max(_first_ephemeral() - apart, FIRST + 1000), WORKERS)
+        ports = {port, port + apart}
+        if _given.isdisjoint(ports) and all(map(_is_free, ports)):
+            _given.update(ports)
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -37,7 +37,7 @@ from remembrancer.actors.consolidator.store_connection import Clock, StoreConnec
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.config.settings import Settings
-from remembrancer.journal.server_config import Address
+from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Job, Maintained
 from remembrancer.protocol.control import Ready
@@ -605,7 +605,7 @@ class World:
         self._seed = seed
         self._soak = soak
         self.directory = directory
-        self._ports = [free_port() for _ in range(servers)]
+        self._ports = [free_port(CLUSTER_PORT - PORT) for _ in range(servers)]
         self.hosts = [Host(number, directory / f"h{number}", every) for number in range(hosts)]
         self.servers: list[Started] = []
         self.lane = ""

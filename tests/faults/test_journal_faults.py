@@ -16,7 +16,7 @@ import pytest
 from remembrancer.journal.contract import START, Entry, LaneMark, NewEntry
 from remembrancer.journal.jetstream import JetStreamJournal, Server
 from remembrancer.journal.sealing import Keyring, Sealed
-from remembrancer.journal.server_config import Address
+from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
 from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, JournalChanged, StorageFull
 from tests.links import Link
@@ -182,7 +182,7 @@ async def test_a_lost_server_of_three_is_made_anew_from_its_configuration_and_ta
     home: Path, tmp_path: Path
 ) -> None:
     desk, servers = Sharing(home), list[Started]()
-    addresses = [Address("127.0.0.1", free_port()) for _ in range(3)]
+    addresses = [Address("127.0.0.1", free_port(CLUSTER_PORT - PORT)) for _ in range(3)]
     for (name, files), address in zip(desk.configure(addresses).items(), addresses, strict=True):
         (tmp_path / name).mkdir()
         for file, text in files.items():

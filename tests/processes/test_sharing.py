@@ -22,7 +22,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.journal.contract import START, LaneMark, NewEntry, Seen
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring, Sealed
-from remembrancer.journal.server_config import Address
+from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
 from remembrancer.journal.sharing import PREFIX, Membership, Sharing
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, JournalAway, JournalRefused, KeyMissing
 from tests.nats_servers import Started, binary, reached, until_refused
@@ -258,7 +258,7 @@ def test_an_invitation_is_for_the_first_machine_that_joins_by_it(world: World, t
 
 
 def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_removed(home: Path, tmp_path: Path) -> None:
-    host, ports = "127.0.0.2", [free_port() for _ in range(3)]
+    host, ports = "127.0.0.2", [free_port(CLUSTER_PORT - PORT) for _ in range(3)]
     hosts = [argument for port in ports for argument in ("--host", f"{host}:{port}")]
     assert main(["share", "server-config", *hosts, "--out", str(tmp_path / "nats")]) == exit_codes.OK
     directories = [tmp_path / "nats" / f"server-{number}" for number in (1, 2, 3)]
