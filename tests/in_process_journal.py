@@ -23,7 +23,7 @@ class _Lane:
         self.ids: list[str] = []
         self.entries: dict[int, contract.Entry] = {}
         self.snapshots: dict[str, tuple[contract.LaneSnapshot, bytes]] = {}
-        self.notices: dict[str, tuple[bytes, float]] = {}
+        self.notices: dict[str, bytes] = {}
         self.appended = asyncio.Event()
 
     @property
@@ -124,12 +124,9 @@ class InProcessJournal(contract.Journal):
             yield
             await appended.wait()
 
-    async def scrub(self, lane: str, position: int) -> None:
-        self._lane(lane).entries.pop(position, None)
-
-    async def trim(self, lane: str, *, before: int) -> None:
+    async def purge(self, lane: str, *, up_to: int) -> None:
         found = self._lane(lane)
-        found.entries = {at: entry for at, entry in found.entries.items() if at >= before}
+        found.entries = {at: entry for at, entry in found.entries.items() if at > up_to}
 
     async def put_snapshot(self, lane: str, mark: contract.LaneMark, path: Path) -> contract.LaneSnapshot:
         content = await asyncio.to_thread(path.read_bytes)
@@ -152,11 +149,10 @@ class InProcessJournal(contract.Journal):
         self._lane(lane).snapshots.pop(snapshot.name, None)
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
-        self._lane(lane).notices[host] = body, self._server.clock()
+        self._lane(lane).notices[host] = body
 
-    async def notices(self, lane: str) -> Mapping[str, contract.LaneNotice]:
-        now = self._server.clock()
-        return {host: contract.LaneNotice(body, now - at) for host, (body, at) in self._lane(lane).notices.items()}
+    async def notices(self, lane: str) -> Mapping[str, bytes]:
+        return dict(self._lane(lane).notices)
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -17,8 +17,6 @@ OWN: Final = ("access_count", "last_accessed_at")
 _ENTITIES: Final = """SELECT m.id, e.name, e.type, relationship, edge, ordinal, s.name FROM memory_entities
     JOIN entities AS e ON e.number = entity LEFT JOIN entities AS s ON s.number = subject
     JOIN memories AS m ON m.number = memory WHERE NOT found AND m.space = ? ORDER BY memory, ordinal"""
-_TO_SCRUB: Final = "memory_id IN (SELECT e.memory_id FROM lane_erasures AS e WHERE e.space = lane_entries.space)"
-"""The entries of an erased memory, which each host has until it has taken them out of the journal."""
 _OF_MEMORIES: Final = {
     **dict.fromkeys(("aliases", "memory_tags"), "memory"),
     **dict.fromkeys(("memory_links", "awaited_links"), "source"),
@@ -47,9 +45,8 @@ def dump_of(database: Path, lane: str = "") -> list[str]:
             which = "space = ?"
             if table in _OF_MEMORIES:
                 which = f"{_OF_MEMORIES[table]} IN (SELECT number FROM memories WHERE space = ?)"
-            but = f" AND NOT {_TO_SCRUB}" if table == "lane_entries" else ""
             numbered = NUMBERED.get(table, {})
-            for row in connection.execute(f"SELECT * FROM {table} WHERE {which}{but}", (space,)):
+            for row in connection.execute(f"SELECT * FROM {table} WHERE {which}", (space,)):
                 said = {
                     name: ranks[numbered[name]].get(row[name], row[name]) if numbered.get(name) else row[name]
                     for name in row.keys()  # noqa: SIM118 - a row is no dict

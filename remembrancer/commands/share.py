@@ -163,13 +163,13 @@ async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
             return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
         confirm(f"{will} Go on?", yes=yes)
         done = await ask_store(LeaveLane(project), answer_s=SHARE_S)
-    sharing.leave(done.lane)
+    await sharing.leave(done.lane)
     return Report({"left": done.lane, "memories": done.memories}, f"{title} is no longer shared: its copy stays here.")
 
 
 @command()
 async def status() -> Report:
-    """Show what is shared, the members, and how far each one is. Exit status 3: a journal has a problem."""
+    """Show what is shared, and the members. Exit status 3: a journal has a problem."""
     lanes = await look_at_lanes(_sharing(), await lanes_here())
     is_well = not any("problem" in about or "stopped" in about for about in lanes)
     lines = list(map(_lane_line, lanes)) or "Nothing is shared here."
@@ -324,11 +324,8 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
     """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
 
     `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
-    `unconfirmed` are the erased memories that some member is not known to have erased.
     """
-    import msgspec
-
-    from remembrancer.journal.contract import Seen
+    from remembrancer.journal.sharing import has_joined
 
     lanes = []
     states = {each.lane: each for each in local}
@@ -343,19 +340,9 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
                 about |= {"stopped": of_here.problem, "code": of_here.code}
         try:
             async with aclosing(sharing.open(membership)) as journal:
-                about["head"] = head = await journal.head(membership.lane)
-                notices = sorted((await journal.notices(membership.lane)).items())
-            seen = dict[str, dict[str, int]]()
-            for member, notice in notices:
-                word = msgspec.msgpack.decode(notice.body, type=Seen)
-                if word.left:
-                    seen[member] = {"left": True, "seen_s": round(notice.age_s)}
-                    continue
-                position = max(word.position, of_here.position if of_here and member == membership.member else 0)
-                seen[member] = {"behind": max(0, head - position), "seen_s": round(notice.age_s)}
-                if of_here is not None:
-                    seen[member]["unconfirmed"] = sum(erased_at > position for erased_at in of_here.erasings)
-            about["members"] = seen
+                about["head"] = await journal.head(membership.lane)
+                notices = await journal.notices(membership.lane)
+            about["members"] = sorted(member for member, notice in notices.items() if has_joined(notice))
         except RemembrancerError as error:
             about = {"code": error.code, **about, "problem": error.message}
         lanes.append(about)
@@ -379,18 +366,9 @@ def _lane_line(about: dict[str, object]) -> str:
         lines.append(f"  nothing is exchanged: {about['stopped']}")
     if "head" in about:
         lines[0] += f"{about['head']} changes"
-    members = about.get("members")
-    if isinstance(members, dict):
-        lines += [f"  {name}: {_member_told(each)}" for name, each in members.items()]
+    if isinstance(members := about.get("members"), list):
+        lines.append(f"  members: {', '.join(members)}")
     return "\n".join(lines)
-
-
-def _member_told(about: dict[str, int]) -> str:
-    if about.get("left"):
-        return "has left"
-    waits = about.get("unconfirmed", 0)
-    erased = f"; not confirmed as erased there: {_memories(waits)}" if waits else ""
-    return f"{about['behind']} behind when seen {about['seen_s']} s ago{erased}"
 
 
 def _memories(number: int) -> str:

@@ -88,23 +88,8 @@ class LaneSnapshot(msgspec.Struct, frozen=True):
     """The size as it is stored, sealed."""
 
 
-class LaneNotice(msgspec.Struct, frozen=True):
-    """The last notice of a host to the members of a lane, and its age in seconds by the journal's clock."""
-
-    body: bytes
-    age_s: float
-
-
-class Seen(msgspec.Struct, frozen=True):
-    """The notice that each host leaves: the position that it has applied. `left`: it no longer takes part, and its copy
-    stays as it was."""
-
-    position: int
-    left: bool = False
-
-
 class Trimmed(RemembrancerError):
-    """The entries after a mark are no longer kept: a host that was away for this long continues from a snapshot."""
+    """The entries after a mark were deleted: the host continues from a snapshot."""
 
     code: ClassVar[str] = "trimmed"
     retry_possible: ClassVar[bool] = True
@@ -158,12 +143,8 @@ class Journal(Protocol):
         """
         ...
 
-    async def scrub(self, lane: str, position: int) -> None:
-        """Delete the entry at a position for good, overwriting it on the server's disk."""
-        ...
-
-    async def trim(self, lane: str, *, before: int) -> None:
-        """Delete all entries before a position; a snapshot must contain them."""
+    async def purge(self, lane: str, *, up_to: int) -> None:
+        """Delete all entries up to a position for good; a snapshot must contain them."""
         ...
 
     async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
@@ -191,7 +172,7 @@ class Journal(Protocol):
         """Leave a notice for the members of a lane; it replaces this host's previous one."""
         ...
 
-    async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
+    async def notices(self, lane: str) -> Mapping[str, bytes]:
         """The last notice of each host."""
         ...
 

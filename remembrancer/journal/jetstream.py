@@ -32,7 +32,6 @@ from remembrancer.journal.contract import (
     EntryPage,
     Journal,
     LaneMark,
-    LaneNotice,
     LaneSnapshot,
     NewEntry,
     Trimmed,
@@ -68,7 +67,6 @@ UNFINISHED_S: Final = 6 * 3600.0
 """Pieces of a snapshot that is incomplete after this time are remains of a killed host."""
 _STREAM_NOT_FOUND: Final = 10059
 _NAME_IN_USE: Final = 10058
-_NO_MESSAGE: Final = (10037, 10043, 10057)
 _FULL: Final = (10023, 10028, 10047, 10077, 10110)
 _decode_snapshot: Final = msgspec.json.Decoder(LaneSnapshot).decode
 _decode_answer: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -113,7 +111,7 @@ def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tu
     state = f"rmb.{lane}.s"
     says = [f"{state}.host.{check_name(member)}"]
     if not read_only:
-        says += [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.MSG.DELETE", "STREAM.PURGE")]
+        says += [f"$JS.API.STREAM.PURGE.{stream}" for stream in both]
         says += [f"rmb.{lane}.e.*", *(f"{state}.{name}" for name in ("piece.*.*", "snapshot.*"))]
     return [*reads, *says], [f"rmb.{lane}.e.*", f"{inbox}.>"]
 
@@ -279,14 +277,10 @@ class JetStreamJournal(Journal):
                 if not client.is_closed:
                     await appended.unsubscribe()
 
-    async def scrub(self, lane: str, position: int) -> None:
-        await self._delete(entries_stream(lane), position)
-
-    async def trim(self, lane: str, *, before: int) -> None:
+    async def purge(self, lane: str, *, up_to: int) -> None:
         state = (await self._info(lane))["state"]
-        before = min(before, state["last_seq"] + 1)
-        if before > state["first_seq"]:
-            _check(await self._call(f"STREAM.PURGE.{entries_stream(lane)}", {"seq": before}))
+        if state["messages"] and state["first_seq"] <= up_to:
+            _check(await self._call(f"STREAM.PURGE.{entries_stream(lane)}", {"seq": up_to + 1}))
 
     async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
         await self._drop_unfinished(lane)
@@ -348,12 +342,9 @@ class JetStreamJournal(Journal):
     async def notify(self, lane: str, host: str, body: bytes) -> None:
         await self._tell(lane, f"host.{check_name(host)}", body)
 
-    async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
+    async def notices(self, lane: str) -> Mapping[str, bytes]:
         messages = await self._get(lane, state_stream(lane), {"multi_last": [f"rmb.{lane}.s.host.*"]})
-        now = (await self._info(lane))["ts"]
-        return {
-            _subject(each).rpartition(".")[2]: LaneNotice(each.data, max(0.0, _age_s(each, now))) for each in messages
-        }
+        return {_subject(each).rpartition(".")[2]: each.data for each in messages}
 
     async def aclose(self) -> None:
         client, self._client = self._client, None
@@ -377,12 +368,6 @@ class JetStreamJournal(Journal):
         answer = await self._call(f"STREAM.INFO.{stream}", request)
         _check(answer)
         return answer
-
-    async def _delete(self, stream: str, position: int) -> None:
-        """Delete a message for good, if it is there."""
-        answer = await self._call(f"STREAM.MSG.DELETE.{stream}", {"seq": position, "no_erase": False})
-        if _code(answer) not in _NO_MESSAGE:
-            _check(answer)
 
     async def _tell(self, lane: str, name: str, body: bytes) -> None:
         _check(await self._say(lane, f"rmb.{lane}.s.{name}", body, {}))

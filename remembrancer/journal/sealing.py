@@ -30,7 +30,6 @@ from remembrancer.journal.contract import (
     EntryPage,
     Journal,
     LaneMark,
-    LaneNotice,
     LaneSnapshot,
     NewEntry,
     check_entries,
@@ -132,7 +131,7 @@ class Sealed:
         self._secret = secret
         self._on_keys = on_keys
         self.create, self.head = journal.create, journal.head
-        self.watch, self.scrub, self.trim = journal.watch, journal.scrub, journal.trim
+        self.watch, self.purge = journal.watch, journal.purge
         self.snapshots, self.drop_snapshot, self.aclose = journal.snapshots, journal.drop_snapshot, journal.aclose
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
@@ -175,17 +174,16 @@ class Sealed:
     async def notify(self, lane: str, host: str, body: bytes) -> None:
         await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
 
-    async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
+    async def notices(self, lane: str) -> Mapping[str, bytes]:
         """The notices that can be opened: others are not for this host."""
         opened = {}
         for host, notice in (await self._journal.notices(lane)).items():
             if host.startswith(KEYS_FOR):
                 continue
             try:
-                body = await self._open(lane, notice.body, "notice", lane, host)
+                opened[host] = await self._open(lane, notice, "notice", lane, host)
             except (EntryDamaged, KeyMissing):
                 continue
-            opened[host] = LaneNotice(body, notice.age_s)
         return opened
 
     async def hand_keys(self, lane: str, keyring: Keyring, secrets_of: Mapping[str, bytes]) -> None:
@@ -211,7 +209,7 @@ class Sealed:
             return
         own = Keyring({key_id(self._secret): self._secret}, key_id(self._secret))
         try:
-            keyring = _decode_keys(unseal(own, brought.body, "keys", lane, self._member))
+            keyring = _decode_keys(unseal(own, brought, "keys", lane, self._member))
         except (EntryDamaged, KeyMissing, msgspec.DecodeError):
             return  # they are for another host
         self._keyring = Keyring({**self._keyring.keys, **keyring.keys}, keyring.current)

@@ -12,13 +12,13 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
-from remembrancer.journal.contract import Seen, check_name
+from remembrancer.journal.contract import check_name
 from remembrancer.journal.jetstream import JetStreamJournal, Server, rights
 from remembrancer.journal.nats_accounts import USER, Authority, KeyPair
 from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
@@ -82,7 +82,18 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All keys of each lane with a new key: one may be in use that has not been delivered to every member."""
 
 
-_decode_seen: Final = msgspec.msgpack.Decoder(Seen).decode
+JOINED: Final = msgspec.msgpack.encode({"position": 0})
+"""The notice that a member leaves when it joins. Release 0.2.0 reads a position from it."""
+LEFT: Final = msgspec.msgpack.encode({"position": 0, "left": True})
+
+
+class _Notice(msgspec.Struct, frozen=True):
+    left: bool = False
+
+
+def has_joined(notice: bytes) -> bool:
+    """True unless the member has left since."""
+    return not msgspec.msgpack.decode(notice, type=_Notice).left
 
 
 class _Configured(msgspec.Struct, frozen=True):
@@ -121,9 +132,15 @@ class Sharing:
         """Save a membership, replacing an older one in the same lane."""
         self._write(self._lanes / f"{membership.lane}.json", membership)
 
-    def leave(self, lane: str) -> None:
-        """Delete a membership."""
-        self.membership(lane)
+    async def leave(self, lane: str) -> None:
+        """Delete a membership. Its invitation can be used again if the others can be told."""
+        membership = self.membership(lane)
+        with suppress(RemembrancerError):
+            async with aclosing(self.open(membership)) as journal:
+                await journal.notify(lane, membership.member, LEFT)
+        self._forget(lane)
+
+    def _forget(self, lane: str) -> None:
         (self._lanes / f"{lane}.json").unlink()
 
     def join(self, invitation: str) -> Membership:
@@ -156,14 +173,14 @@ class Sharing:
             return membership
         try:
             word = (await journal.notices(membership.lane)).get(membership.member)
-            if word is not None and not _decode_seen(word.body).left:
+            if word is not None and has_joined(word):
                 raise InvalidInput(
                     "another machine has joined with this invitation: each invitation is for one machine "
                     f"(revoke it with 'remembrancer share remove {membership.member}' where it was made)"
                 )
-            await journal.notify(membership.lane, membership.member, msgspec.msgpack.encode(Seen(0)))
+            await journal.notify(membership.lane, membership.member, JOINED)
         except RemembrancerError:
-            self.leave(membership.lane)
+            self._forget(membership.lane)
             raise
         finally:
             await journal.aclose()
@@ -242,6 +259,8 @@ class Sharing:
             membership = await self._member(administration, lane, title, member, Keyring.new(), read_only=False)
             membership = msgspec.structs.replace(membership, is_users=is_users)
             self.keep(membership)
+            async with aclosing(self.open(membership)) as own:
+                await own.notify(lane, member, JOINED)
             return membership
 
     async def invite(self, lane: str, member: str, *, read_only: bool = False) -> str:
@@ -303,7 +322,7 @@ class Sharing:
             self._write(self._administration, administration)
             async with aclosing(everything):
                 await everything.hand_keys(lane, newer, {name: each.secret for name, each in remaining.items()})
-                await everything.notify(lane, member, msgspec.msgpack.encode(Seen(0, left=True)))
+                await everything.notify(lane, member, LEFT)
             self.keep(msgspec.structs.replace(own, keyring=newer))
             members_now = {**administration.members, lane: remaining}
             self._write(self._administration, msgspec.structs.replace(administration, members=members_now))

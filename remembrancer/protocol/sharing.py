@@ -39,8 +39,7 @@ class LaneState(msgspec.Struct, frozen=True):
     """A lane on this host: the position up to which it is applied, and the number of known entries beyond that.
 
     `problem` says why nothing is exchanged at the moment, or any more (`code` is that of the error). `project` is the
-    path of the project that shares it; "" if it is the user's. `erasings` are the positions at which memories were
-    erased.
+    path of the project that shares it; "" if it is the user's.
     """
 
     lane: str
@@ -49,7 +48,6 @@ class LaneState(msgspec.Struct, frozen=True):
     behind: int = 0
     problem: str | None = None
     code: str | None = None
-    erasings: tuple[int, ...] = ()
 
 
 class DescribeLanes(Request[tuple[LaneState, ...]], frozen=True):

@@ -21,10 +21,7 @@ from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowU
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
-from remembrancer.commands.share import look_at_lanes
-from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
-from remembrancer.journal.sharing import Membership
 from remembrancer.protocol.errors import InvalidInput, JournalAway, KeyMissing, RemembrancerError
 from remembrancer.protocol.home import (
     DescribeProjects,
@@ -52,7 +49,7 @@ from remembrancer.protocol.writes import (
     Scope,
     TagMemory,
 )
-from tests.contracts.records_factories import pending
+from tests.contracts.records_factories import is_erased, pending
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.operations import (
     OTHER_PROJECT,
@@ -195,66 +192,25 @@ async def both_have_one(here: Host, there: Host) -> str:
     return memory_id
 
 
-class TheirSharing:
-    """The memberships of a host of this test."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def memberships(self) -> tuple[Membership, ...]:
-        name = self._host.paths.home.name
-        return (Membership(LANE, "shop", name, Server(()), Keyring.new(), b""),)
-
-    def open(self, _: Membership) -> InProcessJournal:
-        return InProcessJournal(self._host.server)
-
-
-async def members_of(host: Host) -> dict[str, dict[str, int]]:
-    """The members, as `share status` on a host says how they are."""
-    described = await host.ask(DescribeLanes())
-    assert isinstance(described, tuple)
-    (about,) = await look_at_lanes(TheirSharing(host), described)  # type: ignore[arg-type]
-    return about["members"]  # type: ignore[return-value]
-
-
-async def test_a_status_says_who_has_not_confirmed_that_a_memory_is_erased(hosts: list[Host]) -> None:
+async def test_who_joins_after_an_erasure_has_what_a_snapshot_has_and_makes_its_vectors(hosts: list[Host]) -> None:
     here, there = hosts
-    memory_id = await both_have_one(here, there)
-    await there.aclose()
-    await here.done("erase", EraseMemory(memory_id))
-    told = await members_of(here)
-    assert (told["here"]["unconfirmed"], told["there"]["unconfirmed"]) == (0, 1)
-    there.start()
-    await there.files.project(OTHER_PROJECT)
-
-    async def is_confirmed() -> bool:
-        return not (await members_of(here))["there"]["unconfirmed"]
-
-    await until(is_confirmed)
-    assert not there.finds("project", "lantern")
-    await there.ask(LeaveLane(OTHER_PROJECT))
-    other = await here.store("torch", "the torch burns pitch")
-    await here.done("erase again", EraseMemory(other))
-    assert "unconfirmed" not in (await members_of(here))["there"], "who has left keeps a copy, and confirms nothing"
-
-
-async def test_who_joins_after_the_journal_was_trimmed_has_what_a_snapshot_has_and_makes_its_vectors(
-    hosts: list[Host], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, there = hosts
-    monkeypatch.setattr("remembrancer.actors.store.lane_follower.TOLD_S", 0.0)
     await here.share()
-    monkeypatch.setattr("remembrancer.actors.store.lane_follower.EVERY", 2)
     await here.store("lantern", "the lantern burns oil")
-    await here.store("candle", "the candle burns wax")
-    await until(lambda: bool(here.server.lanes[LANE].snapshots))
-    await here.journal.trim(LANE, before=3)
+    secret = await here.store("secret", "the password is brimstone")
+    await here.done("erase", EraseMemory(secret))
+    lane = here.server.lanes[LANE]
+    bodies = [entry.body for entry in lane.entries.values()] + [content for _, content in lane.snapshots.values()]
+    assert not any(b"brimstone" in body for body in bodies), "when it is answered, the journal has it no more"
     await there.share()
     assert there.finds("project", "lantern")
-    assert there.finds("project", "candle")
-    assert len(pending(there.records("project"))) == 2
+    assert len(pending(there.records("project"))) == 1
     await there.store("torch", "the torch burns pitch")
     await until(lambda: here.finds("project", "torch"))
+    here.journal.reachable = False
+    torch = await there.store("bottle", "the bottle is old")
+    await there.done("erase there", EraseMemory(torch))
+    here.journal.reachable = True
+    await until(lambda: is_erased(here.records("project"), torch))
 
 
 async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(hosts: list[Host]) -> None:

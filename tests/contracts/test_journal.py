@@ -118,7 +118,7 @@ async def test_a_lane_is_made_once_and_others_are_none(journals: Journals, journ
         await journal.create(lane)
     with pytest.raises(InvalidInput, match="name"):
         await journal.create("a.b")
-    for asked in (journal.head("none"), journal.read("none", after=START), journal.scrub("none", 1)):
+    for asked in (journal.head("none"), journal.read("none", after=START), journal.purge("none", up_to=1)):
         with pytest.raises(JournalChanged, match="no such journal"):
             await asked
     with pytest.raises(JournalChanged):
@@ -141,43 +141,28 @@ async def test_what_no_journal_takes_is_refused_before_anything_is_appended(
     assert [len(entry.body) for entry in await every_entry(journal, lane)] == [MAX_ENTRY_BYTES, 0]
 
 
-async def test_nobody_reads_past_a_scrubbed_entry_and_its_position_is_not_used_again(
-    journals: Journals, journal: Journal
-) -> None:
-    lane = journals.lane()
-    marks = [await journal.create(lane)]
-    for number in range(1, 6):
-        marks.append(await journal.append(lane, numbered(number, number), behind=marks[-1]))
-    for position in (2, 5):
-        await journal.scrub(lane, position)
-        await journal.scrub(lane, position)
-    page = await journal.read(lane, after=START)
-    assert ([entry.position for entry in page.entries], page.mark, page.is_last) == ([1], marks[1], False)
-    assert [entry.position for entry in (await journal.read(lane, after=marks[2])).entries] == [3, 4]
-    for scrubbed in (page.mark, marks[4]):
-        with pytest.raises(Trimmed):
-            await journal.read(lane, after=scrubbed)
-    later = await journal.append(lane, numbered(6, 6), behind=marks[5])
-    assert later.position == 6
-    assert (await journal.read(lane, after=marks[5])).mark == later
-
-
-async def test_a_host_that_was_away_for_too_long_is_told_where_the_journal_begins(
+async def test_who_has_not_read_a_purged_entry_is_told_where_the_journal_begins(
     journals: Journals, journal: Journal
 ) -> None:
     lane = journals.lane()
     begin = await journal.create(lane)
     early = await journal.append(lane, numbered(1, 3), behind=begin)
     late = await journal.append(lane, numbered(4, 6), behind=early)
-    await journal.trim(lane, before=early.position + 1)
-    assert [entry.position for entry in await every_entry(journal, lane, after=early)] == [4, 5, 6]
+    for _ in range(2):
+        await journal.purge(lane, up_to=3)
+        assert [entry.position for entry in await every_entry(journal, lane, after=early)] == [4, 5, 6]
     with pytest.raises(Trimmed) as raised:
         await journal.read(lane, after=begin)
     assert raised.value.first == 4
-    await journal.trim(lane, before=7)
-    with pytest.raises(Trimmed):
-        await journal.read(lane, after=early)
-    assert (await journal.append(lane, numbered(7, 7), behind=late)).position == 7
+    for _ in range(2):
+        await journal.purge(lane, up_to=6)
+        for missed in (begin, early):
+            with pytest.raises(Trimmed):
+                await journal.read(lane, after=missed)
+        assert (await journal.read(lane, after=late)).entries == ()
+    later = await journal.append(lane, numbered(7, 7), behind=late)
+    assert later.position == 7, "no position is used again"
+    assert (await journal.read(lane, after=late)).mark == later
 
 
 async def test_another_journal_of_the_same_name_is_noticed(journals: Journals, journal: Journal) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sqlite3
 import tarfile
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.lane_follower import SEEN_S, LaneFollower, directory_of
+from remembrancer.actors.store.lane_follower import LaneFollower, directory_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.shared_lane import SharedLane, check_snapshot
-from remembrancer.journal.contract import Journal, LaneMark, LaneSnapshot, Trimmed
+from remembrancer.journal.contract import Journal, LaneMark, LaneSnapshot, NewEntry, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, SchemaTooNew
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, EraseMemory, Operation
+from remembrancer.protocol.writes import Applied, EraseMemory, Operation, UpdateMemory
 from tests.contracts.journals import OneServer
 from tests.contracts.records_factories import ids_of, pending, texts_of
 from tests.contracts.test_shared_lane import LANE
@@ -32,6 +32,7 @@ from tests.lane_dump import dump_of
 from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
 
 EVERY = 5
+SECRET = store_operation("secret", "the password is brimstone")
 HOMES = Path(__file__).parent.parent / "homes"
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ T = TypeVar("T")
 class Host:
     """One host's copy of the lane with its snapshots."""
 
-    def __init__(self, path: Path, journal: Journal, *, name: str = LANE, read_only: bool = False) -> None:
+    def __init__(self, path: Path, journal: Journal, *, name: str = LANE) -> None:
         self.path = path
         self.journal = journal
         self.committer = Committer()
@@ -50,7 +51,6 @@ class Host:
             return asyncio.run_coroutine_threadsafe(question, loop).result()
 
         self.lane = SharedLane(SqliteFile(path), path, name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
-        self.lane.read_only = read_only
         self.snapshots = LaneFollower(self.lane, self.committer, lambda: REQUESTED_AT, self.taken.append, self._scrub)
 
     async def _scrub(self, _: str) -> None:
@@ -62,6 +62,11 @@ class Host:
 
     async def store(self, *names: str) -> None:
         await self.submit(*(store_operation(name, f"the {name} burns oil in Rotterdam") for name in names))
+
+    async def erase(self, text: str, name: str = "secret") -> None:
+        secret = store_operation(name, text)
+        await self.submit(secret)
+        await self.submit(change_operation(f"erase {name}", EraseMemory(memory_id_of(secret))))
 
     async def embed(self) -> None:
         """Make the vectors and find the names, as the host does for itself."""
@@ -82,12 +87,11 @@ class Host:
 class World:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.now = 0.0
-        self.server = InProcessServer(lambda: self.now)
+        self.server = InProcessServer()
         self.hosts: list[Host] = []
 
-    def host(self, name: str, *, read_only: bool = False) -> Host:
-        self.hosts.append(Host(self.directory / f"{name}.db", InProcessJournal(self.server), read_only=read_only))
+    def host(self, name: str) -> Host:
+        self.hosts.append(Host(self.directory / f"{name}.db", InProcessJournal(self.server)))
         return self.hosts[-1]
 
     @property
@@ -110,58 +114,64 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await host.close()
 
 
-@pytest.fixture(autouse=True)
-def writes_snapshots_often() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("remembrancer.actors.store.lane_follower.EVERY", EVERY)
-        yield
-
-
 def names(count: int, word: str = "lantern") -> list[str]:
     return [f"{word}{number}" for number in range(count)]
 
 
-async def test_a_snapshot_is_written_after_so_many_entries_and_who_joins_by_it_has_the_same(world: World) -> None:
-    first = world.host("first")
-    await first.store(*names(EVERY - 1))
+async def test_who_joins_after_an_erasure_has_the_same_by_a_snapshot_and_no_word_of_it(world: World) -> None:
+    first, second = world.host("first"), world.host("second")
+    await first.store(*names(EVERY))
     await first.snapshots.keep()
-    assert world.kept == []
-    await first.store("candle")
+    assert world.kept == [], "nothing was erased"
+    await second.snapshots.catch_up()
+    await first.erase("the password is brimstone")
     await first.embed()
     assert first.lane._file.read("SELECT count(*) FROM memory_entities WHERE found") != [(0,)]
     await first.snapshots.keep()
-    assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY]
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY + 2]
+    assert world.server.lanes[LANE].entries == {}
     await first.store("torch")
-    assert 1 not in world.server.lanes[LANE].entries, "the snapshot has it"
     joined = world.host("joined")
     await joined.snapshots.catch_up()
-    assert joined.taken == [()]
+    assert joined.taken == [(memory_id_of(SECRET),)]
     assert joined.lane.mark == first.lane.mark
     assert dump_of(joined.path) == dump_of(first.path)
-    assert joined.lane.keyword_hits([Phrase("candle")], Filters("session:elsewhere"), 5)
+    assert joined.lane.keyword_hits([Phrase("torch")], Filters("session:elsewhere"), 5)
     await joined.embed()
     assert pending(joined.lane) == []
     assert not directory_of(joined.path).exists()
+    await joined.erase("the password is sulphur", "another")
+    await joined.snapshots.keep()
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY + 5], "one is enough"
+    assert not any(b"brimstone" in content or b"sulphur" in content for _, content in world.kept)
 
 
-async def test_entries_are_trimmed_behind_a_snapshot_unless_a_host_seen_of_late_needs_them(world: World) -> None:
-    first, away = world.host("first"), world.host("away")
-    entries = world.server.lanes[LANE].entries
-    await away.store("torch")
-    await away.snapshots.keep()
-    await first.snapshots.catch_up()
-    await first.store(*names(EVERY))
+async def test_what_a_member_appends_about_an_erased_memory_before_it_hears_of_it_goes_with_the_next_snapshot(
+    world: World,
+) -> None:
+    first, second = world.host("first"), world.host("second")
+    await first.submit(SECRET)
+    await second.snapshots.catch_up()
+    await first.submit(change_operation("erase", EraseMemory(memory_id_of(SECRET))))
     await first.snapshots.keep()
-    assert len(entries) == EVERY + 1, "the other host has not read them"
-    world.now += SEEN_S + 1
+    late = change_operation("update", UpdateMemory(memory_id_of(SECRET), content="the password is new brimstone"))
+    body = second.lane._body_of(late, None)
+    await second.journal.append(LANE, [NewEntry("late", body)], behind=second.lane.mark)
+    for host in (first, second):
+        await host.snapshots.catch_up()
+        assert host.lane.erased_at == 3
+    await second.snapshots.keep()
+    assert world.server.lanes[LANE].entries == {}
+    assert [b"brimstone" in content for _, content in world.kept] == [False]
     await first.snapshots.keep()
-    assert sorted(world.server.lanes[LANE].entries) == [EVERY + 1], "the entry at the mark tells whose journal it is"
-    await first.store(*names(EVERY, "candle"))
-    await first.snapshots.keep()
-    assert [snapshot.mark.position for snapshot, _ in world.kept] == [2 * EVERY + 1], "one is enough"
+    await first.store("torch")
+    await second.snapshots.catch_up()
+    assert dump_of(second.path) == dump_of(first.path)
 
 
-async def test_who_was_away_beyond_the_trim_goes_on_from_the_snapshot_with_its_own_queued_writes(world: World) -> None:
+async def test_who_has_not_read_what_was_purged_goes_on_from_the_snapshot_with_its_vectors_and_queued_writes(
+    world: World,
+) -> None:
     first, away = world.host("first"), world.host("away")
     await away.store("torch", "bottle")
     await away.embed()
@@ -172,7 +182,6 @@ async def test_who_was_away_beyond_the_trim_goes_on_from_the_snapshot_with_its_o
     await first.submit(change_operation("erase", EraseMemory(erased)))
     await first.store(*names(EVERY))
     await first.snapshots.keep()
-    await first.journal.trim(LANE, before=world.kept[0][0].mark.position)
     (outcome,) = await away.committer.run(LANE, lambda: away.lane.apply([queued]))
     assert isinstance(outcome.reply, JournalAway)
     assert outcome.reply.retry_possible, "so that it is queued"
@@ -184,22 +193,19 @@ async def test_who_was_away_beyond_the_trim_goes_on_from_the_snapshot_with_its_o
     await away.submit(store_operation("torch", "the torch burns oil in Rotterdam"))  # which it had stored before
     await first.snapshots.catch_up()
     assert dump_of(away.path) == dump_of(first.path)
-    await away.embed()
     fresh = [number for (number,) in away.lane._file.read("SELECT number FROM passages")]
-    assert len(fresh) == EVERY + 2
+    assert len(fresh) == 1, "the vector of the text that is still there"
+    assert len(pending(away.lane)) == EVERY + 1
     assert min(fresh) > max(passages), "no vector in an index is taken for another's"
 
 
 async def test_a_torn_damaged_or_newer_snapshot_is_not_taken_and_an_older_good_one_is(world: World) -> None:
-    first, slow = world.host("first"), world.host("slow")
+    first = world.host("first")
     await first.store(*names(EVERY))
-    await first.snapshots.keep()
-    ((older, good),) = world.kept
-    await slow.snapshots.catch_up()
-    await slow.snapshots.keep()
+    await first.snapshots._write()
+    ((_, good),) = world.kept
     await first.store(*names(EVERY, "candle"))
-    await first.snapshots.keep()
-    world.server.lanes[LANE].snapshots[older.name] = older, good
+    await first.snapshots._write()
     whole = {snapshot.mark.position: content for snapshot, content in world.kept}
     for number, content in enumerate((b"", whole[2 * EVERY][:-9000], os.urandom(20_000), good)):
         world.damage(2 * EVERY, content)
@@ -234,11 +240,11 @@ async def test_a_snapshot_of_release_0_2_0_is_taken(world: World, tmp_path: Path
     assert set(ids_of(joined)) == ids != set()
 
 
-async def test_a_snapshot_that_arrives_damaged_is_dropped_and_trims_nothing(
+async def test_a_snapshot_that_arrives_damaged_is_dropped_and_nothing_is_purged(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = world.host("first")
-    await first.store(*names(EVERY))
+    await first.erase("the password is brimstone")
     put = InProcessJournal.put_snapshot
 
     async def torn(journal: InProcessJournal, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
@@ -249,7 +255,7 @@ async def test_a_snapshot_that_arrives_damaged_is_dropped_and_trims_nothing(
     with pytest.raises(EntryDamaged):
         await first.snapshots.keep()
     assert world.kept == []
-    assert len(world.server.lanes[LANE].entries) == EVERY
+    assert len(world.server.lanes[LANE].entries) == 2
     monkeypatch.undo()
     await first.snapshots.keep()
     assert len(world.kept) == 1
@@ -260,6 +266,7 @@ async def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: W
     await killed.store("torch")
     await first.snapshots.catch_up()
     await first.store(*names(EVERY))
+    await first.erase("the password is brimstone")
     await first.snapshots.keep()
     before = dump_of(killed.path)
     place = directory_of(killed.path) / "killed.db"
@@ -268,7 +275,6 @@ async def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: W
     check_snapshot(place, world.kept[0][0].mark)
     assert _killed_while_taking(killed.lane, place) == signal.SIGKILL
     assert dump_of(killed.path) == before
-    await first.journal.trim(LANE, before=EVERY)
     again = world.host("killed")
     assert again.lane.mark.position == 1
     await again.snapshots.catch_up()
@@ -312,63 +318,24 @@ async def test_scrubbing_that_is_interrupted_is_done_with_the_next_connection(wo
     assert (scrubbed, follower.erased) == (["memory:1"], set())
 
 
-async def test_erased_words_are_in_no_snapshot(world: World) -> None:
-    first, second = world.host("first"), world.host("second")
-    secret = store_operation("secret", "the password is brimstone")
-    await first.submit(secret)
-    await first.store(*names(EVERY))
-    await first.snapshots.keep()
-    assert [b"brimstone" in content for _, content in world.kept] == [True]
-    await second.snapshots.catch_up()
-    await second.submit(change_operation("erase", EraseMemory(memory_id_of(secret))))
-    await second.snapshots.keep()
-    assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY + 2]
-    assert [b"brimstone" in content for _, content in world.kept] == [False]
-    joined = world.host("joined")
-    await joined.snapshots.catch_up()
-    assert dump_of(joined.path) == dump_of(second.path)
-
-
-async def test_who_has_not_read_what_was_erased_since_has_what_it_did_all_the_same(world: World) -> None:
-    first, second = world.host("first"), world.host("second")
-    await first.store("lantern")
-    await second.snapshots.catch_up()
-    await second.snapshots.keep()
-    lantern = memory_id_of(store_operation("lantern", "the lantern burns oil in Rotterdam"))
-    secret = store_operation("secret", "the lantern burns brimstone", supersedes=lantern)
-    await first.submit(secret)
-    await first.submit(change_operation("erase", EraseMemory(memory_id_of(secret))))
-    assert first.lane.to_scrub == 3
-    await first.snapshots.keep()
-    assert first.lane.to_scrub == 0
-    assert list(world.server.lanes[LANE].entries) == [1, 3]
-    torch = store_operation("torch", "the torch burns oil")
-    (outcome,) = await second.committer.run(LANE, lambda: second.lane.apply([torch]))
-    assert isinstance(outcome.reply, JournalAway), "it waits for the snapshot"
-    assert second.lane.mark.position == 1
-    await second.snapshots.catch_up()
-    await second.submit(torch)
-    await first.snapshots.catch_up()
-    assert dump_of(second.path) == dump_of(first.path)
-
-
-async def test_who_wrote_last_writes_the_snapshot_or_if_it_goes_away_another_that_does_not_only_read(
+async def test_who_wrote_last_removes_what_was_erased_or_if_it_goes_away_another(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, reader = world.host("first"), world.host("second"), world.host("reader", read_only=True)
-    await first.store(*names(EVERY))
-    for host in (second, reader):
-        await host.snapshots.catch_up()
-        await host.snapshots.keep()
+    first, second = world.host("first"), world.host("second")
+    await first.erase("the password is brimstone")
+    await second.snapshots.catch_up()
+    await second.snapshots._keep_soon()
     assert world.kept == [], "the first one wrote last"
     monkeypatch.setattr("remembrancer.actors.store.lane_follower.LATE_S", 0.0)
-    await reader.snapshots.keep()
-    assert world.kept == []
-    await second.snapshots.keep()
-    assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY]
+    second = world.host("another")
+    await second.snapshots.catch_up()
+    await second.snapshots._keep_soon()
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [2]
+    await first.snapshots._keep_soon()
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [2]
 
 
-async def test_over_a_real_server_a_sealed_snapshot_is_made_found_good_trimmed_behind_and_taken(tmp_path: Path) -> None:
+async def test_over_a_real_server_a_sealed_snapshot_is_made_found_good_purged_behind_and_taken(tmp_path: Path) -> None:
     async with OneServer(tmp_path) as server:
         lane, opened = server.lane(), list[Host]()
         await (await server.connect()).create(lane)
@@ -382,9 +349,9 @@ async def test_over_a_real_server_a_sealed_snapshot_is_made_found_good_trimmed_b
             await away.store("torch")
             await first.snapshots.catch_up()
             await first.store(*names(EVERY))
+            await first.erase("the password is brimstone")
             await first.snapshots.keep()
             await second.snapshots.catch_up()
-            await second.snapshots.keep()
             with pytest.raises(Trimmed):
                 await first.journal.read(lane, after=away.lane.mark)
             await first.submit(change_operation("erase", EraseMemory(memory_id_of(store_operation("torch", "")))))
@@ -393,7 +360,7 @@ async def test_over_a_real_server_a_sealed_snapshot_is_made_found_good_trimmed_b
             await joined.snapshots.catch_up()
             assert [len(each.taken) for each in opened] == [0, 1, 1, 1]
             await first.snapshots.keep()
-            assert [each.mark.position for each in await first.journal.snapshots(lane)] == [EVERY + 2]
+            assert [each.mark.position for each in await first.journal.snapshots(lane)] == [EVERY + 4]
             assert dump_of(first.path) == dump_of(away.path) == dump_of(joined.path)
         finally:
             for each in opened:

@@ -89,13 +89,13 @@ class Host:
             self.take_snapshot()
             self.lane.catch_up()
 
-    def keep_snapshot(self, *, trim: bool) -> None:
-        """Put the lane as it is here into the journal; `trim` what is before."""
+    def keep_snapshot(self, *, purge: bool) -> None:
+        """Put the lane as it is here into the journal; `purge` what is before."""
         path = self.path.with_suffix(".made")
         mark = self.lane.write_snapshot(path)
         self._loop.run_until_complete(self.journal.put_snapshot(LANE, mark, path))
-        if trim:
-            self._loop.run_until_complete(self.journal.trim(LANE, before=mark.position))
+        if purge:
+            self._loop.run_until_complete(self.journal.purge(LANE, up_to=mark.position))
 
     def take_snapshot(self) -> None:
         """Take the newest snapshot in the place of what is here."""
@@ -157,7 +157,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 WITHOUT_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
 """A failure is replayed by its seed: to make its history shorter takes minutes."""
 FAULTS = st.sampled_from(
-    ["none"] * 4 + ["away", "back", "lost answer", "restart", "tidy", "read", "catch up", "snapshot", "trim", "scrub"]
+    ["none"] * 4 + ["away", "back", "lost answer", "restart", "tidy", "read", "catch up", "snapshot", "purge"]
 )
 
 
@@ -191,10 +191,8 @@ def test_hosts_that_write_offline_and_at_once_have_the_same_lane_in_the_end(
                     host.clock += 20
                 case "catch up" if host.journal.reachable:
                     host.catch_up()
-                case "snapshot" | "trim" | "scrub" if host.journal.reachable:
-                    host.keep_snapshot(trim=fault == "trim")
-                    if fault == "scrub":
-                        host.lane.scrub_entries(host.lane.mark.position)
+                case "snapshot" | "purge" if host.journal.reachable:
+                    host.keep_snapshot(purge=fault == "purge")
             at = operation.requested_at + host.ahead_s
             host.submit([msgspec.structs.replace(operation, requested_at=at)])
         hosts.settle()
@@ -344,7 +342,7 @@ def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(hosts: Host
     assert START.position == 0
 
 
-def test_what_was_erased_is_gone_from_every_host_and_from_the_journal(hosts: Hosts) -> None:
+def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:
     stored = store_operation("secret", "the password is brimstone")
     memory_id = memory_id_of(stored)
     again = store_operation("again", "the password is brimstone", requested_at=REQUESTED_AT + 1)
@@ -354,15 +352,10 @@ def test_what_was_erased_is_gone_from_every_host_and_from_the_journal(hosts: Hos
     hosts[1].lane.catch_up()
     for host in hosts.hosts:
         scrub(host.lane, memory_id)
-        assert host.lane.to_scrub == 4
-        host.lane.scrub_entries(3)
-        assert len(hosts.server.lanes[LANE].entries) == (4 if host is hosts[0] else 2), "no snapshot knows of it yet"
-        host.lane.scrub_entries(4)
-        assert not host.lane.to_scrub
+        assert host.lane.erased_at == 4
         host.lane.close()
         for path in host.path.parent.glob(f"{host.path.name}*"):
             assert b"brimstone" not in path.read_bytes(), path
     bodies = b"".join(entry.body for entry in hosts.server.lanes[LANE].entries.values())
-    assert b"brimstone" not in bodies
     assert b"burns wax" in bodies
     assert PROJECT.path.encode() not in bodies, "a path of this host is nobody else's"

@@ -138,18 +138,16 @@ class SharedSoak(Figures):
 # Hosts
 
 
-def run_store(ahead_s: float, every: int, newest_format: int) -> None:
-    """Run a store whose clock is ahead, which writes a snapshot of a lane after so many entries, and which knows the
-    entries of releases up to that format."""
-    from remembrancer.actors.store import job_finder, lane_follower, shared_lane
+def run_store(ahead_s: float, look_s: float, newest_format: int) -> None:
+    """Run a store whose clock is ahead, which looks for work so often, and which knows the entries of releases up to
+    that format."""
+    from remembrancer.actors.store import job_finder, shared_lane
 
     now = time.time
     time.time = lambda: now() + ahead_s
-    lane_follower.EVERY = every  # type: ignore[misc]
     shared_lane.FORMAT = newest_format  # type: ignore[misc]
-    lane_follower.TOLD_S = min(lane_follower.TOLD_S, every / 100)  # type: ignore[misc]
-    job_finder.LOOK_S = min(job_finder.LOOK_S, every / 500)  # type: ignore[misc]
-    job_finder.MAINTENANCE_S = min(job_finder.MAINTENANCE_S, every / 50)  # type: ignore[misc]
+    job_finder.LOOK_S = min(job_finder.LOOK_S, look_s)  # type: ignore[misc]
+    job_finder.MAINTENANCE_S = min(job_finder.MAINTENANCE_S, 10 * look_s)  # type: ignore[misc]
     run_actor("store")
 
 
@@ -168,7 +166,7 @@ class _Ahead(Speaker):
 class Host:
     """A home with a project, and its store, which is killed and started again."""
 
-    def __init__(self, number: int, home: Path, every: int) -> None:
+    def __init__(self, number: int, home: Path, look_s: float) -> None:
         self.number, self.home = number, home
         self.project = ProjectRef(f"p_{number:012x}", f"/work/host-{number}")
         self.ahead_s = APART_S * number
@@ -178,7 +176,7 @@ class Host:
         """Why something was asked again."""
         self.newest_format = FORMAT
         """The release: up to which format it knows entries."""
-        self._every = every
+        self._look_s = look_s
         self._launcher = Launcher(home)
         self._dealer: Dealer[OthersWrote] = Dealer(
             RuntimePaths(home).store_endpoint,
@@ -206,7 +204,7 @@ class Host:
     async def start(self) -> None:
         """Start the store, and wait until it is ready."""
         self.spec = msgspec.structs.replace(self.spec, incarnation=new_ulid())
-        self._process = ForkedProcess(run_store, self.ahead_s, self._every, self.newest_format)
+        self._process = ForkedProcess(run_store, self.ahead_s, self._look_s, self.newest_format)
         self._process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
         await self._launcher.expect(Ready)
 
@@ -595,7 +593,7 @@ class World:
         self,
         directory: Path,
         soak: SharedSoak,
-        every: int,
+        look_s: float,
         *,
         hosts: int = HOSTS,
         servers: int = SERVERS,
@@ -606,7 +604,7 @@ class World:
         self._soak = soak
         self.directory = directory
         self._ports = [free_port(CLUSTER_PORT - PORT) for _ in range(servers)]
-        self.hosts = [Host(number, directory / f"h{number}", every) for number in range(hosts)]
+        self.hosts = [Host(number, directory / f"h{number}", look_s) for number in range(hosts)]
         self.servers: list[Started] = []
         self.lane = ""
         self.users_lane = ""
@@ -954,7 +952,7 @@ class Weather(NamedTuple):
 async def run_long(seed: int, operations: int, sessions: int, pace_s: float) -> SharedSoak:
     """The long form: faults as long as the sessions work, some of them longer than the journal is waited for."""
     weather = Weather(0.05, pace_s, 8.0)
-    return await run(seed, operations, sessions, weather, every=500, root=DISK)
+    return await run(seed, operations, sessions, weather, look_s=1.0, root=DISK)
 
 
 def by_way_of(member: Membership, ports: Sequence[int]) -> Membership:
@@ -969,15 +967,15 @@ async def run(
     sessions: int,
     weather: Weather,
     *,
-    every: int,
+    look_s: float,
     root: Path = ROOT_OF_FILES,
 ) -> SharedSoak:
-    """One soak in homes of its own: so many `operations` of each host, by so many sessions; a snapshot after `every`
-    entries."""
+    """One soak in homes of its own: so many `operations` of each host, by so many sessions; work is looked for every
+    `look_s`."""
     soak, began = SharedSoak(seed), time.monotonic()
     is_long, each_asks = weather.many is None, operations // sessions
     directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=root))
-    world = World(directory, soak, every, seed=seed if is_long else None)
+    world = World(directory, soak, look_s, seed=seed if is_long else None)
     try:
         async with world.running():
             crew = [

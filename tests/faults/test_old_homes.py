@@ -40,7 +40,7 @@ from tests.operations import PROJECT, change_operation
 
 HOMES = Path(__file__).parent.parent / "homes"
 KILLS = int(os.environ.get("KILLS", "12"))
-DERIVED = {"tallies", "embedded", "run_changes"}
+DERIVED = {"tallies", "embedded", "run_changes", "lane_entries"}
 NUMBERS = {"memory", "source", "target", "entity", "subject", "turn", "up_to", "number", "sequence"}
 
 Portrait = dict[str, list[str]]

@@ -23,7 +23,7 @@ from tests.patience import until
 @pytest.fixture
 async def world(home: Path) -> AsyncIterator[World]:
     """Three hosts of the older release, and a server."""
-    world = World(home, SharedSoak(0), 1000, hosts=3, servers=1)
+    world = World(home, SharedSoak(0), 2.0, hosts=3, servers=1)
     for host in world.hosts:
         host.newest_format = FORMAT - 1
     async with world.running():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -412,6 +413,6 @@ def test_a_stopped_lane_is_said_with_what_to_do(
 
 
 def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examination) -> None:
-    shared(at).leave("l_0123456789ab")
+    asyncio.run(shared(at).leave("l_0123456789ab"))
     finding = doctor.check_sharing(at)
     assert (finding.status, "join" in finding.advice) == ("problem", True)

@@ -1,17 +1,13 @@
-"""Follows the journal of a shared lane: applies the entries of others as they come, tells them how far this host is,
-and keeps snapshots. A host that joins, or was away for long, loads the newest valid one and reads on from there.
+"""Follows the journal of a shared lane: applies the entries of others as they come, and removes erased memories.
 
-After every `EVERY` entries the host that wrote last writes a snapshot, and reads it back before it counts. Entries
-before it are trimmed, except for those that a host seen recently has not read, and older snapshots are dropped. A
-snapshot that may quote an erased memory is replaced. Then the entries that quote it are scrubbed, and hosts that have
-not read them continue from the snapshot.
+After an erasure the host that wrote last writes a snapshot of the lane, reads it back, and deletes all entries and
+snapshots before it. A host that has not read those entries, or joins, loads the snapshot and reads on from there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -20,11 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.shared_lane import SharedLane, check_snapshot
-from remembrancer.journal.contract import LaneNotice, LaneSnapshot, Seen, Trimmed
+from remembrancer.journal.contract import LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import (
     EntryDamaged,
     FileUnusable,
@@ -34,20 +28,12 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
 )
 
-EVERY: Final = 5000
-"""Entries between two snapshots. Reading them takes a joining host about two seconds, against the cost of sending a
-file."""
 LATE_S: Final = 60.0
-"""The time after which any host writes a snapshot that is due. Two that write one do no harm."""
+"""The time after which any host removes erased memories from the journal, instead of the one that wrote last."""
+PAUSE_S: Final = 10.0
+"""The time after which that is tried again."""
 AGAIN_S: Final = 2.0
 """The time after which a journal that was unreachable is read again."""
-TOLD_S: Final = 10.0
-"""The shortest time between two reports of this host's progress to the others."""
-SCRUB_S: Final = 1.0
-"""The shortest time between two reports while the journal still quotes an erased memory."""
-SEEN_S: Final = 7 * 86400.0
-"""The time after a host was last seen for which its unread entries are not trimmed."""
-_decode_seen: Final = msgspec.msgpack.Decoder(Seen).decode
 logger = logging.getLogger(__name__)
 
 
@@ -77,10 +63,10 @@ class LaneFollower:
         """The time since which the journal cannot be read, and the reason."""
         self.erased: set[str] = set()
         """The memories that others have erased, and whose remains are still to be scrubbed here."""
-        self._told_at, self._confirmed = 0.0, 0
-        """The time of the last report to the others, and the newest erasure at that time."""
-        self._due_at = math.inf
-        """The time at which this host writes the snapshot that is due, unless another one does."""
+        self._purged = 0
+        """The newest erasure that the journal is known to quote no more."""
+        self._due_at: float | None = None
+        """The time at which this host removes erased memories from the journal, unless another one does."""
 
     def start(self) -> None:
         """Begin to follow, or begin anew with another connection."""
@@ -106,7 +92,7 @@ class LaneFollower:
                 async with aclosing(lane.journal.watch(lane.name)) as hints:  # type: ignore[type-var]
                     async for _ in hints:
                         await self.catch_up()
-                        await self._report()
+                        await self._keep_soon()
                 continue
             except RemembrancerError as error:
                 reason = error
@@ -121,7 +107,7 @@ class LaneFollower:
             await asyncio.sleep(AGAIN_S)
 
     async def catch_up(self) -> None:
-        """Apply the entries of others. A host that has nothing yet, or was away for too long, loads a snapshot first.
+        """Apply the entries of others. A host that has nothing yet, or has missed entries, loads a snapshot first.
 
         Raises:
             Trimmed: there is no valid snapshot.
@@ -153,69 +139,43 @@ class LaneFollower:
                     continue
             self.erased.discard(memory_id)  # not before: it may be interrupted
 
-    async def _report(self) -> None:
-        """Report this host's progress and keep snapshots, if it is time."""
-        lane, now, erased_at = self.lane, time.monotonic(), self.lane.erased_at
-        after_s = SCRUB_S if lane.to_scrub > 0 and not lane.read_only else TOLD_S
-        if now - self._told_at >= after_s or erased_at > self._confirmed:  # others wait to hear that it is erased here
-            self._told_at, self._confirmed = now, erased_at
-            try:
-                await self.keep()
-            except RemembrancerError as error:  # for example no disk space: entries of others are read all the same
-                logger.warning("snapshots are not kept", extra={"lane": lane.name, "reason": error.message})
+    async def _keep_soon(self) -> None:
+        """Do as `keep`, after a pause if it failed, or if the host that wrote last is to do it."""
+        now = time.monotonic()
+        if self.lane.erased_at <= self._purged:
+            self._due_at = None
+            return
+        if self._due_at is None:
+            self._due_at = now if self.lane.wrote_last else now + LATE_S
+        if now < self._due_at:
+            return
+        try:
+            await self.keep()
+        except RemembrancerError as error:  # for example a full journal: entries of others are read all the same
+            self._due_at = now + PAUSE_S
+            name = self.lane.name
+            logger.warning("the journal still quotes erased memories", extra={"lane": name, "reason": error.message})
 
     async def keep(self) -> None:
-        """Report this host's progress, write a snapshot if one is due, scrub entries that quote erased memories, and
-        trim entries and drop snapshots that nobody needs."""
+        """Write a snapshot that quotes no erased memory, unless there is one, and delete all entries and snapshots
+        before it. Does nothing if no memory was erased since.
+
+        Raises:
+            RemembrancerError: the journal cannot be written now. The call can be repeated.
+        """
         async with self._one_at_a_time:
-            lane, journal = self.lane, self.lane.journal
-            await self._tell()
-            if lane.read_only:
+            lane, journal, erased_at = self.lane, self.lane.journal, self.lane.erased_at
+            if erased_at <= self._purged:
                 return
-            snapshots = list(await journal.snapshots(lane.name))
-            now, is_due = time.monotonic(), self._is_due(snapshots)
-            self._due_at = min(self._due_at, now + LATE_S) if is_due else math.inf
-            if is_due and (lane.wrote_last or now >= self._due_at):
+            snapshots = await journal.snapshots(lane.name)
+            if not snapshots or snapshots[0].mark.position < erased_at:
                 await self._write()
-                snapshots = list(await journal.snapshots(lane.name))
-            clean = self._clean(snapshots)
-            if not clean:
-                return
-            newest = clean[0]
-            if 0 < lane.to_scrub <= newest.mark.position:
-                await self._committer.run(lane.name, partial(lane.scrub_entries, newest.mark.position))
-            needed = min(newest.mark.position, lane.mark.position, *await self._positions())
-            await journal.trim(lane.name, before=needed)
-            for snapshot in snapshots:
-                if snapshot != newest:
-                    await journal.drop_snapshot(lane.name, snapshot)
-
-    async def say_left(self) -> None:
-        """Tell the others that this host has left the lane."""
-        async with self._one_at_a_time:
-            await self._tell(left=True)
-
-    async def _tell(self, *, left: bool = False) -> None:
-        lane = self.lane
-        await lane.journal.notify(lane.name, lane.member, msgspec.msgpack.encode(Seen(lane.mark.position, left)))
-
-    def _clean(self, snapshots: list[LaneSnapshot]) -> list[LaneSnapshot]:
-        """Return the snapshots that quote no erased memory."""
-        erased_at = self.lane.erased_at
-        return [snapshot for snapshot in snapshots if snapshot.mark.position >= erased_at]
-
-    def _is_due(self, snapshots: list[LaneSnapshot]) -> bool:
-        """True if a snapshot is to be written: after so many entries, or because others quote an erased memory."""
-        clean = self._clean(snapshots)
-        newest = clean[0].mark.position if clean else 0
-        is_late = self.lane.mark.position - newest >= EVERY or newest < self.lane.to_scrub
-        return is_late or (bool(snapshots) and not clean)
-
-    async def _positions(self) -> list[int]:
-        """Return the positions of the other hosts that were seen recently."""
-        notices = await self.lane.journal.notices(self.lane.name)
-        recent = [notice for host, notice in notices.items() if host != self.lane.member and notice.age_s < SEEN_S]
-        return [seen.position for notice in recent if (seen := _seen(notice)) is not None and not seen.left]
+                snapshots = await journal.snapshots(lane.name)
+            newest, *older = snapshots
+            await journal.purge(lane.name, up_to=min(newest.mark.position, lane.mark.position))
+            for snapshot in older:
+                await journal.drop_snapshot(lane.name, snapshot)
+            self._purged = erased_at
 
     async def _write(self) -> None:
         """Write a snapshot. Raises `EntryDamaged` if it cannot be read back; then it is dropped."""
@@ -278,10 +238,3 @@ def _place(path: Path) -> Iterator[Path]:
         raise FileUnusable(f"{directory} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _seen(notice: LaneNotice) -> Seen | None:
-    try:
-        return _decode_seen(notice.body)
-    except msgspec.DecodeError:  # written by a release with another format
-        return None

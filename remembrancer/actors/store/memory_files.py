@@ -383,6 +383,11 @@ class MemoryFiles:
         if self._lanes is not None and self.shares(name) and name not in self._shared:
             self.share(name, await self._lanes.open(name))
 
+    async def purge_journals(self) -> None:
+        """Remove erased memories from the journals of shared lanes."""
+        if self._lanes is not None:
+            await self._lanes.purge()
+
     def share_no_more(self, project_id: str) -> None:
         """Write an open project's memories to its own space from now on: it has left its lane."""
         self.catalog.share_no_more(project_id)
@@ -439,3 +444,6 @@ class LaneSource(Protocol):
 
     async def open(self, project_id: str) -> Records:
         """Open the lane of a project that shares one."""
+
+    async def purge(self) -> None:
+        """Remove erased memories from the journals; later if one cannot be reached."""

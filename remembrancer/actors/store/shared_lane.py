@@ -90,16 +90,15 @@ AWAY_S: Final = 1.0
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
 """The errors that stop all applying and appending until somebody acts on them. A key that is missing may be under way:
 it is waited for."""
-_TO_SCRUB: Final = """lane_erasures AS e JOIN lane_entries AS l
-    ON e.space = @SPACE AND l.space = @SPACE AND l.memory_id = e.memory_id"""
-_REACHED: Final = "max(e.position, l.position)"
-"""The position from which a journal entry quoting an erased memory may be scrubbed. A member that had not seen the
-erasure may have appended the entry after it."""
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _TAKE_VECTORS: Final = """INSERT OR IGNORE INTO passages (space, memory, model, ordinal, start, "end", vector)
     SELECT m.space, m.number, p.model, p.ordinal, p.start, p."end", p.vector FROM memories AS m
     JOIN memories AS o ON o.id = m.id AND o.space != m.space AND o.content_digest = m.content_digest
     JOIN passages AS p ON p.memory = o.number WHERE m.space = @SPACE AND m.id = ? ORDER BY p.number"""
+_VECTORS: Final = """SELECT p.model, p.ordinal, p.start, p."end", p.vector, m.id, m.content_digest
+    FROM passages AS p JOIN memories AS m ON m.number = p.memory WHERE p.space = @SPACE ORDER BY p.number"""
+_PUT_VECTOR: Final = """INSERT INTO passages (space, memory, model, ordinal, start, "end", vector)
+    SELECT space, number, ?, ?, ?, ?, ? FROM memories WHERE space = @SPACE AND id = ? AND content_digest = ?"""
 _TO_KEEP: Final = """SELECT number, id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ?
     AND id NOT IN (SELECT id FROM memories WHERE space = ?)
     AND id NOT IN (SELECT memory_id FROM erased WHERE space = ?) ORDER BY number"""
@@ -326,27 +325,6 @@ class SharedLane(Records):
         if archived and time.monotonic() >= self._away_until:
             self._announce("accesses", Shown(dict.fromkeys(archived, 1)))
 
-    @property
-    def to_scrub(self) -> int:
-        """The position that a snapshot must reach before all entries that quote erased memories can be scrubbed; 0 if
-        there are none."""
-        ((position,),) = self._file.read(f"SELECT coalesce(max({_REACHED}), 0) FROM {_TO_SCRUB}")  # noqa: S608
-        return int(position)
-
-    def scrub_entries(self, position: int) -> None:
-        """Scrub the journal entries that quote erased memories and are covered by a snapshot of that position. A host
-        that has not read a scrubbed entry cannot apply any after it.
-
-        Raises:
-            RemembrancerError: the journal cannot be written now. The call can be repeated.
-        """
-        gone = f"FROM {_TO_SCRUB} WHERE {_REACHED} <= ?"
-        for (number,) in self._file.read(f"SELECT DISTINCT l.position {gone}", (position,)):
-            self._ask(self.journal.scrub(self.name, number))
-        with self._file.transaction() as connection:
-            gone = f"space = @SPACE AND (memory_id, position) IN (SELECT l.memory_id, l.position {gone})"
-            connection.execute(f"DELETE FROM lane_entries WHERE {gone}", (position,))  # noqa: S608 - our names
-
     # The journal.
 
     def rejoin(self, journal: Journal, member: str, *, read_only: bool = False) -> None:
@@ -372,8 +350,7 @@ class SharedLane(Records):
             JournalAway, JournalRefused: the journal cannot be read now.
             KeyMissing: the others have a new key, which has not reached this host yet.
             JournalChanged, EntryDamaged, SchemaTooNew: the lane has stopped (see `problem`).
-            Trimmed: this host was away for too long, or unread entries were scrubbed: it has to load a snapshot
-            (`take_in`).
+            Trimmed: unread entries were deleted: this host has to load a snapshot (`take_in`).
             RemembrancerError: the file cannot be written.
         """
         self._read_on()
@@ -383,15 +360,10 @@ class SharedLane(Records):
 
     @property
     def erased_at(self) -> int:
-        """The position of the newest entry that erased a memory; 0 if there is none. Older snapshots may contain its
-        text."""
-        return max(self.erasings(), default=0)
-
-    def erasings(self) -> tuple[int, ...]:
-        """Return the positions of the entries that erased memories. A host that has applied one no longer has the
-        memory."""
-        positions = "SELECT position FROM lane_erasures WHERE space = @SPACE ORDER BY position"
-        return tuple(number for (number,) in self._file.read(positions))
+        """The position of the newest entry that erased a memory, or quotes an erased one; 0 if there is none. A
+        snapshot of at least that position quotes none."""
+        ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
+        return int(position)
 
     def write_snapshot(self, path: Path) -> LaneMark:
         """Write the lane's current state to a new file, and return its mark. May be called from any thread.
@@ -413,13 +385,15 @@ class SharedLane(Records):
         return LaneMark(*mark)
 
     def take_in(self, path: Path) -> tuple[str, ...]:
-        """Replace everything here with a snapshot that has passed `check_snapshot`. Atomic, even if the process is
-        killed. Returns the ids of memories that others have erased."""
+        """Replace everything here with a snapshot that has passed `check_snapshot`, and keep the vectors of unchanged
+        texts. Atomic, even if the process is killed. Returns the ids of memories that others have erased."""
         all_erased = "SELECT memory_id FROM erased WHERE space = @SPACE ORDER BY memory_id"
         known = {memory_id for (memory_id,) in self._file.read(all_erased)}
         with self._file.transaction() as connection:
+            vectors = connection.query(_VECTORS, ())
             empty_space(connection)
             take_in(connection.connection, path, self.name)
+            connection.executemany(_PUT_VECTOR, vectors)
         self._file.file.empty_log()
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
@@ -648,8 +622,10 @@ def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, 
     memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
     quoted = [memory_id] if memory_id is not None else _quoted_by(operation.change)
     if not (is_taken_back or isinstance(operation.change, EraseMemory)):
-        for each in quoted:
-            edits.execute("INSERT OR IGNORE INTO lane_entries VALUES (@SPACE, ?, ?)", (each, position))
+        for each in quoted:  # by a member that did not know of an erasure
+            edits.execute(
+                "UPDATE lane_erasures SET position = ? WHERE space = @SPACE AND memory_id = ?", (position, each)
+            )
     elif memory_id is not None and isinstance(outcome.reply, Applied):
         edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", (memory_id, position))
     return outcome

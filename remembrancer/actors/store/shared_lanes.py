@@ -145,6 +145,12 @@ class SharedLanes:
         notice."""
         return (await self._opened(self._lane_of[project_id])).lane
 
+    async def purge(self) -> None:
+        """Remove erased memories from the journals; later if one cannot be reached."""
+        for opened in list(self._open.values()):
+            with suppress(RemembrancerError):  # `LaneFollower` tries again
+                await opened.keep()
+
     def notices(self, project_id: str) -> tuple[Notice, ...]:
         """Return the notice that an answer may lack what others have stored, if so."""
         name = self._lane_of.get(project_id)
@@ -329,10 +335,6 @@ class SharedLanes:
             self._files.share_no_more(key)
             self._follow_up.wake()
             await opened.stop()
-            try:
-                await opened.say_left()
-            except RemembrancerError as error:  # then the others expect this host back for some days
-                logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
             del self._open[name]
             await opened.lane.journal.aclose()
             await asyncio.to_thread(_delete, self._paths, name)
@@ -378,9 +380,7 @@ class SharedLanes:
             state, opened = LaneState(name, paths.get(project_id, project_id)), self._open.get(name)
             if opened is not None:
                 lane, problem = opened.lane, opened.problem
-                state = msgspec.structs.replace(
-                    state, position=lane.mark.position, behind=lane.behind, erasings=lane.erasings()
-                )
+                state = msgspec.structs.replace(state, position=lane.mark.position, behind=lane.behind)
                 if problem is not None:
                     state = msgspec.structs.replace(state, problem=problem.message, code=problem.code)
             states.append(state)

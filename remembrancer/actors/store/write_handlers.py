@@ -102,6 +102,7 @@ class WriteHandlers:
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
             await self._committer.run(USER, partial(self._files.scrub, gone, quotes, operation.project.id))
+            await self._files.purge_journals()
         return reply
 
     async def scrub(self, memory_id: str) -> None:

@@ -432,8 +432,8 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, what)
     ) WITHOUT ROWID;
 
-    -- Of a shared lane: its mark in the journal and the time of the newest entry, the entries that have a memory's
-    -- words, and the one that erased it.
+    -- Of a shared lane: its mark in the journal and the time of the newest entry, and the newest entry that has an
+    -- erased memory's words or erased it. `lane_entries` is dropped again.
     CREATE TABLE lane (
         space INTEGER PRIMARY KEY REFERENCES spaces, journal TEXT NOT NULL, position INTEGER NOT NULL,
         entry_id TEXT NOT NULL, applied_at REAL NOT NULL
@@ -511,13 +511,14 @@ MEMORY: Final = Schema(
     DROP TABLE run_changes;
     """,
     ),
+    Step("0.3.0", "DROP TABLE lane_entries;"),
 )
 
 OWNED: Final = (
     *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
     *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "runs"),
     *("cross_project_patterns", "topics", "maintenance"),
-    *("lane", "lane_entries", "lane_erasures"),
+    *("lane", "lane_erasures"),
 )
 """The tables with a `space` column. The rows of all others depend on theirs."""
 

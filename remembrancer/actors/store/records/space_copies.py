@@ -38,7 +38,7 @@ _TAKEN: Final = (
     *("memory_links", "awaited_links", "memory_sessions", "embedding_attempts", "history", "erased"),
     *("applied_operations", "sessions", "moves", "note_writes", "proposals", "turns", "tool_calls", "promotion_log"),
     *("runs", "cross_project_patterns", "topics"),
-    *("maintenance", "lane_entries", "lane_erasures", "passages"),
+    *("maintenance", "lane_erasures", "passages"),
 )
 """The tables to copy, ordered so that rows come after those that they refer to."""
 _DERIVED: Final = ("names_to_find", "found_names", "embedding_attempts", "passages")
