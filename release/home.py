@@ -252,13 +252,12 @@ def _share(home: Path) -> None:
         kept = PromoteMemory(memory_id_of(refused.change) or "", "project")
         _applied(records, waiting, refused, merged, Operation("run", project, "", now, run))
         _applied(records, Operation("kept", project, "monday", now, kept))
-    lane = paths.lane_database(LANE)
-    lane.parent.mkdir(mode=0o700, exist_ok=True)
+    paths.lanes.mkdir(mode=0o700, exist_ok=True)
     with closing(asyncio.new_event_loop()) as loop:
         journal = InProcessJournal(InProcessServer())
         loop.run_until_complete(journal.create(LANE))
         with closing(
-            SharedLane(SqliteFile(paths.database), lane, LANE, time.time, journal, "ada", loop.run_until_complete)
+            SharedLane(SqliteFile(paths.database), LANE, time.time, journal, "ada", loop.run_until_complete)
         ) as shared:
             stored, gone = (_stored(f"shared {number}", each, now) for number, each in enumerate((TOGETHER, "A slip.")))
             _applied(shared, stored, gone)

@@ -7,7 +7,6 @@ import itertools
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -128,9 +127,8 @@ class InProcessJournal(contract.Journal):
         found = self._lane(lane)
         found.entries = {at: entry for at, entry in found.entries.items() if at > up_to}
 
-    async def put_snapshot(self, lane: str, mark: contract.LaneMark, path: Path) -> contract.LaneSnapshot:
-        content = await asyncio.to_thread(path.read_bytes)
-        snapshot = contract.LaneSnapshot(secrets.token_hex(8), mark, len(content))
+    async def put_snapshot(self, lane: str, mark: contract.LaneMark, content: bytes) -> contract.LaneSnapshot:
+        snapshot = contract.LaneSnapshot(secrets.token_hex(8), mark, len(content), contract.SNAPSHOT_FORM)
         self._lane(lane).snapshots[snapshot.name] = snapshot, content
         return snapshot
 
@@ -138,12 +136,11 @@ class InProcessJournal(contract.Journal):
         kept = [snapshot for snapshot, _ in self._lane(lane).snapshots.values()]
         return tuple(sorted(kept, key=lambda each: (each.mark.position, each.name), reverse=True))
 
-    async def get_snapshot(self, lane: str, snapshot: contract.LaneSnapshot, path: Path) -> None:
+    async def get_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> bytes:
         kept = self._lane(lane).snapshots.get(snapshot.name)
         if kept is None:
             raise InvalidInput("there is no such snapshot any more")
-        with path.open("xb") as file:
-            file.write(kept[1])
+        return kept[1]
 
     async def drop_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> None:
         self._lane(lane).snapshots.pop(snapshot.name, None)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
 import msgspec
 
 from remembrancer.protocol.errors import EntryTooLarge, InvalidInput, RemembrancerError, size_in_words
 
+SNAPSHOT_FORM: Final = 2
 MAX_ENTRY_BYTES: Final = 512 * 1024
 """The largest body of an entry before sealing: below the megabyte that a NATS server accepts."""
 MAX_APPEND: Final = 500
@@ -80,12 +80,14 @@ class EntryPage(msgspec.Struct, frozen=True):
 
 
 class LaneSnapshot(msgspec.Struct, frozen=True):
-    """A lane's file as of a mark, stored in the journal for hosts that join or were away for long."""
+    """The state of a lane at a mark, stored in the journal for hosts that have not read the entries before it."""
 
     name: str
     mark: LaneMark
     size_bytes: int
     """The size as it is stored, sealed."""
+    form: int = 1
+    """The form of a snapshot's content and seal. Release 0.2.0 wrote form 1, which is not read any more."""
 
 
 class Trimmed(RemembrancerError):
@@ -147,16 +149,16 @@ class Journal(Protocol):
         """Delete all entries up to a position for good; a snapshot must contain them."""
         ...
 
-    async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
-        """Store a file as the lane's snapshot at a mark. Others see it once it is complete."""
+    async def put_snapshot(self, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
+        """Store the lane's snapshot at a mark. Others see it once it is complete."""
         ...
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         """The snapshots of a lane, newest first, in the same order for all hosts."""
         ...
 
-    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
-        """Write the file of a snapshot to a path, where no file may exist. After an error there is none.
+    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
+        """The content of a snapshot.
 
         Raises:
             InvalidInput: it was dropped.

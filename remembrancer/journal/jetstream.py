@@ -18,7 +18,6 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -28,6 +27,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from remembrancer.journal.contract import (
+    SNAPSHOT_FORM,
     Entry,
     EntryPage,
     Journal,
@@ -61,8 +61,8 @@ connection."""
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
 """The size of a snapshot's pieces: like entries, below the server's limit for a message."""
-PIECES: Final = 2
-"""The number of pieces requested at once, since they are held in memory."""
+PIECES: Final = 8
+"""The number of pieces requested at once."""
 UNFINISHED_S: Final = 6 * 3600.0
 """Pieces of a snapshot that is incomplete after this time are remains of a killed host."""
 _STREAM_NOT_FOUND: Final = 10059
@@ -282,14 +282,11 @@ class JetStreamJournal(Journal):
         if state["messages"] and state["first_seq"] <= up_to:
             _check(await self._call(f"STREAM.PURGE.{entries_stream(lane)}", {"seq": up_to + 1}))
 
-    async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
+    async def put_snapshot(self, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
         await self._drop_unfinished(lane)
-        snapshot = LaneSnapshot(secrets.token_hex(8), mark, (await asyncio.to_thread(path.stat)).st_size)
-        with await asyncio.to_thread(path.open, "rb") as file:
-            number = 0
-            while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-                await self._tell(lane, f"piece.{snapshot.name}.{number}", piece)
-                number += 1
+        snapshot = LaneSnapshot(secrets.token_hex(8), mark, len(content), SNAPSHOT_FORM)
+        for number, begin in enumerate(range(0, len(content), PIECE_BYTES)):
+            await self._tell(lane, f"piece.{snapshot.name}.{number}", content[begin : begin + PIECE_BYTES])
         await self._tell(lane, f"snapshot.{snapshot.name}", msgspec.json.encode(snapshot))
         return snapshot
 
@@ -311,29 +308,21 @@ class JetStreamJournal(Journal):
             raise EntryDamaged("the list of the lane's snapshots is damaged") from error
         return tuple(sorted(decoded, key=lambda each: (each.mark.position, each.name), reverse=True))
 
-    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
+    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
         if snapshot.name not in {each.name for each in await self.snapshots(lane)}:
             raise InvalidInput("there is no such snapshot any more")
-        wanted, request = (
-            0,
-            {"seq": 1, "batch": PIECES, "next_by_subj": f"rmb.{lane}.s.piece.{check_name(snapshot.name)}.*"},
-        )
-        size_bytes = 0
-        try:
-            with await asyncio.to_thread(path.open, "xb") as file:
-                while messages := await self._get(lane, state_stream(lane), request):
-                    for piece in messages:
-                        if _subject(piece).rpartition(".")[2] != str(wanted):
-                            raise EntryDamaged("a piece of the snapshot is missing")
-                        wanted += 1
-                        size_bytes += len(piece.data)
-                        await asyncio.to_thread(file.write, piece.data)
-                    request["seq"] = _sequence(messages[-1]) + 1
-            if size_bytes != snapshot.size_bytes:
-                raise EntryDamaged("the end of the snapshot is missing")
-        except BaseException:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
-            raise
+        subject = f"rmb.{lane}.s.piece.{check_name(snapshot.name)}"
+        request = {"seq": 1, "batch": PIECES, "next_by_subj": f"{subject}.*"}
+        pieces: list[bytes] = []
+        while messages := await self._get(lane, state_stream(lane), request):
+            for piece in messages:
+                if _subject(piece) != f"{subject}.{len(pieces)}":
+                    raise EntryDamaged("a piece of the snapshot is missing")
+                pieces.append(piece.data)
+            request["seq"] = _sequence(messages[-1]) + 1
+        if sum(map(len, pieces)) != snapshot.size_bytes:
+            raise EntryDamaged("the end of the snapshot is missing")
+        return b"".join(pieces)
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         await self._purge(lane, f"snapshot.{check_name(snapshot.name)}")

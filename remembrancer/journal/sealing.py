@@ -2,28 +2,21 @@
 
 AES-256-GCM with the key of the lane (NIST SP 800-38D). A seal consists of a version, the id of the key, a random nonce
 of 96 bits and the ciphertext with its tag. Its context (the lane, and the id of the entry) is authenticated too, so a
-server cannot swap entries. A key can make 2^32 seals with random nonces: one per second for 136 years. A file is sealed
-in segments under its own key (HKDF, RFC 5869), with the segment number and a mark of the last segment in the nonce, so
-that moved or missing segments are noticed.
+server cannot swap entries. A key can make 2^32 seals with random nonces: one per second for 136 years.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import secrets
 import struct
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from remembrancer.journal.contract import (
     Entry,
@@ -41,11 +34,8 @@ _VERSION: Final = b"\x01"
 _KEY_ID_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
-_SALT_BYTES: Final = 32
-_FILE_HEADER_BYTES: Final = len(_VERSION) + _KEY_ID_BYTES + _SALT_BYTES
 SEAL_BYTES: Final = len(_VERSION) + _KEY_ID_BYTES + _NONCE_BYTES + _TAG_BYTES
 """The number of bytes that a seal adds."""
-SEGMENT_BYTES: Final = 256 * 1024
 KEYS_FOR: Final = "keys-for-"
 """The prefix of the notices that deliver a lane's new keys to a member, sealed with the member's secret."""
 
@@ -154,22 +144,13 @@ class Sealed:
             opened.append(Entry(entry.position, entry.id, body, entry.at))
         return EntryPage(tuple(opened), page.mark, page.head)
 
-    async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
-        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-            sealed = Path(directory) / "sealed"
-            await asyncio.to_thread(seal_file, self._keyring, path, sealed, *_of_snapshot(lane, mark))
-            return await self._journal.put_snapshot(lane, mark, sealed)
+    async def put_snapshot(self, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
+        sealed = seal(self._keyring, content, *_of_snapshot(lane, mark))
+        return await self._journal.put_snapshot(lane, mark, sealed)
 
-    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-            sealed = Path(directory) / "sealed"
-            await self._journal.get_snapshot(lane, snapshot, sealed)
-            belongs_to = _of_snapshot(lane, snapshot.mark)
-            try:
-                await asyncio.to_thread(unseal_file, self._keyring, sealed, path, *belongs_to)
-            except KeyMissing:
-                await self._fetch_keys(lane)
-                await asyncio.to_thread(unseal_file, self._keyring, sealed, path, *belongs_to)
+    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
+        sealed = await self._journal.get_snapshot(lane, snapshot)
+        return await self._open(lane, sealed, *_of_snapshot(lane, snapshot.mark))
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
         await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
@@ -218,53 +199,3 @@ class Sealed:
 
 def _of_snapshot(lane: str, mark: LaneMark) -> tuple[str, ...]:
     return ("snapshot", lane, mark.journal, str(mark.position), mark.entry_id)
-
-
-def seal_file(keyring: Keyring, plain: Path, sealed: Path, *belongs_to: str) -> None:
-    """Seal a file into a new one."""
-    salt = os.urandom(_SALT_BYTES)
-    header = _VERSION + bytes.fromhex(keyring.current) + salt
-    cipher, about = AESGCM(_file_key(keyring.keys[keyring.current], salt)), header + _joined(belongs_to)
-    with plain.open("rb") as source, _new(sealed) as target:
-        target.write(header)
-        number, segment = 0, source.read(SEGMENT_BYTES)
-        while True:
-            following = source.read(SEGMENT_BYTES)
-            target.write(cipher.encrypt(_nonce(number, is_last=not following), segment, about))
-            if not following:
-                return
-            number, segment = number + 1, following
-
-
-def unseal_file(keyring: Keyring, sealed: Path, plain: Path, *belongs_to: str) -> None:
-    """Unseal a file into a new one. Raises `EntryDamaged` or `KeyMissing`, and then leaves no file."""
-    with sealed.open("rb") as source:
-        header = source.read(_FILE_HEADER_BYTES)
-        if len(header) < _FILE_HEADER_BYTES:
-            raise EntryDamaged("the snapshot is too short to be sealed")
-        cipher = AESGCM(_file_key(_key(keyring, header), header[-_SALT_BYTES:]))
-        about = header + _joined(belongs_to)
-        try:
-            with _new(plain) as target:
-                number, segment = 0, source.read(SEGMENT_BYTES + _TAG_BYTES)
-                while True:
-                    following = source.read(SEGMENT_BYTES + _TAG_BYTES)
-                    target.write(cipher.decrypt(_nonce(number, is_last=not following), segment, about))
-                    if not following:
-                        return
-                    number, segment = number + 1, following
-        except InvalidTag as error:
-            plain.unlink()
-            raise EntryDamaged("the seal of the snapshot is broken: it was changed, or is another lane's") from error
-
-
-def _new(path: Path) -> IO[bytes]:
-    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
-
-
-def _file_key(key: bytes, salt: bytes) -> bytes:
-    return HKDF(SHA256(), KEY_BYTES, salt, b"remembrancer snapshot").derive(key)
-
-
-def _nonce(number: int, *, is_last: bool) -> bytes:
-    return struct.pack(">3xQ?", number, is_last)

@@ -56,10 +56,6 @@ class RuntimePaths:
         """The records of one project in a home of release 0.2.0; its indexes are beside it."""
         return self.projects / project_id / "memory.db"
 
-    def lane_database(self, lane: str) -> Path:
-        """The records of one shared lane in a home of release 0.2.0; snapshots in transfer are beside it."""
-        return self.lanes / f"{lane}.db"
-
     @property
     def control_endpoint(self) -> str:
         """The address where the launcher listens for its actors and for commands."""

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sqlite3
-import tarfile
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import closing
 from pathlib import Path
@@ -16,16 +15,16 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.lane_follower import LaneFollower, directory_of
+from remembrancer.actors.store.lane_follower import LaneFollower
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
-from remembrancer.actors.store.shared_lane import SharedLane, check_snapshot
-from remembrancer.journal.contract import Journal, LaneMark, LaneSnapshot, NewEntry, Trimmed
+from remembrancer.actors.store.shared_lane import SharedLane
+from remembrancer.journal.contract import SNAPSHOT_FORM, Journal, LaneMark, LaneSnapshot, NewEntry, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, SchemaTooNew
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, UpdateMemory
 from tests.contracts.journals import OneServer
-from tests.contracts.records_factories import ids_of, pending, texts_of
+from tests.contracts.records_factories import pending, texts_of
 from tests.contracts.test_shared_lane import LANE
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
@@ -33,7 +32,6 @@ from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store
 
 EVERY = 5
 SECRET = store_operation("secret", "the password is brimstone")
-HOMES = Path(__file__).parent.parent / "homes"
 T = TypeVar("T")
 
 
@@ -50,7 +48,7 @@ class Host:
         def ask(question: Coroutine[Any, Any, T]) -> T:
             return asyncio.run_coroutine_threadsafe(question, loop).result()
 
-        self.lane = SharedLane(SqliteFile(path), path, name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
+        self.lane = SharedLane(SqliteFile(path), name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
         self.snapshots = LaneFollower(self.lane, self.committer, lambda: REQUESTED_AT, self.taken.append, self._scrub)
 
     async def _scrub(self, _: str) -> None:
@@ -139,7 +137,6 @@ async def test_who_joins_after_an_erasure_has_the_same_by_a_snapshot_and_no_word
     assert joined.lane.keyword_hits([Phrase("torch")], Filters("session:elsewhere"), 5)
     await joined.embed()
     assert pending(joined.lane) == []
-    assert not directory_of(joined.path).exists()
     await joined.erase("the password is sulphur", "another")
     await joined.snapshots.keep()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY + 5], "one is enough"
@@ -225,19 +222,19 @@ async def test_a_torn_damaged_or_newer_snapshot_is_not_taken_and_an_older_good_o
     assert joined.lane.mark.position == 0
 
 
-async def test_a_snapshot_of_release_0_2_0_is_taken(world: World, tmp_path: Path) -> None:
-    with tarfile.open(HOMES / "0.2.0-shared.tar.gz") as packed:
-        packed.extractall(tmp_path / "home", filter="data")
-    (former,) = (tmp_path / "home").rglob("lanes/l_*.db")
-    with closing(sqlite3.connect(former)) as file, closing(sqlite3.connect(tmp_path / "snapshot.db")) as copy:
-        file.backup(copy)
-        mark = LaneMark(*file.execute("SELECT journal, position, entry_id FROM lane").fetchone())
-        ids = {memory_id for (memory_id,) in file.execute("SELECT id FROM memories")}
-    check_snapshot(tmp_path / "snapshot.db", mark)
-    joined = world.host("joined").lane
-    joined.take_in(tmp_path / "snapshot.db")
-    assert joined.mark == mark
-    assert set(ids_of(joined)) == ids != set()
+async def test_a_snapshot_of_release_0_2_0_is_replaced(world: World) -> None:
+    first = world.host("first")
+    await first.store(*names(EVERY))
+    former = LaneSnapshot("former", first.lane.mark, 4)
+    world.server.lanes[LANE].snapshots["former"] = former, b"file"
+    await first.journal.purge(LANE, up_to=EVERY - 1)
+    joined = world.host("joined")
+    with pytest.raises(Trimmed):
+        await joined.snapshots.catch_up()
+    await first.snapshots.keep()
+    assert [snapshot.form for snapshot, _ in world.kept] == [SNAPSHOT_FORM]
+    await joined.snapshots.catch_up()
+    assert dump_of(joined.path) == dump_of(first.path)
 
 
 async def test_a_snapshot_that_arrives_damaged_is_dropped_and_nothing_is_purged(
@@ -247,9 +244,8 @@ async def test_a_snapshot_that_arrives_damaged_is_dropped_and_nothing_is_purged(
     await first.erase("the password is brimstone")
     put = InProcessJournal.put_snapshot
 
-    async def torn(journal: InProcessJournal, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
-        os.truncate(path, 9000)
-        return await put(journal, lane, mark, path)
+    async def torn(journal: InProcessJournal, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
+        return await put(journal, lane, mark, content[:9000])
 
     monkeypatch.setattr(InProcessJournal, "put_snapshot", torn)
     with pytest.raises(EntryDamaged):
@@ -269,31 +265,27 @@ async def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: W
     await first.erase("the password is brimstone")
     await first.snapshots.keep()
     before = dump_of(killed.path)
-    place = directory_of(killed.path) / "killed.db"
-    place.parent.mkdir()
-    await killed.journal.get_snapshot(LANE, world.kept[0][0], place)
-    check_snapshot(place, world.kept[0][0].mark)
-    assert _killed_while_taking(killed.lane, place) == signal.SIGKILL
+    ((snapshot, content),) = world.kept
+    assert _killed_while_taking(killed, content, snapshot.mark) == signal.SIGKILL
     assert dump_of(killed.path) == before
     again = world.host("killed")
     assert again.lane.mark.position == 1
     await again.snapshots.catch_up()
-    assert not place.exists(), "what it had fetched is fetched anew"
     assert dump_of(again.path) == dump_of(first.path)
 
 
-def _killed_while_taking(lane: SharedLane, place: Path) -> int:
+def _killed_while_taking(host: Host, content: bytes, mark: LaneMark) -> int:
     """The signal by which a process dies that has taken a part of a snapshot in."""
     child = os.fork()
     if child == 0:
         try:
             again = SharedLane(
-                SqliteFile(lane.path), lane.path, LANE, lambda: REQUESTED_AT, lane.journal, "killed", lane._ask_journal
+                SqliteFile(host.path), LANE, lambda: REQUESTED_AT, host.journal, "killed", host.lane._ask_journal
             )
             again._file.file.writer.set_trace_callback(
                 lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO history" in said else None
             )
-            again.take_in(place)
+            again.take_in(content, mark)
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)

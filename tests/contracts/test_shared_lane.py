@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.types import Filters, Phrase
-from remembrancer.actors.store.shared_lane import FORMAT, SharedLane, check_snapshot
+from remembrancer.actors.store.shared_lane import FORMAT, SharedLane
 from remembrancer.journal.contract import START, NewEntry, Trimmed
 from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged, SchemaTooNew
 from remembrancer.protocol.runs import ReviseMemory
@@ -56,7 +56,6 @@ class Host:
 
         self.lane = SharedLane(
             SqliteFile(self.path),
-            self.path,
             LANE,
             lambda: self.clock,
             self.journal,
@@ -91,20 +90,15 @@ class Host:
 
     def keep_snapshot(self, *, purge: bool) -> None:
         """Put the lane as it is here into the journal; `purge` what is before."""
-        path = self.path.with_suffix(".made")
-        mark = self.lane.write_snapshot(path)
-        self._loop.run_until_complete(self.journal.put_snapshot(LANE, mark, path))
+        mark, content = self.lane.snapshot()
+        self._loop.run_until_complete(self.journal.put_snapshot(LANE, mark, content))
         if purge:
             self._loop.run_until_complete(self.journal.purge(LANE, up_to=mark.position))
 
     def take_snapshot(self) -> None:
         """Take the newest snapshot in the place of what is here."""
-        path = self.path.with_suffix(".fetched")
-        path.unlink(missing_ok=True)
         newest = self._loop.run_until_complete(self.journal.snapshots(LANE))[0]
-        self._loop.run_until_complete(self.journal.get_snapshot(LANE, newest, path))
-        check_snapshot(path, newest.mark)
-        self.lane.take_in(path)
+        self.lane.take_in(self._loop.run_until_complete(self.journal.get_snapshot(LANE, newest)), newest.mark)
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
         memory = self.lane.portable(memory_id, None)

@@ -363,7 +363,7 @@ def test_a_move_that_was_under_way_is_ended_or_has_not_begun(
     move = encode_operation(change_operation("move", PromoteMemory(MOVED, target_scope="user")))
     place = paths.project_database(PROJECT.id)
     old_file(place, move, is_project=True, has_memory=True, has_applied=False)
-    target, name = (paths.lane_database(LANE), LANE) if is_shared else (paths.user_database, "user")
+    target, name = (paths.lanes / f"{LANE}.db", LANE) if is_shared else (paths.user_database, "user")
     old_file(target, move, is_project=False, has_memory=is_received, has_applied=is_received)
     if is_shared:
         paths.shares.write_bytes(msgspec.json.encode({"user": LANE}))

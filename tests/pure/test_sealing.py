@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.journal.contract import START, LaneMark, NewEntry
 from remembrancer.journal.sealing import (
     SEAL_BYTES,
-    SEGMENT_BYTES,
     Keyring,
     Sealed,
     seal,
-    seal_file,
     unseal,
-    unseal_file,
 )
 from remembrancer.protocol.errors import EntryDamaged, KeyMissing
 from tests.in_process_journal import InProcessJournal, InProcessServer
@@ -61,41 +56,19 @@ def test_a_key_that_is_missing_is_told_from_damage() -> None:
             unseal(KEYS, damaged)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    size=st.sampled_from([0, 1, SEGMENT_BYTES - 1, SEGMENT_BYTES, SEGMENT_BYTES + 1, 2 * SEGMENT_BYTES]),
-    at=st.integers(min_value=0),
-)
-def test_a_sealed_file_is_whole_or_refused(tmp_path: Path, size: int, at: int) -> None:
-    plain, sealed, back = tmp_path / "plain", tmp_path / "sealed", tmp_path / "back"
-    for path in (plain, sealed, back):
-        path.unlink(missing_ok=True)
-    plain.write_bytes(bytes(each % 251 for each in range(size)))
-    seal_file(KEYS, plain, sealed, "lane", "7")
-    content = sealed.read_bytes()
-    unseal_file(KEYS, sealed, back, "lane", "7")
-    assert back.read_bytes() == plain.read_bytes()
-    back.unlink()
-    changed = bytearray(content)
-    changed[at % len(content)] ^= 1
-    segments = [content[: -SEGMENT_BYTES - 16], content[:-1], content + content[-16:], bytes(changed)]
-    for wrong in segments:
-        sealed.write_bytes(wrong)
-        with pytest.raises((EntryDamaged, KeyMissing)):
-            unseal_file(KEYS, sealed, back, "lane", "7")
-        assert not back.exists()
-    sealed.write_bytes(content)
-    with pytest.raises(EntryDamaged):
-        unseal_file(KEYS, sealed, back, "lane", "8")
-
-
 async def test_the_server_sees_nothing_of_what_is_said() -> None:
     server = InProcessServer()
     journal = Sealed(InProcessJournal(server), KEYS)
     mark = await journal.append("shop", [NewEntry("op-1", b"the secret")], behind=await journal.create("shop"))
     await journal.notify("shop", "desk", b"the secret")
+    snapshot = await journal.put_snapshot("shop", mark, b"the secret")
     stored = server.lanes["shop"]
-    assert all(b"secret" not in body for body in (stored.entries[1].body, stored.notices["desk"]))
+    bodies = stored.entries[1].body, stored.notices["desk"], stored.snapshots[snapshot.name][1]
+    assert all(b"secret" not in body for body in bodies)
+    assert await journal.get_snapshot("shop", snapshot) == b"the secret"
+    stored.snapshots[snapshot.name] = snapshot, seal(KEYS, b"another lane's", "snapshot", "lane")
+    with pytest.raises(EntryDamaged):
+        await journal.get_snapshot("shop", snapshot)
     assert (await journal.read("shop", after=START)).mark == mark
 
 

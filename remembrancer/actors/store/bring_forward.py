@@ -109,7 +109,8 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
                 with connection:
                     connection.execute("BEGIN")
                     if copy.exists():
-                        take_in(connection, copy, name)
+                        with closing(sqlite3.connect(f"{copy.absolute().as_uri()}?mode=ro", uri=True)) as old:
+                            take_in(connection, old, name)
                     connection.execute("INSERT INTO taken_in VALUES (?, ?, ?)", (name, stamp, problem))
                 delete_database(copy)
             _finish(paths, connection, report=place is None)

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.shared_lane import SharedLane, check_snapshot
-from remembrancer.journal.contract import LaneSnapshot, Trimmed
+from remembrancer.actors.store.shared_lane import SharedLane
+from remembrancer.journal.contract import SNAPSHOT_FORM, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import (
     EntryDamaged,
-    FileUnusable,
     InternalError,
     InvalidInput,
     KeyMissing,
@@ -63,8 +60,8 @@ class LaneFollower:
         """The time since which the journal cannot be read, and the reason."""
         self.erased: set[str] = set()
         """The memories that others have erased, and whose remains are still to be scrubbed here."""
-        self._purged = 0
-        """The newest erasure that the journal is known to quote no more."""
+        self._purged = -1
+        """The newest erasure that the journal is known to quote no more; -1 before the journal was looked at."""
         self._due_at: float | None = None
         """The time at which this host removes erased memories from the journal, unless another one does."""
 
@@ -158,7 +155,7 @@ class LaneFollower:
 
     async def keep(self) -> None:
         """Write a snapshot that quotes no erased memory, unless there is one, and delete all entries and snapshots
-        before it. Does nothing if no memory was erased since.
+        before it. A snapshot of release 0.2.0 is replaced. Does nothing if no memory was erased since.
 
         Raises:
             RemembrancerError: the journal cannot be written now. The call can be repeated.
@@ -168,27 +165,27 @@ class LaneFollower:
             if erased_at <= self._purged:
                 return
             snapshots = await journal.snapshots(lane.name)
-            if not snapshots or snapshots[0].mark.position < erased_at:
+            if not _clean(snapshots, erased_at) and (snapshots or erased_at):
                 await self._write()
                 snapshots = await journal.snapshots(lane.name)
-            newest, *older = snapshots
-            await journal.purge(lane.name, up_to=min(newest.mark.position, lane.mark.position))
-            for snapshot in older:
-                await journal.drop_snapshot(lane.name, snapshot)
+            for newest in _clean(snapshots, erased_at)[:1]:
+                await journal.purge(lane.name, up_to=min(newest.mark.position, lane.mark.position))
+                for snapshot in snapshots:
+                    if snapshot != newest:
+                        await journal.drop_snapshot(lane.name, snapshot)
             self._purged = erased_at
 
     async def _write(self) -> None:
         """Write a snapshot. Raises `EntryDamaged` if it cannot be read back; then it is dropped."""
         lane, journal = self.lane, self.lane.journal
-        with _place(lane.path) as path:
-            mark = await asyncio.to_thread(lane.write_snapshot, path)
-            snapshot = await journal.put_snapshot(lane.name, mark, path)
-            path.unlink()
-            try:
-                await self._fetch(snapshot, path)
-            except EntryDamaged:
-                await journal.drop_snapshot(lane.name, snapshot)
-                raise
+        mark, content = await asyncio.to_thread(lane.snapshot)
+        snapshot = await journal.put_snapshot(lane.name, mark, content)
+        try:
+            if await journal.get_snapshot(lane.name, snapshot) != content:
+                raise EntryDamaged("a snapshot of the shared lane arrived damaged")
+        except EntryDamaged:
+            await journal.drop_snapshot(lane.name, snapshot)
+            raise
         logger.info("a snapshot was written", extra={"lane": lane.name, "position": mark.position})
 
     async def _take_newest(self) -> bool:
@@ -202,9 +199,8 @@ class LaneFollower:
             if snapshot.mark.position <= lane.mark.position:
                 break
             try:
-                with _place(lane.path) as path:
-                    await self._fetch(snapshot, path)
-                    erased = await self._committer.run(lane.name, partial(lane.take_in, path))
+                content = await lane.journal.get_snapshot(lane.name, snapshot)
+                erased = await self._committer.run(lane.name, partial(lane.take_in, content, snapshot.mark))
             except (EntryDamaged, KeyMissing, InvalidInput) as error:
                 logger.warning("a snapshot is not taken", extra={"lane": lane.name, "reason": error.message})
             else:
@@ -214,27 +210,7 @@ class LaneFollower:
                 return True
         return False
 
-    async def _fetch(self, snapshot: LaneSnapshot, path: Path) -> None:
-        """Fetch a snapshot and check it. Raises as `Journal.get_snapshot` and `check_snapshot`."""
-        await self.lane.journal.get_snapshot(self.lane.name, snapshot, path)
-        await asyncio.to_thread(check_snapshot, path, snapshot.mark)
 
-
-def directory_of(path: Path) -> Path:
-    """Return the directory for snapshots in transit, beside a lane's file."""
-    return path.with_suffix(".snapshot")
-
-
-@contextmanager
-def _place(path: Path) -> Iterator[Path]:
-    """Provide a path for a snapshot in transit. The directory is emptied before, in case a killed host left something,
-    and after."""
-    directory = directory_of(path)
-    shutil.rmtree(directory, ignore_errors=True)
-    try:
-        directory.mkdir(mode=0o700, parents=True)
-        yield directory / path.name
-    except OSError as error:
-        raise FileUnusable(f"{directory} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+def _clean(snapshots: Sequence[LaneSnapshot], erased_at: int) -> list[LaneSnapshot]:
+    """Return the snapshots that quote no erased memory and have the present form, newest first."""
+    return [each for each in snapshots if each.mark.position >= erased_at and each.form == SNAPSHOT_FORM]

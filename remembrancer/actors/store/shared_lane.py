@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import secrets
 import sqlite3
 import time
@@ -22,13 +21,11 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from remembrancer.actors.migrations import version_of
-from remembrancer.actors.snapshots import check_copy
-from remembrancer.actors.store.records.schema import FORMER, MEMORY
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.journal.contract import (
@@ -47,7 +44,6 @@ from remembrancer.memory.writer import Writer
 from remembrancer.protocol.errors import (
     EntryDamaged,
     EntryTooLarge,
-    FileUnusable,
     InvalidInput,
     JournalAway,
     JournalChanged,
@@ -85,6 +81,8 @@ FORMAT: Final = 5
 """The format of entries and of the rules for applying them; any change to either increases it. Release 0.2.0 has format
 3, in which a text that was promoted twice was stored twice."""
 PAGE: Final = 1000
+MAX_SNAPSHOT_BYTES: Final = 1 << 30
+"""A snapshot is held in memory about three times, and a seal has at most 2 GiB."""
 AWAY_S: Final = 1.0
 """For this long after the journal failed to answer, writes are refused at once instead of waiting again."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
@@ -204,7 +202,6 @@ class SharedLane(Records):
     def __init__(
         self,
         database: SqliteFile,
-        path: Path,
         name: str,
         clock: Callable[[], float],
         journal: Journal,
@@ -221,8 +218,6 @@ class SharedLane(Records):
         if not self._file.read(_MARK):
             with self._file.transaction() as connection:
                 connection.execute("INSERT INTO lane VALUES (@SPACE, '', 0, '', 0)")
-        self.path = path
-        """The path beside which snapshots in transit and damaged entries are kept."""
         self.is_users = is_users
         self.journal = journal
         self.member = member
@@ -365,38 +360,41 @@ class SharedLane(Records):
         ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)
 
-    def write_snapshot(self, path: Path) -> LaneMark:
-        """Write the lane's current state to a new file, and return its mark. May be called from any thread.
+    def snapshot(self) -> tuple[LaneMark, bytes]:
+        """Return the lane's current mark and state, as a database. May be called from any thread.
 
         Raises:
-            RecordsUnusable: the lane's file is damaged.
-            FileUnusable, StorageFull: the snapshot cannot be written.
+            RecordsUnusable: the database is damaged.
+            EntryTooLarge: the lane is too large for a snapshot.
         """
-        try:
-            path.unlink(missing_ok=True)  # left by an interrupted attempt
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-                self._file.read_together(lambda query: write_space(query, copy, self.name))
-                (mark,) = copy.execute("SELECT journal, position, entry_id FROM lane").fetchall()
-        except sqlite3.Error as error:
-            raise as_error(path, error) from error
-        except OSError as error:
-            raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
-        return LaneMark(*mark)
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
+            self._file.read_together(lambda query: write_space(query, copy, self.name))
+            (mark,) = copy.execute("SELECT journal, position, entry_id FROM lane").fetchall()
+            content = copy.serialize()
+        if len(content) > MAX_SNAPSHOT_BYTES:
+            raise EntryTooLarge(f"{size_in_words(len(content))} are too much for a snapshot of what is shared")
+        return LaneMark(*mark), content
 
-    def take_in(self, path: Path) -> tuple[str, ...]:
-        """Replace everything here with a snapshot that has passed `check_snapshot`, and keep the vectors of unchanged
-        texts. Atomic, even if the process is killed. Returns the ids of memories that others have erased."""
+    def take_in(self, content: bytes, mark: LaneMark) -> tuple[str, ...]:
+        """Replace everything here with a snapshot of that mark, and keep the vectors of unchanged texts. Atomic, even
+        if the process is killed. Returns the ids of memories that others have erased.
+
+        Raises:
+            EntryDamaged: it is damaged, or has another mark.
+            SchemaTooNew: a newer release wrote it.
+        """
         all_erased = "SELECT memory_id FROM erased WHERE space = @SPACE ORDER BY memory_id"
         known = {memory_id for (memory_id,) in self._file.read(all_erased)}
-        with self._file.transaction() as connection:
-            vectors = connection.query(_VECTORS, ())
-            empty_space(connection)
-            take_in(connection.connection, path, self.name)
-            connection.executemany(_PUT_VECTOR, vectors)
+        with closing(sqlite3.connect(":memory:")) as source:
+            _load(source, content, mark)
+            with self._file.transaction() as connection:
+                vectors = connection.query(_VECTORS, ())
+                empty_space(connection)
+                take_in(connection.connection, source, self.name)
+                connection.executemany(_PUT_VECTOR, vectors)
         self._file.file.empty_log()
-        ((*mark, self._applied_at),) = self._file.read(_MARK)
-        self.mark = LaneMark(*mark)
+        ((*_, self._applied_at),) = self._file.read(_MARK)
+        self.mark = mark
         self.head = max(self.head, self.mark.position)
         return tuple(memory_id for (memory_id,) in self._file.read(all_erased) if memory_id not in known)
 
@@ -649,27 +647,20 @@ def _quoted_by(change: Change) -> list[str]:
     return quoted
 
 
-def check_snapshot(path: Path, mark: LaneMark) -> None:
-    """Check that a file is intact and is a snapshot of a lane at that mark.
-
-    Raises:
-        EntryDamaged: it is damaged, or has another mark.
-        SchemaTooNew: a newer release wrote it.
-    """
+def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
+    """Load a snapshot into an empty connection, and check it. Raises as `SharedLane.take_in`."""
     try:
-        version = version_of(path)
-        (FORMER if version <= FORMER.latest else MEMORY).refuse(path, version)
-        found = check_copy(path, version)
-        if found != "ok":
-            raise EntryDamaged(f"a snapshot of the shared lane is damaged ({found})")
-        with closing(sqlite3.connect(path)) as connection:
-            its = connection.execute("SELECT journal, position, entry_id FROM lane").fetchone()
+        source.deserialize(content)
+        ((version,),) = source.execute("PRAGMA user_version").fetchall()
+        MEMORY.refuse(Path(), version)
+        ((found,),) = source.execute("PRAGMA quick_check(1)").fetchall()
+        ((*its,),) = source.execute("SELECT journal, position, entry_id FROM lane").fetchall()
     except SchemaTooNew as error:
         raise SchemaTooNew(NEWER) from error
-    except (SchemaTooOld, sqlite3.Error) as error:
+    except (SchemaTooOld, sqlite3.Error, ValueError, MemoryError) as error:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
-    if LaneMark(*its) != mark:
-        raise EntryDamaged(f"a snapshot of the shared lane is not of position {mark.position}, as its name says")
+    if found != "ok" or LaneMark(*its) != mark:
+        raise EntryDamaged(f"a snapshot of the shared lane is damaged, or not of position {mark.position} ({found})")
 
 
 def _entry_id(about: str) -> str:

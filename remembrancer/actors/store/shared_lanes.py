@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import suppress
@@ -114,7 +113,6 @@ class SharedLanes:
         limit_bytes: int | None = None,
         session_limit: int | None = None,
     ) -> None:
-        self._paths = paths
         self._committer = committer
         self._clock = clock
         self._connect = connect or partial(_connection, paths)
@@ -199,7 +197,6 @@ class SharedLanes:
         def make() -> SharedLane:
             return SharedLane(
                 self._files.database,
-                self._paths.lane_database(name),
                 name,
                 self._clock,
                 connection.journal,
@@ -337,7 +334,6 @@ class SharedLanes:
             await opened.stop()
             del self._open[name]
             await opened.lane.journal.aclose()
-            await asyncio.to_thread(_delete, self._paths, name)
             return LaneLeft(name, len(ids))
 
     async def _rejoin(self, request: RejoinLane, context: RequestContext) -> tuple[LaneState, ...]:
@@ -418,11 +414,3 @@ def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
     if there is None or not missing:
         return memory
     return msgspec.structs.replace(memory, id=derive_memory_id(f"{memory.id} {missing[-1]}", memory.created_at))
-
-
-def _delete(paths: RuntimePaths, lane: str) -> None:
-    from remembrancer.actors.store.lane_follower import directory_of
-
-    shutil.rmtree(directory_of(paths.lane_database(lane)), ignore_errors=True)  # left by a killed host
-    for path in paths.lanes.glob(f"{lane}.db*"):
-        path.unlink()

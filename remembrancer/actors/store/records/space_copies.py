@@ -1,11 +1,9 @@
-"""Copies spaces between the database and files with one space: record files of release 0.2.0, and snapshots of shared
-lanes."""
+"""Copies spaces between the database and databases with one space: record files of release 0.2.0, and snapshots of
+shared lanes."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.actors.store.records.schema import MEMORY, OWNED, fill_full_texts, make_space
@@ -46,22 +44,21 @@ _IN_SPACE: Final = "SELECT number FROM memories WHERE space = @SPACE"
 AT_ONCE: Final = 2000
 
 
-def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
-    """Copy all rows of a file with one space into a space, created if missing, and return its number. Columns missing
-    in the file get their defaults. Inside a transaction.
+def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) -> int:
+    """Copy all rows of a database with one space into a space, created if missing, and return its number. Columns
+    missing there get their defaults. Inside a transaction.
 
     Raises:
         sqlite3.Error: the file cannot be read, or the database cannot be written.
     """
     space = make_space(connection, name)
-    with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old:
-        offsets = {table: _last(connection, table) for table in _NAMED}
-        for table in _TAKEN:
-            _copy(old, connection, table, space, offsets)
-        if old.execute("PRAGMA table_info (lane)").fetchall():
-            marks = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''")
-            rows = [(space, *mark) for mark in marks]
-            connection.executemany("INSERT OR REPLACE INTO lane VALUES (?, ?, ?, ?, ?)", rows)
+    offsets = {table: _last(connection, table) for table in _NAMED}
+    for table in _TAKEN:
+        _copy(old, connection, table, space, offsets)
+    if old.execute("PRAGMA table_info (lane)").fetchall():
+        marks = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''")
+        rows = [(space, *mark) for mark in marks]
+        connection.executemany("INSERT OR REPLACE INTO lane VALUES (?, ?, ?, ?, ?)", rows)
     fill_full_texts(connection, space)
     return space
 
