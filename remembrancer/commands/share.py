@@ -103,20 +103,17 @@ def server_config(host: Sequence[str], out: Path) -> Report:
     MACHINE,
     LANE,
     OF_USER,
-    flag("--read-only", help="Let it read but not change memories."),
     option("--out", metavar="FILE", type=_absolute, help="Write it to a private file instead of the screen."),
 )
-async def invite(name: str, lane: str | None, user: bool, read_only: bool, out: Path | None) -> Report:
+async def invite(name: str, lane: str | None, user: bool, out: Path | None) -> Report:
     """Print an invitation for another machine."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
-    if shared.is_users and read_only:
-        raise InvalidInput("your own machines can write as well: leave out --read-only")
     if out is None:
-        invitation = await sharing.invite(shared.lane, name, read_only=read_only)
+        invitation = await sharing.invite(shared.lane, name)
         return Report({"invitation": invitation}, invitation, notes=(PASTE_YOURS if shared.is_users else PASTE,))
     with new_file(out, force=False) as file:
-        invitation = await sharing.invite(shared.lane, name, read_only=read_only)
+        invitation = await sharing.invite(shared.lane, name)
         file.write(invitation.encode() + b"\n")
     there = "There: remembrancer share join"
     if not shared.is_users:
@@ -259,8 +256,6 @@ async def _share(
             else f"{_memories(planned.memories)} of the project {title} would be shared as {name!r} with all its "
             "members."
         )
-        if joined is not None and joined.read_only:
-            will = f"{title} would read {name!r}. {_memories(planned.memories)} of it stay here: it may only read."
         if dry_run:
             return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
         confirm(f"{will if is_users else f'{will} Memories of single sessions stay here.'} Go on?", yes=yes)

@@ -104,16 +104,14 @@ def state_stream(lane: str) -> str:
     return f"RMBS_{check_name(lane)}"
 
 
-def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tuple[list[str], list[str]]:
+def rights(lane: str, member: str, inbox: str) -> tuple[list[str], list[str]]:
     """The subjects that a member of a lane may publish to and subscribe to."""
     both = (entries_stream(lane), state_stream(lane))
     reads = [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")]
     state = f"rmb.{lane}.s"
-    says = [f"{state}.host.{check_name(member)}"]
-    if not read_only:
-        says += [f"$JS.API.STREAM.PURGE.{stream}" for stream in both]
-        says += [f"rmb.{lane}.e.*", *(f"{state}.{name}" for name in ("piece.*.*", "snapshot.*"))]
-    return [*reads, *says], [f"rmb.{lane}.e.*", f"{inbox}.>"]
+    says = [f"{state}.{name}" for name in (f"host.{check_name(member)}", "piece.*.*", "snapshot.*")]
+    purges = [f"$JS.API.STREAM.PURGE.{stream}" for stream in both]
+    return [*reads, *purges, *says, f"rmb.{lane}.e.*"], [f"rmb.{lane}.e.*", f"{inbox}.>"]
 
 
 class JetStreamJournal(Journal):

@@ -52,6 +52,7 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     secret: bytes
     """The key under which new keys of the lane are delivered to this member."""
     read_only: bool = False
+    """True if release 0.2.0 invited this host to read alone: its server refuses what it writes."""
     is_users: bool = False
     """True for the user's own scope, whose members are the user's machines."""
 
@@ -256,14 +257,14 @@ class Sharing:
             lane = f"l_{secrets.token_hex(6)}"
             async with aclosing(_connection(_everything(administration))) as journal:
                 await journal.create(lane)
-            membership = await self._member(administration, lane, title, member, Keyring.new(), read_only=False)
+            membership = await self._member(administration, lane, title, member, Keyring.new())
             membership = msgspec.structs.replace(membership, is_users=is_users)
             self.keep(membership)
             async with aclosing(self.open(membership)) as own:
                 await own.notify(lane, member, JOINED)
             return membership
 
-    async def invite(self, lane: str, member: str, *, read_only: bool = False) -> str:
+    async def invite(self, lane: str, member: str) -> str:
         """An invitation for one more machine, on one line. It is a secret.
 
         Raises:
@@ -276,29 +277,29 @@ class Sharing:
                     f"{own.title!r} already has a member {member!r}: each machine needs a name of its own"
                 )
             keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
-            invited = await self._member(administration, lane, own.title, member, keyring, read_only=read_only)
+            invited = await self._member(administration, lane, own.title, member, keyring)
             invited = msgspec.structs.replace(invited, is_users=own.is_users)
             packed = zlib.compress(msgspec.msgpack.encode(invited), 9)
             return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
     async def _member(
-        self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, read_only: bool
+        self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring
     ) -> Membership:
         """A membership in a lane, recorded among the invited ones."""
         key = KeyPair.new(USER)
-        publishes, hears = rights(lane, member, inbox_of(key), read_only=read_only)
+        publishes, hears = rights(lane, member, inbox_of(key))
         jwt = administration.authority.user(member, publishes, hears, key=key)
         server = Server(administration.urls, jwt, key.seed, administration.certificate)
         secret = secrets.token_bytes(KEY_BYTES)
         of_lane = {
             **administration.members.get(lane, {}),
-            check_name(member): Member(key.public, secret, time.time(), read_only),
+            check_name(member): Member(key.public, secret, time.time()),
         }
         self._write(
             self._administration,
             msgspec.structs.replace(administration, members={**administration.members, lane: of_lane}),
         )
-        return Membership(lane, title, member, server, keyring, secret, read_only)
+        return Membership(lane, title, member, server, keyring, secret)
 
     async def remove(self, lane: str, member: str) -> None:
         """Remove a member, and deliver a new key to the others. Can be repeated if it was interrupted."""

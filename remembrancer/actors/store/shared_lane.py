@@ -47,7 +47,6 @@ from remembrancer.protocol.errors import (
     InvalidInput,
     JournalAway,
     JournalChanged,
-    JournalRefused,
     KeyMissing,
     RemembrancerError,
     SchemaTooNew,
@@ -104,10 +103,6 @@ _TO_KEEP: Final = """SELECT number, id FROM memories WHERE space = @SPACE AND sc
 NEWER: Final = (
     "another member of this shared lane has a newer release, whose entries this one does not know: install it here "
     "too; what was applied before can be read"
-)
-READER: Final = (
-    "this machine may only read what is shared in this project: store it with the scope session or user, or ask who "
-    "invited this machine for an invitation that lets it write"
 )
 LEFT: Final = "this machine has left what is shared: what is changed is changed in what stays here"
 T = TypeVar("T")
@@ -192,7 +187,7 @@ class SharedLane(Records):
     Call the writing methods on the lane's thread, not on the event loop.
 
     `on_others` is called on the lane's thread with the outcomes of other hosts' entries. `member` is this host's name
-    in the lane. A `read_only` member appends nothing; its writes are refused at once.
+    in the lane.
     """
 
     is_shared = True
@@ -209,7 +204,6 @@ class SharedLane(Records):
         ask: Ask,
         on_others: Callable[[Sequence[tuple[Submitted, Outcome]]], None] = lambda _: None,
         *,
-        read_only: bool = False,
         is_users: bool = False,
         limit_bytes: int | None = None,
         session_limit: int | None = None,
@@ -221,7 +215,6 @@ class SharedLane(Records):
         self.is_users = is_users
         self.journal = journal
         self.member = member
-        self.read_only = read_only
         self._ask_journal = ask
         self._on_others = on_others
         self._away_until = 0.0
@@ -263,8 +256,6 @@ class SharedLane(Records):
         Raises `RemembrancerError` if it is refused here, by this host's own limits or because its memory cannot move.
         """
         change = operation.change
-        if self.read_only:
-            raise JournalRefused(READER)
         if full is not None and needs_room(change):
             raise full
         if self._session_limit is not None and isinstance(change, StoreMemory):
@@ -307,10 +298,9 @@ class SharedLane(Records):
         self._announce("key", Nothing())
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
-        if not self.read_only:
-            self.catch_up()  # otherwise nothing is appended
-            new = NewEntry(_entry_id(about), _encode(entry))
-            self._read_on(position=self._ask(self.journal.append(self.name, [new], behind=self.mark)).position)
+        self.catch_up()  # otherwise nothing is appended
+        new = NewEntry(_entry_id(about), _encode(entry))
+        self._read_on(position=self._ask(self.journal.append(self.name, [new], behind=self.mark)).position)
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """As `Records.touch`, but an archived memory becomes active by an entry, on every host. Raises as `catch_up`
@@ -322,9 +312,9 @@ class SharedLane(Records):
 
     # The journal.
 
-    def rejoin(self, journal: Journal, member: str, *, read_only: bool = False) -> None:
+    def rejoin(self, journal: Journal, member: str) -> None:
         """Continue with another connection to the journal, as that member, after `problem` has been resolved."""
-        self.journal, self.member, self.read_only = journal, member, read_only
+        self.journal, self.member = journal, member
         self._away_until = 0.0
         self.problem = None
 

@@ -73,7 +73,6 @@ class Connection(NamedTuple):
 
     journal: Journal
     member: str
-    read_only: bool = False
     is_users: bool = False
     """True if the lane holds the user's own scope."""
 
@@ -203,7 +202,6 @@ class SharedLanes:
                 connection.member,
                 self._ask,
                 take_in,
-                read_only=connection.read_only,
                 is_users=connection.is_users or name == self._lane_of.get(USER),
                 limit_bytes=limit_bytes,
                 session_limit=session_limit,
@@ -287,8 +285,6 @@ class SharedLanes:
 
     async def _move_into(self, lane: SharedLane, own: Records, project: ProjectRef) -> MemoriesMoved:
         ids = await self._committer.run(own.name, own.shareable)
-        if lane.read_only and ids:
-            return MemoriesMoved(0, left=len(ids), reason="this machine may only read what is shared")
         moved, reasons = 0, list[str]()
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             some = ids[begin : begin + MOVED_AT_ONCE]
@@ -344,7 +340,7 @@ class SharedLanes:
                 connection, opened = self._connect(name), self._open[name]
                 former = opened.lane.journal
                 await opened.stop()
-                rejoin = partial(opened.lane.rejoin, *connection[:2], read_only=connection.read_only)
+                rejoin = partial(opened.lane.rejoin, *connection[:2])
                 await self._committer.run(name, rejoin)
                 opened.start()
                 await former.aclose()
@@ -401,7 +397,7 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
         membership = sharing.membership(lane)
     except InvalidInput as error:
         raise KeyMissing(f"{error.message}: 'remembrancer share join' with an invitation, and it goes on") from error
-    return Connection(sharing.open(membership), membership.member, membership.read_only, membership.is_users)
+    return Connection(sharing.open(membership), membership.member, membership.is_users)
 
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
