@@ -229,19 +229,6 @@ async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(ho
     assert again.replayed
 
 
-async def test_a_change_while_a_project_begins_to_share_is_asked_for_again_and_not_refused_as_unknown(
-    hosts: list[Host],
-) -> None:
-    here, _ = hosts
-    memory_id = await here.store("lantern", "the lantern burns oil")
-    await here.committer.run("user", lambda: here.files.catalog.share(PROJECT.id, LANE))  # the lane is not open yet
-    tag = change_operation("tag", TagMemory(memory_id, ("lit",)))
-    (outcome,) = await here.committer.submit(here.writes._writer, [tag])
-    assert isinstance(outcome.reply, RemembrancerError)
-    assert outcome.reply.retry_possible, outcome.reply
-    assert isinstance(await here.submit(tag), Applied)
-
-
 async def test_a_shared_project_takes_back_what_it_gave_to_the_user_before(hosts: list[Host]) -> None:
     here, there = hosts
     memory_id = await here.store("lantern", "the lantern burns oil")

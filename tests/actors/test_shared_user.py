@@ -39,7 +39,6 @@ class OwnHost(Host):
         """End, and begin anew with what is in the files."""
         await self.aclose()
         self.start()
-        await self.files.open_lane("user")
         await self.files.project(self.project)
 
     def contents(self) -> list[str]:

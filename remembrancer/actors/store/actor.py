@@ -178,10 +178,8 @@ class StoreActor(Actor):
                 self._tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # modules stay for good: garbage collections need not traverse them
-            await self._files.open_lane(USER)
             task_status.started()
             self._tasks.start_soon(self._vectors.run)
-            self._tasks.start_soon(self._open_lanes)
             await anyio.sleep_forever()
 
     def health(self) -> StoreHealth:
@@ -269,15 +267,6 @@ class StoreActor(Actor):
             self._scheduler.read_state()
         self._vectors.note_kept(records.name)
         self._scheduler.wake()
-
-    async def _open_lanes(self) -> None:
-        """Open the shared lanes of all projects, which are followed from then on."""
-        await self._files.opened.wait()
-        for name in list(self._files.catalog.lanes):
-            try:
-                await self._files.open_lane(name)
-            except RemembrancerError as error:
-                logger.warning("a shared lane cannot be opened", extra={"project": name, "code": error.code})
 
     async def _work_in_background(self) -> None:
         """Run the background work until the store is about to stop."""

@@ -212,7 +212,7 @@ class JobFinder:
         """True if this host does the work of a space: in a shared lane, if it wrote there last."""
         if records.is_shared:
             return self._lanes.wrote_last(records.name)
-        return not (records.is_users and self._files.shares(USER))
+        return not (records.is_users and USER in self._files.shared)
 
     async def _look_into(self, records: Records) -> None:
         space = self._space_of(records)

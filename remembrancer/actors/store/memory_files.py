@@ -82,7 +82,7 @@ class PendingSessions:
 
 class MemoryFiles:
     """The records of a home, in its one database. The database is opened at once and, if that fails, retried. A project
-    gets its space on first use; a shared project is also read from its lane, once that is open.
+    gets its space on first use; a shared project is also read from its lane.
 
     A database that existed once and is now missing or empty is not made anew: writes wait until somebody decides.
     """
@@ -109,8 +109,8 @@ class MemoryFiles:
         """The spaces of projects."""
         self._user: Records | None = None
         self._lanes = lanes
-        self._shared: dict[str, Records] = {}
-        """The shared lanes of open projects, by project id, and the user's, under the name of the user's space."""
+        self.shared: dict[str, Records] = {}
+        """The shared lanes of projects, by project id, and the user's, under the name of the user's space."""
         self._unusable: str | None = None
         self._left_out: tuple[str, ...] = ()
         self._notes: dict[str, NoteFiles] = {}
@@ -133,7 +133,7 @@ class MemoryFiles:
 
     def __iter__(self) -> Iterator[Records]:
         """Iterate over the open spaces."""
-        return iter([*([] if self._user is None else [self._user]), *self._open.values(), *self._shared.values()])
+        return iter([*([] if self._user is None else [self._user]), *self._open.values(), *self.shared.values()])
 
     # The database.
 
@@ -152,9 +152,7 @@ class MemoryFiles:
     def user(self) -> Records:
         """The records that take the user's memories: the user's shared lane, or else the user's own space. Raises as
         `database`."""
-        if USER not in self._shared and self.shares(USER):
-            raise FileLocked("what the user shares is being opened")
-        return self._shared.get(USER) or self.user_file
+        return self.shared.get(USER) or self.user_file
 
     @property
     def user_file(self) -> Records:
@@ -184,8 +182,7 @@ class MemoryFiles:
     async def _open_again(self) -> None:
         try:
             self._take(await self._committer.run(USER, self._opened_database))
-            await self.open_lane(USER)
-            for records in (self.user_file, *self._open.values()):
+            for records in self:
                 self._on_open(records)
         except RemembrancerError as error:
             self._failed(error)
@@ -214,6 +211,9 @@ class MemoryFiles:
         for (name,) in database.read("SELECT DISTINCT name FROM note_writes JOIN spaces ON number = space"):
             if name in self._open:
                 self.notes_of(self._open[name]).settle_soon()
+        if self._lanes is not None:
+            for name, lane in self.catalog.lanes.items():
+                self.shared[name] = self._lanes.open(lane, database, is_users=name == USER)
         self._unusable = None
         self.opened.set()
 
@@ -223,6 +223,7 @@ class MemoryFiles:
             self._database.close()
         self._database = self._user = None
         self._open.clear()
+        self.shared.clear()
         self._refusal = error.to_failure()
         self._again_at = self._clock() + AGAIN_S
         self.note_unusable(error)
@@ -274,7 +275,7 @@ class MemoryFiles:
         if self._database is not None:
             self._database.close()
         self._open.clear()
-        self._shared.clear()
+        self.shared.clear()
         self._notes.clear()
 
     # Spaces.
@@ -294,19 +295,18 @@ class MemoryFiles:
 
     def is_there(self, project: ProjectRef) -> bool:
         """True if the project has a space."""
-        return project.id in self._open or self.shares(project.id)
+        return project.id in self._open or project.id in self.shared
 
     def open_project(self, project: ProjectRef) -> Records | None:
-        """Return the records of a project if they are open, and so is its shared lane, if it has one; else None."""
-        is_waiting = self.shares(project.id) and project.id not in self._shared
-        return None if is_waiting else self._open.get(project.id)
+        """Return the records of a project if they are open, else None."""
+        return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """Return the records of a project, making its space if needed, and open its shared lane.
+        """Return the records of a project, making its space if needed.
 
         Raises:
             InvalidInput: the id is not a project id.
-            RemembrancerError: as `database`, or the lane cannot be opened.
+            RemembrancerError: as `database`.
         """
         records = self._open.get(project.id)
         is_unknown = bool(project.path) and not self.catalog.path_of(project.id)  # lost with a damaged catalogue
@@ -317,7 +317,6 @@ class MemoryFiles:
                 await self._committer.run(project.id, partial(self._register, project, records, starts))
             records = self._open.setdefault(project.id, records)
             self._on_open(records)
-        await self.open_lane(project.id)
         return records
 
     def _make(self, database: SqliteFile, project: ProjectRef) -> Records:
@@ -359,29 +358,20 @@ class MemoryFiles:
 
     # Shared lanes.
 
-    def shares(self, project_id: str) -> bool:
-        """True if a project shares its memories with other machines."""
-        return self._lanes is not None and project_id in self.catalog.lanes
-
     def shared_lane(self, name: str) -> Records | None:
-        """Return the shared lane of that name, if an open project shares it. The consolidator passes a lane's name in
-        place of a project id."""
-        return next((lane for lane in self._shared.values() if lane.name == name), None)
+        """Return the shared lane of that name, if there is one. The consolidator passes a lane's name in place of a
+        project id."""
+        return next((lane for lane in self.shared.values() if lane.name == name), None)
 
     def sharer_of(self, lane: str) -> str | None:
-        """Return the open project that shares the lane of that name, or None."""
-        return next((project_id for project_id, shared in self._shared.items() if shared.name == lane), None)
+        """Return the project that shares the lane of that name, or None."""
+        return next((project_id for project_id, shared in self.shared.items() if shared.name == lane), None)
 
     def share(self, name: str, lane: Records) -> None:
-        """Write the memories of an open project, or of the user, to that lane from now on."""
-        if self._shared.get(name) is not lane:
-            self._shared[name] = lane
+        """Write the memories of a project, or of the user, to that lane from now on."""
+        if self.shared.get(name) is not lane:
+            self.shared[name] = lane
             self._on_open(lane)
-
-    async def open_lane(self, name: str) -> None:
-        """Open the shared lane of an open project, or of the user, if there is one. Until then its memories wait."""
-        if self._lanes is not None and self.shares(name) and name not in self._shared:
-            self.share(name, await self._lanes.open(name))
 
     async def purge_journals(self) -> None:
         """Remove erased memories from the journals of shared lanes."""
@@ -391,7 +381,7 @@ class MemoryFiles:
     def share_no_more(self, project_id: str) -> None:
         """Write an open project's memories to its own space from now on: it has left its lane."""
         self.catalog.share_no_more(project_id)
-        del self._shared[project_id]
+        del self.shared[project_id]
 
     @property
     def users(self) -> list[Records]:
@@ -402,9 +392,9 @@ class MemoryFiles:
         """Return the lanes that a project's sessions write to; only the user's if the project is not open."""
         own = self.open_project(ProjectRef(project_id, ""))
         users: Lanes = {"user": self.user}
-        if USER in self._shared:
+        if USER in self.shared:
             users = {"unshared": self.user_file, **users}
-        return users if own is None else {"session": own, "project": self._shared.get(project_id, own), **users}
+        return users if own is None else {"session": own, "project": self.shared.get(project_id, own), **users}
 
 
 def _refuse_if_lost(path: Path) -> None:
@@ -442,8 +432,8 @@ def scrub_spaces(
 class LaneSource(Protocol):
     """The shared lanes of a home."""
 
-    async def open(self, project_id: str) -> Records:
-        """Open the lane of a project that shares one."""
+    def open(self, lane: str, database: SqliteFile, *, is_users: bool) -> Records:
+        """Open a lane, and follow its journal. `is_users`: it is for the user's memories."""
 
     async def purge(self) -> None:
         """Remove erased memories from the journals; later if one cannot be reached."""

@@ -176,11 +176,6 @@ class MemoryWriter:
                     return place, place
             case ImportMemory(memory=memory):
                 return _of_scope(lanes, seen, memory.scope)
-        if (
-            own is None
-            and connection.execute("SELECT 1 FROM shares WHERE name = ?", (operation.project.id,)).fetchone()
-        ):
-            raise NOT_OPEN
         raise unknown_memory(memory_id)
 
 

@@ -83,7 +83,7 @@ class ProjectMoves(Handlers):
             raise InvalidInput(f"{new.path} is no other place than {old.path}")
         if not files.is_there(old):
             raise NotFound(f"nothing is remembered of {old.path}")
-        if files.shares(old.id) or files.shares(new.id):
+        if not files.shared.keys().isdisjoint((old.id, new.id)):
             raise InvalidInput("a project that is shared is not moved: 'remembrancer share leave' in it first")
         if self._file_handlers.has_client(old.id):
             raise InvalidInput(f"an assistant is still connected in {old.path}: close it there, then run this again")

@@ -18,6 +18,7 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.requests import Handler, RequestContext, by_request
@@ -121,7 +122,6 @@ class SharedLanes:
         self._files: MemoryFiles
         self._follow_up: FollowUp
         self._changing = asyncio.Lock()
-        self._opening = asyncio.Lock()
 
     def attach(self, files: MemoryFiles, follow_up: FollowUp) -> None:
         """Set the files that the lanes belong to, and the store's callbacks for entries of others."""
@@ -137,10 +137,10 @@ class SharedLanes:
 
     # Used by `MemoryFiles`.
 
-    async def open(self, project_id: str) -> Records:
-        """Return the lane of a project that shares one. Without a journal it serves the entries applied so far, with a
-        notice."""
-        return (await self._opened(self._lane_of[project_id])).lane
+    def open(self, name: str, database: SqliteFile, *, is_users: bool) -> SharedLane:
+        """Open a lane, and follow its journal. If that cannot be connected, the lane serves the entries applied so far,
+        with a notice. `is_users`: it is for the user's memories."""
+        return self._follow(self._made(name, database, is_users=is_users))
 
     async def purge(self) -> None:
         """Remove erased memories from the journals; later if one cannot be reached."""
@@ -177,40 +177,40 @@ class SharedLanes:
 
     # Journals.
 
-    async def _opened(self, name: str) -> LaneFollower:
-        async with self._opening:  # two tasks must not open the same lane
-            if name not in self._open:
-                self._open[name] = await self._open_lane(name)
-                self._open[name].start()
-            return self._open[name]
-
-    async def _open_lane(self, name: str) -> LaneFollower:
-        from remembrancer.actors.store.lane_follower import LaneFollower
+    def _made(self, name: str, database: SqliteFile, *, is_users: bool) -> SharedLane:
         from remembrancer.actors.store.shared_lane import SharedLane
-
-        (connection, problem), (limit_bytes, session_limit) = self._connected(name), self._limits
 
         def take_in(done: Sequence[tuple[Submitted, Outcome]]) -> None:
             self._loop.call_soon_threadsafe(self._take_in, name, done)
 
-        def make() -> SharedLane:
-            return SharedLane(
-                self._files.database,
-                name,
-                self._clock,
-                connection.journal,
-                connection.member,
-                self._ask,
-                take_in,
-                is_users=connection.is_users or name == self._lane_of.get(USER),
-                limit_bytes=limit_bytes,
-                session_limit=session_limit,
-            )
-
-        lane = await self._committer.run(name, make)
+        (connection, problem), (limit_bytes, session_limit) = self._connected(name), self._limits
+        lane = SharedLane(
+            database,
+            name,
+            self._clock,
+            connection.journal,
+            connection.member,
+            self._ask,
+            take_in,
+            is_users=is_users or connection.is_users,
+            limit_bytes=limit_bytes,
+            session_limit=session_limit,
+        )
         lane.problem = problem
-        wake, scrub = self._follow_up.wake, self._follow_up.scrub
-        return LaneFollower(lane, self._committer, self._clock, lambda _: wake(), scrub)
+        return lane
+
+    def _follow(self, lane: SharedLane) -> SharedLane:
+        from remembrancer.actors.store.lane_follower import LaneFollower
+
+        def wake(_: object) -> None:
+            self._follow_up.wake()
+
+        def scrub(memory_id: str) -> Coroutine[Any, Any, None]:
+            return self._follow_up.scrub(memory_id)
+
+        self._open[lane.name] = LaneFollower(lane, self._committer, self._clock, wake, scrub)
+        self._open[lane.name].start()
+        return lane
 
     def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
         """Return the connection to a lane's journal. If it fails, also return the reason: applied entries can be read
@@ -271,7 +271,10 @@ class SharedLanes:
                 there = project is None or files.is_there(project)
                 own = await self._own(project) if there else None
                 return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
-            opened = await self._opened(request.lane)
+            if request.lane not in self._open:
+                make = partial(self._made, request.lane, files.database, is_users=project is None)
+                self._follow(await self._committer.run(request.lane, make))
+            opened = self._open[request.lane]
             await opened.catch_up()  # otherwise sharing is not started
             if shared is None:
                 await self._committer.run(USER, partial(files.catalog.share, key, request.lane))
@@ -317,7 +320,7 @@ class SharedLanes:
             if name is None:
                 raise InvalidInput(f"{whose} shares nothing")
             own = await self._own(project)
-            opened = await self._opened(name)
+            opened = self._open[name]
             lane = opened.lane
             ids = await self._committer.run(name, lane.shareable)
             if request.dry_run:
@@ -346,10 +349,6 @@ class SharedLanes:
                 await former.aclose()
                 if request.has_new_key:
                     await self._committer.run(name, opened.lane.announce_key)
-            else:
-                for project_id, known in self._lane_of.items():
-                    if known == name and self._files.get(project_id) is not None:
-                        self._files.share(project_id, (await self._opened(name)).lane)
         return await self._describe(DescribeLanes(), context)
 
     def _import(self, project: ProjectRef, memory: PortableMemory) -> Operation:
