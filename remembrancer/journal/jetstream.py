@@ -399,6 +399,11 @@ class JetStreamJournal(Journal):
                     if client.is_connected:
                         await client.close()  # so that nobody waits for an answer that does not come
 
+            async def on_closed() -> None:
+                for answer in client._resp_map.values():
+                    if not answer.done():
+                        answer.set_exception(nats.errors.ConnectionClosedError())
+
             server = self._server
             try:
                 async with asyncio.timeout(ANSWER_S):
@@ -410,6 +415,7 @@ class JetStreamJournal(Journal):
                         connect_timeout=round(CONNECT_S),
                         ping_interval=10,
                         error_cb=on_error,
+                        closed_cb=on_closed,
                         inbox_prefix=self._inbox,
                         tls=_tls(server),
                         user_jwt_cb=(lambda: server.user_jwt.encode()) if server.user_jwt else None,
@@ -428,15 +434,13 @@ class JetStreamJournal(Journal):
             self._client = client
             return client
 
-    async def _answers(
-        self, subject: str, body: bytes, headers: dict[str, str] | None = None
-    ) -> AsyncGenerator[Msg, None]:
+    async def _answers(self, subject: str, body: bytes) -> AsyncGenerator[Msg, None]:
         """The messages that answer a request, as they arrive. Raises as soon as the connection is lost."""
         async with self._connected() as client:
             inbox = client.new_inbox()
             answers = await client.subscribe(inbox)
             try:
-                await client.publish(subject, body, inbox, headers)
+                await client.publish(subject, body, inbox)
                 arrived = answers._pending_queue
                 while True:  # `next_msg` makes two tasks for each message, also for one that is there
                     yield arrived.get_nowait() if arrived.qsize() else await answers.next_msg(ANSWER_S)
@@ -445,8 +449,9 @@ class JetStreamJournal(Journal):
                     await answers.unsubscribe()
 
     async def _answer(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> Msg:
-        async with aclosing(self._answers(subject, body, headers)) as answers:
-            return await anext(answers)
+        """The one answer to a request, by the connection's inbox. Raises as soon as the connection is lost."""
+        async with self._connected() as client:
+            return await client._request_new_style(subject, body, ANSWER_S, headers)
 
     async def _call(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
         """The answer to a request of JetStream's API."""
