@@ -168,9 +168,6 @@ class PassageThread(WorkThread["Text | str"]):
         """Texts that are not begun yet, by the ids of the requests."""
         self._open: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
         """The passages of the texts that are begun, and their vectors so far."""
-        self._rows: list[PassageRow] = []
-        """The passages that no batch has taken yet, sorted."""
-        self._takes_longest = True
 
     def work(self) -> None:
         yield_to_others()
@@ -213,11 +210,10 @@ class PassageThread(WorkThread["Text | str"]):
     def _embed_by(self, engine: Engine) -> None:
         worked = True
         while not self._finished.is_set():
-            while (self._texts or self._rows) and not self._inbox.empty():
+            while self._texts and not self._inbox.empty():
                 self._hear(self._inbox.get())
-            if self._texts or self._rows:
-                self._split_texts(engine)
-                self._embed_batch(engine)
+            if self._texts:
+                self._embed_texts(engine)
                 worked = True
                 continue
             try:
@@ -237,13 +233,13 @@ class PassageThread(WorkThread["Text | str"]):
     def _drop(self) -> None:
         self._texts.clear()
         self._open.clear()
-        self._rows.clear()
 
-    def _split_texts(self, engine: Engine) -> None:
-        """Begin the oldest texts, as many as may be open."""
+    def _embed_texts(self, engine: Engine) -> None:
+        """Embed the oldest texts together, in batches of passages of similar length, and answer each as soon as it is
+        complete: the shortest first."""
         marks = engine.identity.window_tokens - engine.passage_budget
-        while self._texts and len(self._open) < OPEN_TEXTS:
-            message_id = next(iter(self._texts))
+        rows: list[PassageRow] = []
+        for message_id in list(self._texts)[:OPEN_TEXTS]:
             text = self._texts.pop(message_id)
             try:
                 measured = split_passages(text, engine.tokenizer, engine.passage_tokens)
@@ -252,17 +248,22 @@ class PassageThread(WorkThread["Text | str"]):
                 self._refuse(message_id, in_words(error))
                 continue
             self._open[message_id] = tuple(Passage(start, end) for start, end, _ in measured), {}
-            self._rows += [
+            rows += [
                 PassageRow(count + marks, message_id, place, text[start:end])
                 for place, (start, end, count) in enumerate(measured)
             ]
-        self._rows.sort()
+        rows.sort()
+        while rows and not self._finished.is_set():
+            count = self._batch_length(rows, engine.batch_tokens or BATCH_TOKENS)
+            self._embed_batch(engine, rows[:count])
+            while not self._inbox.empty():
+                self._hear(self._inbox.get())
+            rows = [row for row in rows[count:] if row.message_id in self._open]
 
     def _refuse(self, message_id: int, reason: str) -> None:
         self._post(Answer(message_id, InternalError(reason).to_failure()))
 
-    def _embed_batch(self, engine: Engine) -> None:
-        batch = self._take_batch(engine.batch_tokens or BATCH_TOKENS)
+    def _embed_batch(self, engine: Engine, batch: Sequence[PassageRow]) -> None:
         for row, result in zip(batch, embed_each(engine.embed_passages, [row.text for row in batch]), strict=True):
             message_id = row.message_id
             if message_id not in self._open:  # another passage of this text has failed before
@@ -270,7 +271,6 @@ class PassageThread(WorkThread["Text | str"]):
             passages, vectors = self._open[message_id]
             if isinstance(result, str):
                 del self._open[message_id]
-                self._rows = [each for each in self._rows if each.message_id != message_id]
                 self._refuse(message_id, result)
                 continue
             vectors[row.place] = result
@@ -279,19 +279,11 @@ class PassageThread(WorkThread["Text | str"]):
                 matrix = np.stack([vectors[place] for place in range(len(passages))])
                 self._post(Answer(message_id, EmbeddedText(passages, matrix.astype("<f4").tobytes())))
 
-    def _take_batch(self, tokens: int) -> list[PassageRow]:
-        """Take passages of similar length, of about so many padded tokens: the shortest, which then do not wait for a
-        long text, and every other time the longest, so that none waits for ever."""
-        self._takes_longest = not self._takes_longest
-        ordered = self._rows[::-1] if self._takes_longest else self._rows
-        count = longest = 0
-        for row in ordered:
-            longest = max(longest, row.tokens)
-            if count and ((count + 1) * longest > tokens or count == self._batch_texts):
-                break
-            count += 1
-        self._rows = ordered[count:][::-1] if self._takes_longest else ordered[count:]
-        return ordered[:count]
+    def _batch_length(self, rows: Sequence[PassageRow], tokens: int) -> int:
+        """The number of first passages, sorted by length, that have at most so many padded tokens; at least one."""
+        most = self._batch_texts or len(rows)
+        fitting = (count for count, row in enumerate(rows[:most], start=1) if count * row.tokens <= tokens)
+        return max(fitting, default=1)
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:
