@@ -63,8 +63,6 @@ PIECE_BYTES: Final = 512 * 1024
 """The size of a snapshot's pieces: like entries, below the server's limit for a message."""
 PIECES: Final = 8
 """The number of pieces requested at once."""
-UNFINISHED_S: Final = 6 * 3600.0
-"""Pieces of a snapshot that is incomplete after this time are remains of a killed host."""
 _STREAM_NOT_FOUND: Final = 10059
 _NAME_IN_USE: Final = 10058
 _FULL: Final = (10023, 10028, 10047, 10077, 10110)
@@ -289,14 +287,11 @@ class JetStreamJournal(Journal):
         return snapshot
 
     async def _drop_unfinished(self, lane: str) -> None:
-        """Delete incomplete snapshots of killed hosts."""
-        begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.*.0")
-        complete = {snapshot.name for snapshot in await self.snapshots(lane)}
-        for subject in begun["state"].get("subjects") or ():
-            name = subject.split(".")[-2]
-            first = await self._get(lane, state_stream(lane), {"last_by_subj": subject})
-            if name not in complete and first and _age_s(first[0], begun["ts"]) > UNFINISHED_S:
-                await self._purge(lane, f"piece.{name}.*")
+        """Delete incomplete snapshots of killed hosts. A host that is writing one notices, and tries again."""
+        begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.>")
+        names = {subject.split(".")[-2] for subject in begun["state"].get("subjects") or ()}
+        for name in names.difference(snapshot.name for snapshot in await self.snapshots(lane)):
+            await self._purge(lane, f"piece.{name}.*")
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         messages = await self._get(lane, state_stream(lane), {"multi_last": [f"rmb.{lane}.s.snapshot.*"]})
@@ -483,8 +478,6 @@ class JetStreamJournal(Journal):
                 if status:
                     raise JournalAway(f"the journal cannot be read: {_header(answer, 'Description') or status}")
                 messages.append(answer)
-                if "last_by_subj" in request:
-                    return messages
         await self._info(lane)  # raises if there is none
         raise JournalAway("the journal has no replica to read from at the moment")
 
@@ -536,11 +529,6 @@ def _sequence(message: Msg) -> int:
 def _subject(message: Msg) -> str:
     """The subject under which a message was stored."""
     return _header(message, "Nats-Subject")
-
-
-def _age_s(message: Msg, now: str) -> float:
-    """The age of a stored message, given the server's time."""
-    return (datetime.fromisoformat(now) - datetime.fromisoformat(_header(message, "Nats-Time-Stamp"))).total_seconds()
 
 
 def _decoded(answer: Msg) -> dict[str, Any]:

@@ -210,6 +210,15 @@ async def test_a_lost_server_of_three_is_made_anew_from_its_configuration_and_ta
                     await asyncio.sleep(0.05)
 
 
+async def test_what_a_killed_host_has_left_of_a_snapshot_goes_with_the_next_one(servers: NatsServers) -> None:
+    async with aclosing(JetStreamJournal(Server(servers.urls))) as journal:
+        mark = await journal.create(LANE)
+        await journal._tell(LANE, "piece.killed.0", b"half")
+        snapshot = await journal.put_snapshot(LANE, mark, b"whole")
+        pieces = await journal._info(LANE, subjects=f"rmb.{LANE}.s.piece.>")
+        assert list(pieces["state"]["subjects"]) == [f"rmb.{LANE}.s.piece.{snapshot.name}.0"]
+
+
 async def test_a_full_server_refuses_and_keeps_what_it_has() -> None:
     with NatsServers(store="3M") as servers:
         async with connected(*servers.urls) as journal:
