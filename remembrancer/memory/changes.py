@@ -19,7 +19,9 @@ from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     EntityRef,
+    HistoryEntry,
     MemoryVersion,
+    RecordedFields,
     Scope,
     StoreMemory,
     TagMemory,
@@ -313,3 +315,9 @@ def spans_of(versions: Iterable[int]) -> str:
         else:
             spans.append([version, version])
     return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
+
+
+def texts_of(now: RecordedFields, history: Iterable[HistoryEntry]) -> tuple[str, ...]:
+    """The contents and summaries of all versions of a memory."""
+    versions = [*(entry.record for entry in history), now]
+    return tuple(dict.fromkeys(text for version in versions for text in (version.content, version.summary) if text))

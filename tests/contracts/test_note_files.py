@@ -12,9 +12,9 @@ import pytest
 
 from remembrancer.actors.store import note_files
 from remembrancer.actors.store.note_files import NoteFiles
+from remembrancer.actors.store.records.rows import NoteWrite
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.memory.repository import NoteWrite
 from remembrancer.protocol.errors import (
     InvalidInput,
     MemoryUnavailable,

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.moves import snapshot_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
-from remembrancer.memory.moves import snapshot_of
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.reads import Counts

@@ -25,11 +25,11 @@ from remembrancer.actors.store import memory_files
 from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.records.moves import encode_operation
 from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination
-from remembrancer.memory.moves import encode_operation
 from remembrancer.protocol.errors import FileLocked, FileUnusable, StorageFull
 from remembrancer.protocol.home import CopiedFile
 from remembrancer.protocol.paths import RuntimePaths

@@ -27,8 +27,8 @@ from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
+from remembrancer.memory.changes import texts_of
 from remembrancer.memory.contexts import in_sections
-from remembrancer.memory.rules import texts_of
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.control import GatewayHealth
 from remembrancer.protocol.errors import (

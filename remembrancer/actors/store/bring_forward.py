@@ -30,11 +30,11 @@ from remembrancer.actors.migrations import (
 from remembrancer.actors.repair import drop_dangling, rebuild
 from remembrancer.actors.snapshots import opened, unreadable
 from remembrancer.actors.store.records.catalog import INTO_PROJECTS
+from remembrancer.actors.store.records.moves import decode_operation
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space_copies import take_in
 from remembrancer.actors.store.records.sqlite_file import as_error
 from remembrancer.actors.store.records.types import USER
-from remembrancer.memory.moves import decode_operation
 from remembrancer.protocol.errors import (
     FileUnusable,
     RecordsUnusable,

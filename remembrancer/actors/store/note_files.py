@@ -37,13 +37,13 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from remembrancer.actors.store.records.moves import decode_operation, encode_operation
+from remembrancer.actors.store.records.rows import NoteWrite
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
-from remembrancer.memory.moves import decode_operation, encode_operation
+from remembrancer.actors.store.records.writer import Writer
 from remembrancer.memory.notes import MAX_FILE_BYTES, edited
-from remembrancer.memory.repository import NoteWrite
 from remembrancer.memory.text import shown
-from remembrancer.memory.writer import Writer
 from remembrancer.protocol.errors import (
     DiskUnavailable,
     InternalError,

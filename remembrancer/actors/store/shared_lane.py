@@ -21,6 +21,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from remembrancer.actors.store.records.moves import (
+    end_move,
+    is_unchanged,
+    let_go,
+    memory_to_move,
+    receive_move,
+    return_move,
+)
+from remembrancer.actors.store.records.rules import carry_out, check_session_limit
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
@@ -28,6 +37,7 @@ from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, Sqlite
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
 from remembrancer.actors.store.records.types import USER, Outcome
+from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.journal.contract import (
     MAX_APPEND,
     MAX_APPEND_BYTES,
@@ -38,9 +48,6 @@ from remembrancer.journal.contract import (
     NewEntry,
     Trimmed,
 )
-from remembrancer.memory.moves import end_move, is_unchanged, let_go, memory_to_move, receive_move, return_move
-from remembrancer.memory.rules import carry_out, check_session_limit
-from remembrancer.memory.writer import Writer
 from remembrancer.protocol.errors import (
     EntryDamaged,
     EntryTooLarge,
@@ -540,7 +547,7 @@ class SharedLane(Records):
                     edits = SqliteEdits(connection, applied_at)
                     if isinstance(entry, Shown):
                         numbers = [number for number, _ in edits.numbers_of(entry.shown)]
-                        edits.revive(edits.archived(numbers), applied_at)
+                        revive(edits, edits.archived(numbers), applied_at)
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
                     elif isinstance(entry, Submitted):
@@ -579,15 +586,15 @@ def _moved(local: SqliteEdits, entry: Submitted, taken_back: PortableMemory | No
     here = local.memory(memory_id_of(operation.change) or "")
     if taken_back is not None:
         if here is None or here.id != taken_back.id:
-            received = local.carry_out(operation, partial(receive_move, memory=taken_back))
+            received = Writer(operation, local).carry_out(partial(receive_move, memory=taken_back))
             outcome = Outcome(outcome.reply, received.to_embed)
         return outcome
     given = operation.change.memory if isinstance(operation.change, ImportMemory) else entry.memory
     if given is not None and isinstance(result, PromotedResult):
         if is_unchanged(Writer(operation, local), given):
-            local.carry_out(operation, partial(end_move, result=result))
+            Writer(operation, local).carry_out(partial(end_move, result=result))
     elif given is not None:
-        local.carry_out(operation, partial(let_go, memory=given))
+        Writer(operation, local).carry_out(partial(let_go, memory=given))
     return outcome
 
 
@@ -605,7 +612,7 @@ def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, 
         step = partial(receive_move, memory=entry.memory)
     else:
         step = return_move if is_taken_back else carry_out
-    outcome = edits.carry_out(operation, step, entry.by)
+    outcome = Writer(operation, edits, entry.by).carry_out(step)
     result = outcome.reply.result if isinstance(outcome.reply, Applied) else None
     memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
     quoted = [memory_id] if memory_id is not None else _quoted_by(operation.change)

@@ -18,11 +18,11 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.records.moves import let_go
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.requests import Handler, RequestContext, by_request
-from remembrancer.memory.moves import let_go
 from remembrancer.protocol.errors import (
     ConfigurationError,
     InvalidInput,

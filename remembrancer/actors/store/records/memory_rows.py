@@ -10,14 +10,13 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from remembrancer.actors.store.records.rows import Memory
 from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.changes import is_version_visible, is_visible
 from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.ranking import is_assistants
-from remembrancer.memory.repository import Memory
-from remembrancer.memory.rules import RELATED
 from remembrancer.memory.stop_words import language_of
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import ListedMemory
@@ -33,6 +32,8 @@ from remembrancer.protocol.writes import (
     ShownFields,
 )
 
+RELATED: Final = "related_to"
+"""The undirected relation: a link of one memory is a link of the other as well."""
 FULL_TEXT: Final = ("content", "tags", "summary")
 """The fields with a full-text column of their own. The words of other searched fields are in the column `parts`."""
 BEGINNING: Final = 300

@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import MemoryRow, read_memory
+from remembrancer.actors.store.records.rows import SessionDeeds
 from remembrancer.actors.store.records.space import SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.names import name_key
-from remembrancer.memory.repository import SessionDeeds
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
 from remembrancer.protocol.reads import ListedSession, SessionDescription
 from remembrancer.protocol.runs import Topic

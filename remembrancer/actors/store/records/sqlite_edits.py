@@ -20,13 +20,7 @@ from remembrancer.actors.store.records.memory_rows import (
     read_memory,
     read_portable,
 )
-from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
-from remembrancer.actors.store.records.space import SpaceConnection, drop_space
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.actors.store.records.types import Outcome
-from remembrancer.memory.fields import SEARCHED
-from remembrancer.memory.names import name_key, name_words
-from remembrancer.memory.repository import (
+from remembrancer.actors.store.records.rows import (
     Erased,
     FoundTopic,
     Link,
@@ -38,8 +32,12 @@ from remembrancer.memory.repository import (
     Run,
     SessionDeeds,
 )
-from remembrancer.memory.writer import SIMILAR, Writer, make_active
-from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
+from remembrancer.actors.store.records.space import SpaceConnection, drop_space
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.types import Outcome
+from remembrancer.memory.fields import SEARCHED
+from remembrancer.memory.names import name_key, name_words
 from remembrancer.protocol.runs import ChainLink, LoggedPromotion, Prune
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import (
@@ -52,6 +50,7 @@ from remembrancer.protocol.writes import (
     Result,
 )
 
+SIMILAR: Final = "similar_to"
 MAX_TURNS: Final = 5000
 """The number of a session's latest turns that are kept, so that a session that never ends does not grow for ever."""
 MAX_TOOL_CALLS: Final = 10_000
@@ -105,16 +104,13 @@ _TRACES: Final = (
 _WORDS: Final = "content, tags, summary, parts"
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
 
-REVIVED: Final = "revived"
-"""The name in the history of a change that makes an archived memory active again because it was used."""
 R = TypeVar("R", bound=Row)
-encode_result: Final = msgspec.msgpack.Encoder().encode
+_encode_result: Final = msgspec.msgpack.Encoder().encode
 _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
 
 class SqliteEdits:
-    """One space inside a transaction, at the time `now` (seconds since the epoch): a `Repository` of rules, and changes
-    that need none.
+    """One space inside a transaction, at the time `now` (seconds since the epoch). Queries see the changes so far.
 
     `to_embed` are the memories that need vectors because of the changes so far.
     """
@@ -127,26 +123,16 @@ class SqliteEdits:
         self._query = connection.query
         self.to_embed: list[int] = []
 
-    # Operations.
+    def record_result(self, operation: Operation, result: Result) -> None:
+        """Record the result of an operation, which answers repetitions of it.
 
-    def carry_out(self, operation: Operation, step: Callable[[Writer], Result], member: str | None = None) -> Outcome:
-        """Carry out an operation, or a step of it, record its result, and return the outcome. In a shared lane,
-        `member` requested it. A refusal is an outcome, and has written nothing. Errors from SQLite leave the
-        transaction to be rolled back.
-
-        The time of keeping the result, which answers repetitions, begins now, however long the operation waited in the
-        write queue, since its client may repeat it.
+        The time of keeping it begins now, however long the operation waited in the write queue, since its client may
+        repeat it.
         """
-        try:
-            result = step(Writer(operation, self, member))
-        except (InvalidInput, NotFound) as refusal:
-            return Outcome(refusal)
-        applied_at = max(self._now, operation.requested_at)
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
-            (operation.operation_id, encode_result(result), applied_at),
+            (operation.operation_id, _encode_result(result), max(self._now, operation.requested_at)),
         )
-        return Outcome(Applied(operation.operation_id, result), next(iter(self.to_embed), None))
 
     def earlier_outcome(self, operation_id: str) -> Outcome | None:
         """As the function of that name, for this space."""
@@ -178,16 +164,6 @@ class SqliteEdits:
             (_json(sorted(set(numbers))),),
         )
         return [memory_id for (memory_id,) in archived]
-
-    def revive(self, archived: Sequence[str], at: float) -> None:
-        """Make archived memories active again.
-
-        Each retrieval makes a memory more durable: a memory that is shown is in use.
-        """
-        for memory_id in archived:
-            memory = self.memory(memory_id)
-            assert memory is not None, "it was there in this transaction"
-            make_active(self, memory, REVIVED, "it was used again", at)
 
     def scrub(self, memory_id: str, at: float) -> bool:
         """Delete the remains of an erased memory; True if it was erased here, or anything was left.
@@ -236,18 +212,23 @@ class SqliteEdits:
                 )
                 self.put(msgspec.structs.replace(pattern, source_projects=renamed))
 
-    # Queries of rules: see `Repository`.
+    # Queries of rules.
 
     def memory(self, memory_id: str) -> Memory | None:
+        """A memory, whether forgotten or not, by its id or an alias."""
         return read_memory(self._query, memory_id)
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
+        """All versions of a memory, the first one first."""
         return read_history(self._query, memory_id)
 
     def portable(self, memory_id: str) -> PortableMemory | None:
+        """A memory with all of its versions and links."""
         return read_portable(self._query, memory_id, None)
 
     def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
+        """The ids, scopes and sessions of the five oldest memories with this content that the session can see and that
+        are not forgotten."""
         return self._query(
             """SELECT id, scope, session_id FROM memories
                WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL
@@ -256,6 +237,7 @@ class SqliteEdits:
         )
 
     def stored_by(self, session_id: str) -> int:
+        """The number of unforgotten memories that a session has stored, without derived ones."""
         rows = self._query(
             """SELECT count(*) FROM memories
                WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
@@ -265,22 +247,31 @@ class SqliteEdits:
         return int(rows[0][0])
 
     def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
+        """The memories that were derived from a memory and repeat its text, or the text of one that it supports.
+
+        Forgotten memories do not count, nor do a session's private memories that stand for memories visible to others.
+        """
         return memories_that_say(self._query, memory_id)
 
     def session_record(self, session_id: str) -> Memory | None:
+        """The record of a session, whether forgotten or not."""
         return session_record_of(self._query, session_id)
 
     def session_deeds(self, session_id: str, root: str) -> SessionDeeds | None:
+        """The work of an ended session; None while it is running. `root` is the project's path."""
         return read_deeds(self._query, session_id, root)
 
     def turns(self, session_id: str) -> int:
+        """The number of recorded turns of a session."""
         return count_turns(self._query, session_id)
 
     def changed_by(self, run_id: str) -> list[str]:
+        """The ids of the memories of which a run made versions, those that it made last."""
         rows = self._query(f"SELECT memory_id {OF_RUN} ? GROUP BY 1 ORDER BY min(version) DESC, 1", (run_id,))
         return [memory_id for (memory_id,) in rows]
 
     def links(self, memory_id: str) -> list[Link]:
+        """The links from and to a memory."""
         rows = self._query(
             """SELECT s.id, t.id, l.relation, l.strength, l.created_at FROM (
                    SELECT * FROM memory_links
@@ -294,11 +285,13 @@ class SqliteEdits:
         return [Link(*row) for row in rows]
 
     def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
+        """The rows of a kind in which a field has a value, in order."""
         return read_rows(self._query, kind, field, value)
 
-    # Changes of rules: see `Repository`.
+    # Changes of rules.
 
     def put_link(self, source: str, target: str, relation: str, strength: float, created_at: float) -> None:
+        """Link two memories, or change the strength of their link. Does nothing if one of them does not exist."""
         self.execute(
             """INSERT INTO memory_links SELECT s.number, t.number, ?, ?, ? FROM memories AS s, memories AS t
                WHERE s.space = @SPACE AND s.id = ? AND t.space = @SPACE
@@ -307,6 +300,7 @@ class SqliteEdits:
         )
 
     def unlink(self, link: Link) -> None:
+        """Remove a link."""
         self.execute(
             """DELETE FROM memory_links WHERE relation = ?
                AND source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)
@@ -315,6 +309,7 @@ class SqliteEdits:
         )
 
     def add_alias(self, alias: str, memory_id: str) -> None:
+        """Give a memory another id by which it can be found."""
         self.execute(
             """INSERT INTO aliases SELECT ?1, number FROM memories WHERE space = @SPACE AND id = ?2
                AND NOT EXISTS (SELECT 1 FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
@@ -323,27 +318,34 @@ class SqliteEdits:
         )
 
     def set_accesses(self, memory_id: str, count: int, last_accessed_at: float | None) -> None:
+        """Set the number of accesses of a memory, and the time of the last one."""
         self.execute(
             "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE space = @SPACE AND id = ?",
             (count, last_accessed_at, memory_id),
         )
 
     def remove(self, kind: type[Row], field: str | None = None, value: str | int | None = None) -> None:
+        """Remove the rows of a kind in which a field has a value; without a `field`, all rows."""
         table = LOGS[kind][0] if kind in LOGS else TABLES[kind]
         where = "" if field is None else f"AND {field} = ?"
         values = () if field is None else (value,)
         self.execute(f"DELETE FROM {table} WHERE space = @SPACE {where}", values)  # noqa: S608 - our names
 
     def drop_orphans(self, before: float) -> int:
+        """Delete the entities of before that time to which no memory is linked, and return their number."""
         return self._drop_entities("created_at < ?", (before,))
 
     def prune(self, edit: Prune) -> int:
+        """Delete up to `edit.limit` rows that are no longer needed, and return their number."""
         return prune(self.execute, edit)
 
     def note_maintenance(self) -> None:
+        """Record that maintenance was done now."""
         note_maintenance(self._query, self._now)
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
+        """Record that a session has used the memories that it can see. For each memory only the first few sessions are
+        kept."""
         if memory_ids and session_id:
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
@@ -354,6 +356,7 @@ class SqliteEdits:
             )
 
     def put(self, row: Row) -> None:
+        """Write a row in place of the one with its key, or append a row to a log."""
         kind = type(row)
         names = _COLUMNS[kind]
         values = [getattr(row, name) for name in names]
@@ -371,6 +374,11 @@ class SqliteEdits:
         )
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
+        """Insert a memory with its history. `at` is the time for its edges to entities.
+
+        A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends
+        exist.
+        """
         columns = columns_of(memory, STORED_FIELDS)
         columns |= {name: getattr(memory, name) for name in _INSERTED}
         columns |= {"archived_at": archived_since(memory), "promotion_chain": _json(memory.promotion_chain)}
@@ -421,6 +429,11 @@ class SqliteEdits:
     def revise(
         self, before: Memory, entry: HistoryEntry, fields: tuple[str, ...], chain: Sequence[ChainLink] | None = None
     ) -> None:
+        """Add a version (`entry`) to a memory. `fields` are the changed ones.
+
+        `chain` is the new promotion chain, if it has changed. If the content changes, all data derived from the old one
+        (passages, near-duplicates, found names) is deleted.
+        """
         after, at = entry.record, entry.changed_at
         columns = columns_of(after, fields) | {"version": entry.version}
         if fields != ("status",) or after.forgotten == before.now.forgotten:  # hidden and brought back, it is unchanged
@@ -517,6 +530,8 @@ class SqliteEdits:
             )
 
     def delete(self, memory_id: str, *, with_history: bool = False) -> None:
+        """Delete a memory with everything that depends on it, except its history. `with_history` deletes the history
+        too, apart from versions private to a session."""
         for (number,) in self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             entities = self._query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
             self._drop_words(number)
@@ -526,6 +541,8 @@ class SqliteEdits:
             self._drop_history(memory_id)
 
     def erase_traces(self, memory_id: str) -> int:
+        """Delete all traces of a memory that is not in the space: in history, logs, answers and promotion chains.
+        Returns the number of rows that were deleted or changed."""
         found = sum(self.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
         chains = self._query(
             "SELECT number, promotion_chain FROM memories WHERE space = @SPACE AND instr(promotion_chain, ?)",
@@ -538,6 +555,8 @@ class SqliteEdits:
         return found + len(chains)
 
     def note_active(self, session_id: str, at: float) -> None:
+        """Record that a session was active: a new one is registered, and an ended one is reopened. The way in which
+        that ended is kept."""
         running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE space = @SPACE AND session_id = ?
                      AND status = 'active' AND ended_at IS NULL"""
         if self.execute(running, (at, session_id)).rowcount:
@@ -550,6 +569,7 @@ class SqliteEdits:
         )
 
     def record_events(self, change: RecordEvents) -> None:
+        """Add turns and tool calls; a tool call belongs to the last turn before it."""
         session = change.session_id
         its = "space = @SPACE AND session_id = "
         ((last,),) = self._query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608

@@ -14,7 +14,10 @@ from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
 from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.memory_rows import read_portable
+from remembrancer.actors.store.records.moves import end_move, memory_to_move, receive_move
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
+from remembrancer.actors.store.records.rows import NoteWrite
+from remembrancer.actors.store.records.rules import carry_out
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session, import_sessions
 from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
@@ -27,10 +30,7 @@ from remembrancer.actors.store.records.sqlite_edits import (
 )
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import USER, Outcome
-from remembrancer.memory.moves import end_move, memory_to_move, receive_move
-from remembrancer.memory.repository import NoteWrite
-from remembrancer.memory.rules import carry_out
-from remembrancer.memory.writer import Writer
+from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -183,7 +183,7 @@ class Records(Reader, EmbeddedTexts):
             return Outcome(full)
         edits = SqliteEdits(SpaceConnection(connection, self.space), self._clock())
         if destination is self:
-            return edits.carry_out(operation, partial(carry_out, session_limit=self._session_limit))
+            return Writer(operation, edits).carry_out(partial(carry_out, session_limit=self._session_limit))
         arriving = ArrivingEdits(SpaceConnection(connection, destination.space), self._clock(), edits)
         return _promoted(operation, edits, arriving)
 
@@ -213,7 +213,7 @@ class Records(Reader, EmbeddedTexts):
         If it was completed before, the earlier outcome is returned.
         """
         with self._edits() as edits:
-            return edits.earlier_outcome(operation.operation_id) or edits.carry_out(operation, step)
+            return edits.earlier_outcome(operation.operation_id) or Writer(operation, edits).carry_out(step)
 
     def begin_note(self, write: NoteWrite) -> None:
         """Record durably that a note is about to be written."""
@@ -241,7 +241,7 @@ class Records(Reader, EmbeddedTexts):
         An archived memory becomes active by an access: a version of its own, which belongs to no operation.
         """
         with self._edits(durable=False) as edits:
-            edits.revive(self._note_accesses(edits, numbers, at, session_id, used), at)
+            revive(edits, self._note_accesses(edits, numbers, at, session_id, used), at)
 
     @staticmethod
     def _note_accesses(
@@ -298,10 +298,10 @@ def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdit
         memory = memory_to_move(Writer(operation, source))
     except (InvalidInput, NotFound) as refusal:
         return Outcome(refusal)
-    received = destination.carry_out(operation, partial(receive_move, memory=memory))
+    received = Writer(operation, destination).carry_out(partial(receive_move, memory=memory))
     if isinstance(received.reply, Applied):
         assert isinstance(received.reply.result, PromotedResult)
-        source.carry_out(operation, partial(end_move, result=received.reply.result))
+        Writer(operation, source).carry_out(partial(end_move, result=received.reply.result))
     return received
 
 

@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.store.records.rows import Memory, PatternRow, Proposed
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import check_broader, check_remembered, joined
-from remembrancer.memory.repository import Memory, PatternRow, Proposed, Repository
-from remembrancer.memory.writer import Writer, restating
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
 from remembrancer.protocol.runs import ChainLink, LoggedPromotion, LogPromotion, NotePattern, ProposeMemory
@@ -251,7 +252,7 @@ def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
     return result
 
 
-def _forget_promotion(space: Repository, memory_id: str) -> None:
+def _forget_promotion(space: SqliteEdits, memory_id: str) -> None:
     space.remove(LoggedPromotion, "memory_id", memory_id)
     space.remove(LoggedPromotion, "merged_into", memory_id)
     space.remove(PatternRow, "memory_id", memory_id)

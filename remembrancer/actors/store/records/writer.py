@@ -5,38 +5,43 @@ The only clock is the time of the operation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from remembrancer.memory.changes import differences, is_visible, says_the_same, unknown_memory
-from remembrancer.memory.limits import moment
-from remembrancer.memory.repository import (
+from remembrancer.actors.store.records.rows import (
     Link,
     Memory,
     R,
-    Repository,
 )
+from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
+from remembrancer.actors.store.records.types import Outcome
+from remembrancer.memory.changes import differences, is_visible, says_the_same, unknown_memory
+from remembrancer.memory.limits import moment
+from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.runs import ChainLink, LoggedPromotion, LogPromotion
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import (
+    Applied,
     HistoryEntry,
     MemoryFields,
     MemoryVersion,
     Operation,
     PortableMemory,
+    Result,
     Scope,
     StoreMemory,
 )
 
-SIMILAR: Final = "similar_to"
 DERIVED: Final = "derived_from"
 RELEASED: Final = "released"
 """The name in the history of a change that reactivates a memory because no other stands for it any more."""
+REVIVED: Final = "revived"
+"""The name in the history of a change that makes an archived memory active again because it was used."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
 NAMED_FILES: Final = 8
@@ -65,11 +70,21 @@ def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Sc
 class Writer:
     """One operation on a space; in a shared lane, with the member that requested it."""
 
-    def __init__(self, operation: Operation, space: Repository, member: str | None = None) -> None:
+    def __init__(self, operation: Operation, space: SqliteEdits, member: str | None = None) -> None:
         self.operation = operation
         self.space = space
         self._member = member
         self.at = operation.requested_at
+
+    def carry_out(self, step: Callable[[Writer], Result]) -> Outcome:
+        """Carry out the operation, or a step of it, record its result, and return the outcome. A refusal is an outcome,
+        and has written nothing. Errors from SQLite leave the transaction to be rolled back."""
+        try:
+            result = step(self)
+        except (InvalidInput, NotFound) as refusal:
+            return Outcome(refusal)
+        self.space.record_result(self.operation, result)
+        return Outcome(Applied(self.operation.operation_id, result), next(iter(self.space.to_embed), None))
 
     def memory(self, memory_id: str) -> Memory:
         """The memory that the operation changes. Raises `NotFound` if its session cannot see it."""
@@ -244,10 +259,18 @@ def _sums_up(summary: Memory, memory: Memory) -> bool:
     return summary.now.type == "semantic" and memory.now.content in summary.now.content
 
 
-def make_active(space: Repository, memory: Memory, change: str, reason: str, at: float) -> None:
+def make_active(space: SqliteEdits, memory: Memory, change: str, reason: str, at: float) -> None:
     """Reactivate an archived or consolidated memory. The version is no older than the previous one, and belongs to no
     operation."""
     after = msgspec.structs.replace(memory.now, status="active")
     details = {"reason": reason, "fields": ("status",)}
     entry = HistoryEntry(memory.version + 1, change, max(at, memory.updated_at), "", "", after, details)
     space.revise(memory, entry, ("status",))
+
+
+def revive(space: SqliteEdits, archived: Sequence[str], at: float) -> None:
+    """Make archived memories active again: a memory that is shown is in use."""
+    for memory_id in archived:
+        memory = space.memory(memory_id)
+        assert memory is not None, "it was there in this transaction"
+        make_active(space, memory, REVIVED, "it was used again", at)

@@ -12,6 +12,19 @@ from typing import Any, Final
 
 import msgspec
 
+from remembrancer.actors.store.records.memory_rows import RELATED
+from remembrancer.actors.store.records.moves import (
+    join_promoted,
+    log_entry,
+    propose_again,
+    refuse_proposal,
+    snapshot_of,
+    step_of,
+)
+from remembrancer.actors.store.records.rows import Erased, Memory
+from remembrancer.actors.store.records.run_rules import apply_run, undo_run
+from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
+from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import (
     changed_line,
     check_broader,
@@ -22,14 +35,11 @@ from remembrancer.memory.changes import (
     reverted,
     spans_of,
     tagged,
+    texts_of,
     updated,
 )
 from remembrancer.memory.decay import has_ended
-from remembrancer.memory.moves import join_promoted, log_entry, propose_again, refuse_proposal, snapshot_of, step_of
-from remembrancer.memory.repository import Erased, Memory, Repository
-from remembrancer.memory.run_rules import apply_run, undo_run
 from remembrancer.memory.sentences import quotable
-from remembrancer.memory.writer import SIMILAR, Writer, restating
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ApplyRun, UndoRun
@@ -40,7 +50,6 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     ForgetMemory,
     ForgottenResult,
-    HistoryEntry,
     ImportedResult,
     ImportMemory,
     InvalidatedResult,
@@ -49,7 +58,6 @@ from remembrancer.protocol.writes import (
     MemoryVersion,
     PromotedResult,
     PromoteMemory,
-    RecordedFields,
     RestoredResult,
     RestoreMemory,
     Result,
@@ -68,8 +76,6 @@ CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """The names of changes in the history that end a validity."""
-RELATED: Final = "related_to"
-"""The undirected relation: a link of one memory is a link of the other as well."""
 
 Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
@@ -500,22 +506,16 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     return ErasedResult(memory.id, said_by=said_by, also_erased=also_erased)
 
 
-def texts_of(now: RecordedFields, history: Iterable[HistoryEntry]) -> tuple[str, ...]:
-    """The contents and summaries of all versions of a memory."""
-    versions = [*(entry.record for entry in history), now]
-    return tuple(dict.fromkeys(text for version in versions for text in (version.content, version.summary) if text))
-
-
-def _all_texts(space: Repository, memory: Memory) -> tuple[str, ...]:
+def _all_texts(space: SqliteEdits, memory: Memory) -> tuple[str, ...]:
     return texts_of(memory.now, space.history(memory.id))
 
 
-def _is_made_by_run(space: Repository, memory_id: str) -> bool:
+def _is_made_by_run(space: SqliteEdits, memory_id: str) -> bool:
     """True if a memory was derived in the background, and never stored by anybody."""
     return any(entry.version == 1 and entry.details.get("run") is not None for entry in space.history(memory_id))
 
 
-def _says_any(space: Repository, memory: Memory, quotes: Sequence[str]) -> bool:
+def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool:
     """True if any version of a memory contains one of these quotations."""
     return any(quote in text for text in _all_texts(space, memory) for quote in quotes)
 

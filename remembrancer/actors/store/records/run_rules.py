@@ -8,11 +8,11 @@ from typing import Final, assert_never
 
 import msgspec
 
+from remembrancer.actors.store.records.moves import note_pattern, propose
+from remembrancer.actors.store.records.rows import FoundTopic, Run
+from remembrancer.actors.store.records.writer import RELEASED, Writer
 from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
 from remembrancer.memory.fields import FIELDS
-from remembrancer.memory.moves import note_pattern, propose
-from remembrancer.memory.repository import FoundTopic, Run
-from remembrancer.memory.writer import RELEASED, Writer
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.runs import (
