@@ -78,11 +78,12 @@ def _refused(path: str, why: str, places: Sequence[str]) -> InvalidInput:
 
 
 class Edited(NamedTuple):
-    """A text after a change: the removed text, and the number of added lines."""
+    """A text after a change: the removed text, the number of added lines, and whether it had the change already."""
 
     text: str
     replaced: str
     lines: int
+    was_there: bool = False
 
 
 def edited(text: str, content: str, mode: Literal["append", "replace"], heading: str | None) -> Edited:
@@ -100,8 +101,8 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
     lines = len(line_starts(block)) - 1
     if heading is None:
         if mode == "append":
-            return Edited(_joined(text, block, "", newline), "", lines)
-        return Edited(f"{block}{newline}", _taken(text), lines)
+            return Edited(_joined(text, block, "", newline), "", lines, _ends_with(text, block))
+        return Edited(f"{block}{newline}", _taken(text), lines, text == f"{block}{newline}")
     headings = headings_of(text)
     index = _find(headings, heading)
     if index is None:
@@ -117,12 +118,17 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
     begin = starts[own.end]
     end = starts[following[0].first] if following else len(text)
     if mode == "append":
-        return Edited(_joined(text[:end], block, text[end:], newline), "", lines)
+        return Edited(_joined(text[:end], block, text[end:], newline), "", lines, _ends_with(text[:end], block))
     first, _, rest = block.partition(newline)
     if _parse_heading(first) == (own.level, own.title):
         block = rest.strip("\r\n")
         lines = len(line_starts(block)) - 1 if block else 0
-    return Edited(_joined(text[:begin], block, text[end:], newline), _taken(text[begin:end]), lines)
+    after = _joined(text[:begin], block, text[end:], newline)
+    return Edited(after, _taken(text[begin:end]), lines, after == text)
+
+
+def _ends_with(text: str, block: str) -> bool:
+    return f"\n{text.rstrip()}".endswith(f"\n{block}")
 
 
 def _taken(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from typing import Any
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.writes import Operation, WriteNote
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
 
@@ -24,6 +27,21 @@ def note_operation(name: str, root: Path, content: str, **fields: Any) -> Operat
     """The operation that the process applies."""
     places = Settings().notes_paths
     return change_operation(name, WriteNote(str(root), fields.pop("path", PATH), content, places=places, **fields))
+
+
+def write_note(records: Records, operation: Operation) -> Outcome:
+    """Write a note as the store does, and return the outcome; a refusal is one."""
+
+    async def run(_: str, work: Callable[[], Outcome]) -> Outcome:
+        return work()
+
+    notes = NoteFiles(records, run)
+    try:
+        return asyncio.run(notes.write(operation))
+    except RemembrancerError as refusal:
+        return Outcome(refusal)
+    finally:
+        notes.close()
 
 
 def write_and_die(database: Path, root: Path, name: str, content: str, step: int) -> None:
@@ -43,7 +61,6 @@ def write_and_die(database: Path, root: Path, name: str, content: str, step: int
     records = Records(SqliteFile(database), PROJECT.id, lambda: REQUESTED_AT)
     for each in CALLS:
         setattr(os, each, mortal(getattr(os, each)))
-    for each in ("begin_note", "drop_note", "complete"):
-        setattr(records, each, mortal(getattr(records, each)))
-    NoteFiles(records).apply([note_operation(name, root, content, ignore=("memory/",))])
+    records.complete = mortal(records.complete)  # type: ignore[method-assign]
+    write_note(records, note_operation(name, root, content, ignore=("memory/",)))
     os._exit(SURVIVED)

@@ -8,22 +8,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from remembrancer.actors.store import note_files
-from remembrancer.actors.store.note_files import NoteFiles
-from remembrancer.actors.store.records.rows import NoteWrite
+from remembrancer.actors.store.note_files import _NoteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.protocol.errors import (
     InvalidInput,
-    MemoryUnavailable,
     RemembrancerError,
     StorageFull,
 )
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
 from remembrancer.toolsets.files.workspace_files import RealNote, find_note, open_directory, open_note
-from tests.contracts.note_process import PATH, SURVIVED, note_operation, write_and_die
+from tests.contracts.note_process import PATH, SURVIVED, note_operation, write_and_die, write_note
 from tests.contracts.records_factories import SqliteFactory
 from tests.forked import run_forked
 
@@ -38,14 +37,11 @@ class Workspace:
         self.root.mkdir()
         self.factory = SqliteFactory(directory)
         self.records: Records = self.factory.open()
-        self.notes = NoteFiles(self.records)
 
-    def open(self) -> NoteFiles:
+    def open(self) -> None:
         """As after a crash."""
         self.factory.close()
         self.records = self.factory.open()
-        self.notes = NoteFiles(self.records)
-        return self.notes
 
     @property
     def path(self) -> Path:
@@ -60,16 +56,15 @@ class Workspace:
         return note_operation(name, self.root, content, **fields)
 
     def write(self, name: str, content: str, **fields: object) -> NoteWritten:
-        (outcome,) = self.notes.apply([self.operation(name, content, **fields)])
+        outcome = write_note(self.records, self.operation(name, content, **fields))
         assert isinstance(outcome.reply, Applied), outcome.reply
         assert isinstance(outcome.reply.result, NoteWritten)
         return outcome.reply.result
 
     def refused(self, name: str, content: str, **fields: object) -> RemembrancerError:
-        (outcome,) = self.notes.apply([self.operation(name, content, **fields)])
+        outcome = write_note(self.records, self.operation(name, content, **fields))
         assert isinstance(outcome.reply, RemembrancerError)
         assert self.records.outcome_of(name) is None
-        assert self.records.unfinished_notes() == []
         assert not self.leftovers()
         return outcome.reply
 
@@ -88,10 +83,9 @@ def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -
     assert work.write("a", "One.\n\nTwo.") == NoteWritten(PATH, 3)
     work.path.write_text(work.path.read_text() + "By hand.\n")
     assert work.write("b", "Three.") == NoteWritten(PATH, 1)
-    (again,) = work.notes.apply([work.operation("a", "One.\n\nTwo.")])
+    again = write_note(work.records, work.operation("a", "One.\n\nTwo."))
     assert again.reply == Applied("a", NoteWritten(PATH, 3), replayed=True)
     assert work.path.read_text() == "One.\n\nTwo.\nBy hand.\n\nThree.\n"
-    assert work.records.unfinished_notes() == []
     assert not work.leftovers()
 
 
@@ -189,14 +183,6 @@ def test_a_full_disk_leaves_the_note_as_it_was(work: Workspace, monkeypatch: pyt
     assert work.path.read_text() == BEFORE + "\nNew.\n"
 
 
-def test_another_store_in_the_same_directory_is_waited_for(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    work.has(BEFORE)
-    monkeypatch.setattr(note_files, "LOCK_S", 0.05)
-    with note_files._locked(RealNote(work.root, ("memory", "log.md"))):
-        assert isinstance(work.refused("a", "New."), MemoryUnavailable)
-    work.write("a", "New.")
-
-
 def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> None:
     ignore = work.root / ".gitignore"
     assert work.write("no repository", "One.", ignore=("memory/",)).ignored == ()
@@ -217,20 +203,20 @@ def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> No
 # --- Somebody else at the same file.
 
 
-def test_a_note_that_is_saved_while_it_is_written_is_read_again(work: Workspace) -> None:
+def test_a_note_that_is_saved_while_it_is_written_is_read_again(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work.has(BEFORE)
     saves: Iterator[Callable[[], object]] = iter(
         [partial(work.path.write_text, BEFORE + "In place.\n"), partial(_saved_anew, work, "Renamed.\n")]
     )
-    begin_note = work.records.begin_note
+    prepare = _NoteFile._prepare
 
-    def begin_late(write: NoteWrite) -> None:
-        begin_note(write)
-        save = next(saves, None)
-        if save is not None:
-            save()
+    def prepare_late(file: _NoteFile, data: bytes, mode: int | None) -> None:
+        prepare(file, data, mode)
+        next(saves, lambda: None)()
 
-    work.records.begin_note = begin_late  # type: ignore[method-assign]
+    monkeypatch.setattr(_NoteFile, "_prepare", prepare_late)
     work.write("a", "New.")
     assert work.path.read_text() == "Renamed.\n\nNew.\n"
     assert not work.leftovers()
@@ -252,7 +238,7 @@ def killed_at(work: Workspace, step: int) -> bool:
     return status != SURVIVED
 
 
-@pytest.mark.parametrize(("is_first", "least_steps"), [(False, 13), (True, 25)])
+@pytest.mark.parametrize(("is_first", "least_steps"), [(False, 10), (True, 20)])
 def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_again(
     work: Workspace, is_first: bool, least_steps: int
 ) -> None:
@@ -268,22 +254,13 @@ def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_
             work.path.unlink()
             work.path.parent.rmdir()
         was_killed = killed_at(work, step)
-        notes = work.open()
-        begun = work.records.unfinished_notes()
-        was_written = work.path.exists() and "New." in work.path.read_text()
-        if step % 3 and work.path.exists():  # somebody goes on before anybody notices
+        work.open()
+        is_by_hand = bool(step % 3) and work.path.exists() and "New." not in work.path.read_text()
+        if is_by_hand:  # somebody goes on before anybody notices
             work.path.write_text(work.path.read_text() + "Later.\n")
-        by_hand = work.path.read_text().replace("New.\n", "") if work.path.exists() else ""
-        notes.settle()
-        assert work.records.unfinished_notes() == []
-        assert (work.records.outcome_of("a") is not None) == was_written, f"{step}: {begun}"
-        (outcome,) = notes.apply([work.operation("a", "New.", ignore=("memory/",))])
-        assert isinstance(outcome.reply, Applied)
-        text = work.path.read_text()
-        assert text.count("New.") == 1, step
-        assert [line for line in text.split("\n") if line and line != "New."] == [
-            line for line in by_hand.split("\n") if line
-        ]
+        work.write("a", "New.", ignore=("memory/",))
+        text = ("" if is_first else BEFORE) + ("Later.\n" if is_by_hand else "")
+        assert work.path.read_text() == f"{text}\nNew.\n".lstrip("\n"), step
         ignore = work.root / ".gitignore"
         assert not ignore.exists() or ignore.read_text() == "/memory/\n"
         assert not work.leftovers(), step
@@ -293,3 +270,18 @@ def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_
     else:
         pytest.fail("it never survived")
     assert step >= least_steps
+
+
+@pytest.mark.parametrize("fields", [{}, {"heading": "Log"}, {"mode": "replace"}, {"mode": "replace", "heading": "Log"}])
+def test_a_text_is_written_again_only_by_a_later_operation(work: Workspace, fields: dict[str, str]) -> None:
+    work.has(BEFORE)
+    work.records.complete = lambda *_: Outcome(StorageFull("full"))  # type: ignore[method-assign]
+    outcome = write_note(work.records, work.operation("a", "New.", **fields))
+    assert isinstance(outcome.reply, StorageFull)
+    written = work.path.read_text()
+    work.open()
+    work.write("a", "New.", **fields)
+    assert work.path.read_text() == written
+    later = work.path.stat().st_mtime + 1
+    write_note(work.records, msgspec.structs.replace(work.operation("b", "New.", **fields), requested_at=later))
+    assert work.path.read_text().count("New.") == (1 if "mode" in fields else 2)

@@ -72,7 +72,7 @@ MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
     "note_commit",
-    *("apply", "touch", "import_sessions", "rename_project", "complete", "apply_in", "begin_note", "drop_note"),
+    *("apply", "touch", "import_sessions", "rename_project", "complete", "apply_in"),
     *("tidy", "close"),
     *("save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
@@ -161,7 +161,6 @@ READS: dict[str, Callable[[Records], Any]] = {
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
     "session_start": lambda it: it.session_start(SESSION),
     "shareable": lambda it: it.shareable(),
-    "unfinished_notes": lambda it: it.unfinished_notes(),
     "materials": lambda it: [
         it.materials(ReadMemories(PROJECT)).memories,
         it.materials(ReadEntityEdges(PROJECT)),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.memory.notes import MAX_REPLACED, clean_note_path, daily_note, directories_of, edited
+from remembrancer.memory.notes import MAX_REPLACED, Edited, clean_note_path, daily_note, directories_of, edited
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from tests.cases import cases
 
@@ -101,7 +101,7 @@ def test_replaced_under_a_heading_is_all_of_its_section_which_is_given_back() ->
     assert made.replaced == "- Postgres\n\n### Dates\n\nNone."
     assert made.lines == 1
     assert edited(NOTE, "## Decisions\n\n- Redis", "replace", "Decisions").text == made.text, "its heading stays once"
-    assert edited(NOTE, "New.", "replace", None) == ("New.\n", NOTE.strip(), 1)
+    assert edited(NOTE, "New.", "replace", None) == Edited("New.\n", NOTE.strip(), 1)
 
 
 def test_a_heading_in_code_is_none() -> None:

@@ -104,14 +104,6 @@ class Committer:
             future.set_exception(error)
         return future
 
-    def run_from_thread(self, name: str, work: Callable[[], T]) -> T:
-        """Like `run`, but waits for the result. Call it neither from the event loop nor from a writing thread."""
-
-        async def run() -> T:
-            return await self.run(name, work)
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
-
     def close(self) -> None:
         """Finish all submitted work, then end the threads. Blocks; may be called twice."""
         self._closing = True

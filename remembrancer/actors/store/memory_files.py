@@ -208,9 +208,6 @@ class MemoryFiles:
         self._user = Records(database, USER, self._clock, **self._limits)
         for name in filter(PROJECT_ID.fullmatch, names):
             self._open[name] = Records(database, name, self._clock, **self._limits)
-        for (name,) in database.read("SELECT DISTINCT name FROM note_writes JOIN spaces ON number = space"):
-            if name in self._open:
-                self.notes_of(self._open[name]).settle_soon()
         if self._lanes is not None:
             for name, lane in self.catalog.lanes.items():
                 self.shared[name] = self._lanes.open(lane, database, is_users=name == USER)
@@ -352,8 +349,7 @@ class MemoryFiles:
     def notes_of(self, project: Records) -> NoteFiles:
         """Return the writer of an open project's notes, one for each project."""
         if project.name not in self._notes:
-            in_records = partial(self._committer.run_from_thread, project.name)
-            self._notes[project.name] = NoteFiles(project, in_records)
+            self._notes[project.name] = NoteFiles(project, self._committer.run)
         return self._notes[project.name]
 
     # Shared lanes.

@@ -184,8 +184,7 @@ class WriteHandlers:
         project, change = self._files.open_project(operation.project), operation.change
         if isinstance(change, WriteNote):
             assert project is not None
-            (outcome,) = await self._files.notes_of(project).write([operation])
-            return outcome
+            return await self._files.notes_of(project).write(operation)
         if isinstance(change, StartSession | EndSession) and project is None:
             # A project gets its space with its first memory; until then a session has nothing to record.
             self._files.pending_sessions.note(operation)

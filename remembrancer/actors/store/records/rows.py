@@ -90,14 +90,6 @@ class Run(msgspec.Struct, frozen=True):
     undone_at: float | None = None
 
 
-class NoteWrite(msgspec.Struct, frozen=True):
-    """A note is being written. `operation` and its future `result` are encoded as MessagePack."""
-
-    operation_id: str
-    operation: bytes
-    result: bytes
-
-
 class FoundTopic(msgspec.Struct, frozen=True):
     """A community of entities, in the order in which they were found."""
 
@@ -106,5 +98,5 @@ class FoundTopic(msgspec.Struct, frozen=True):
     found_at: float
 
 
-Row = SessionEntry | Erased | Proposed | PatternRow | Run | NoteWrite | LoggedPromotion | FoundTopic
+Row = SessionEntry | Erased | Proposed | PatternRow | Run | LoggedPromotion | FoundTopic
 R = TypeVar("R", bound=Row)

@@ -297,8 +297,7 @@ MEMORY: Final = Schema(
     CREATE INDEX sessions_active ON sessions (space, started_at) WHERE status = 'active';
     CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
 
-    -- Moves of release 0.2.0 that were under way, and notes that are being written: what will have come of each, once
-    -- its temporary file is in the note's place.
+    -- Moves of release 0.2.0 that were under way, and notes that were being written.
     CREATE TABLE moves (
         space INTEGER NOT NULL REFERENCES spaces,
         operation_id TEXT NOT NULL,
@@ -512,11 +511,12 @@ MEMORY: Final = Schema(
     """,
     ),
     Step("0.3.0", "DROP TABLE lane_entries;"),
+    Step("0.3.0", "DROP TABLE note_writes;"),
 )
 
 OWNED: Final = (
     *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
-    *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "runs"),
+    *("moves", "proposals", "tool_calls", "turns", "promotion_log", "runs"),
     *("cross_project_patterns", "topics", "maintenance"),
     *("lane", "lane_erasures"),
 )

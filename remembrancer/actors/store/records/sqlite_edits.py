@@ -25,7 +25,6 @@ from remembrancer.actors.store.records.rows import (
     FoundTopic,
     Link,
     Memory,
-    NoteWrite,
     PatternRow,
     Proposed,
     Row,
@@ -62,7 +61,6 @@ TABLES: Final[dict[type[Any], str]] = {
     Proposed: "proposals",
     PatternRow: "cross_project_patterns",
     Run: "runs",
-    NoteWrite: "note_writes",
 }
 """The tables of the rows whose first field is their key."""
 LOGS: Final[dict[type[Any], tuple[str, str]]] = {

@@ -16,7 +16,6 @@ from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.moves import end_move, memory_to_move, receive_move
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.records.rows import NoteWrite
 from remembrancer.actors.store.records.rules import carry_out
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session, import_sessions
@@ -26,7 +25,6 @@ from remembrancer.actors.store.records.sqlite_edits import (
     SqliteEdits,
     earlier_outcome,
     read_applied,
-    read_rows,
 )
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import USER, Outcome
@@ -214,20 +212,6 @@ class Records(Reader, EmbeddedTexts):
         """
         with self._edits() as edits:
             return edits.earlier_outcome(operation.operation_id) or Writer(operation, edits).carry_out(step)
-
-    def begin_note(self, write: NoteWrite) -> None:
-        """Record durably that a note is about to be written."""
-        with self._edits() as edits:
-            edits.put(write)
-
-    def drop_note(self, operation_id: str) -> None:
-        """Record durably that a note is not being written."""
-        with self._edits() as edits:
-            edits.remove(NoteWrite, "operation_id", operation_id)
-
-    def unfinished_notes(self) -> list[NoteWrite]:
-        """Return the writes of notes that were begun but not completed, oldest first."""
-        return self._file.read_together(lambda query: read_rows(query, NoteWrite))
 
     def note_commit(self) -> None:
         """Count a write to this space that was made in a transaction of another one."""
