@@ -13,8 +13,8 @@ import msgspec
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, estimate_tokens, truncate
 from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
-STANDING_SHARE: Final = 0.5
-ENDS_SHARE: Final = 0.2
+STANDING_SHARE: Final = 0.35
+ENDS_SHARE: Final = 0.1
 """The largest shares of the budget for standing memories and open ends if not all memories fit."""
 AROUND, DATED = 6, 8
 """The tokens of a line in addition to its text, and of a date in it."""
@@ -29,11 +29,13 @@ M = TypeVar("M", bound=ListedMemory)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The memories to choose from: those relevant to every task, open ends, and the rest, each list best first."""
+    """The memories to choose from: those relevant to every task, open ends, and the rest, each list best first;
+    `found`: the ids of those that a search for the task found."""
 
     standing: Sequence[RecalledMemory] = ()
     ends: Sequence[RecalledMemory] = ()
     rest: Sequence[RecalledMemory] = ()
+    found: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
                 given[memory.id] = shortened
                 available, room = available - cost, room - cost
 
-    take(sorted(choice.standing, key=_weight_of(choice.standing), reverse=True), STANDING_SHARE * tokens)
+    take(sorted(choice.standing, key=_weight_of(choice), reverse=True), STANDING_SHARE * tokens)
     take(choice.ends, ENDS_SHARE * tokens)
     take(choice.rest, room)
     take(choice.standing, room)
@@ -105,10 +107,16 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
     return Chosen(present, left_out, tuple(replaced.values()))
 
 
-def _weight_of(memories: Sequence[RecalledMemory]) -> Callable[[RecalledMemory], tuple[bool, float, float]]:
-    """A sort key: first memories that replace others, then by importance, then by the time of the last change."""
-    replacing = {newer for memory in memories for newer in memory.possibly_superseded_by}
-    return lambda memory: (memory.id in replacing, memory.importance, memory.updated_at or memory.created_at)
+def _weight_of(choice: Choice) -> Callable[[RecalledMemory], tuple[bool, bool, float, float]]:
+    """A sort key: first memories found for the task, then those that replace others, then by importance, then by the
+    time of the last change."""
+    replacing = {newer for memory in choice.standing for newer in memory.possibly_superseded_by}
+    return lambda memory: (
+        memory.id in choice.found,
+        memory.id in replacing,
+        memory.importance,
+        memory.updated_at or memory.created_at,
+    )
 
 
 def _cut(memory: RecalledMemory, tokens: int) -> RecalledMemory:

@@ -471,7 +471,7 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The short forms of the memories' ids."""
 
 
-ALL_TOKENS, PART_TOKENS = 6000, 3000
+ALL_TOKENS, PART_TOKENS = 6000, 2000
 """The default token budgets of a context. A complete context makes recalls unnecessary, so it may cost more than a
 part."""
 

@@ -26,7 +26,7 @@ def test_all_are_given_where_they_fit_and_else_it_is_said_that_they_are_not_all(
     assert choose(Choice(rest=found[:2]), 3000, is_part=True).left_out
 
 
-def test_what_holds_for_every_task_comes_first_but_leaves_half_to_the_rest() -> None:
+def test_what_holds_for_every_task_comes_first_but_leaves_most_to_the_rest() -> None:
     standing = [memory(number) for number in range(100)]
     ends = [memory(number) for number in range(100, 200)]
     rest = [memory(number) for number in range(200, 300)]
@@ -42,13 +42,15 @@ def test_what_holds_for_every_task_comes_first_but_leaves_half_to_the_rest() -> 
     assert len(choose(Choice(ends=ends), 1000, is_part=True).given) > len([each for each in given if each in ends])
 
 
-def test_of_standing_memories_what_replaces_another_comes_first_then_what_matters_most_then_what_changed_last() -> None:
+def test_standing_memories_are_ordered_by_the_task_then_replacements_then_importance_then_the_last_change() -> None:
     old = memory(0, possibly_superseded_by=("memory:9",), importance=0.6)
     gone = memory(5, possibly_superseded_by=("memory:1",))
     found = [old, memory(2, importance=0.7), memory(3, updated_at=9.0), memory(4), gone, memory(1, importance=0.1)]
     chosen = choose(Choice(standing=found), 3000, is_part=True)
     assert [each.id[7:] for each in chosen.given] == ["1", "2", "0", "3", "4"]
     assert chosen.replaced == (gone,), "what one that is given says anew is not"
+    for_task = choose(Choice(standing=found, found=frozenset({"memory:4"})), 3000, is_part=True)
+    assert [each.id[7:] for each in for_task.given] == ["4", "1", "2", "0", "3"]
 
 
 def test_an_open_end_is_given_until_it_is_closed() -> None:

@@ -1,8 +1,8 @@
 """The memories that a session should know for its task: all that are valid if they fit, or else the most important.
 
-Memories that apply to every task (conventions, decisions, preferences) are given with every task; similarity selects
-among the rest. A context leaves out expired and replaced memories, and memories that were merged or summarised into
-another that the session may see; closed open ends are only named.
+Memories that apply to every task (conventions, decisions, preferences) are given with every task, those that a search
+for the task finds first; similarity selects among the rest. A context leaves out expired and replaced memories, and
+memories that were merged or summarised into another that the session may see; closed open ends are only named.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Gathering:
             named = [each for each in every if self._files.are_named_in(each.content)]
             rest = [*of_files, *named, *(each for each in found if not each.done)]
             rest += () if self._request.task else every
-            choice = choose(Choice(standing, ends, rest), self._request.part_tokens, is_part=True)
+            choice = choose(Choice(standing, ends, rest, frozenset(answering)), self._request.part_tokens, is_part=True)
             if self._request.with_subjects:
                 subjects = await self._in_thread(self._subjects)
         closed = () if choice.left_out else tuple(each for each in listed if each.done)
