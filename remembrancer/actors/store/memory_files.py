@@ -46,38 +46,7 @@ AGAIN_S: Final = 2.0
 """The time after a failed attempt before the database may be opened again, on demand."""
 OPENING_S: Final = 1.5
 """The time that a request waits for the database to open. Shorter than a read's budget."""
-MAX_PENDING_SESSIONS: Final = 256
-"""Above this number the oldest are dropped: a project without memories has little to register."""
 logger = logging.getLogger(__name__)
-
-
-class PendingSessions:
-    """Sessions that started in projects without a space, kept until the space is made. A restart of the store loses
-    them."""
-
-    def __init__(self) -> None:
-        self._starts: dict[tuple[str, str], Operation] = {}
-
-    def __len__(self) -> int:
-        """The number of waiting sessions."""
-        return len(self._starts)
-
-    def note(self, operation: Operation) -> None:
-        """Remember the start of a session in a project without a space. A session that ends before there is one is
-        dropped."""
-        match operation.change:
-            case StartSession(session_id=session_id):
-                self._starts.pop((operation.project.id, session_id), None)
-                self._starts[operation.project.id, session_id] = operation
-                while len(self._starts) > MAX_PENDING_SESSIONS:
-                    del self._starts[next(iter(self._starts))]
-            case EndSession(session_id=session_id):
-                self._starts.pop((operation.project.id, session_id), None)
-
-    def take(self, project_id: str) -> list[Operation]:
-        """Remove and return the session starts of a project that now has a space, oldest first."""
-        taken = [key for key in self._starts if key[0] == project_id]
-        return [self._starts.pop(key) for key in taken]
 
 
 class MemoryFiles:
@@ -115,7 +84,9 @@ class MemoryFiles:
         self._left_out: tuple[str, ...] = ()
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(clock)
-        self.pending_sessions = PendingSessions()
+        self._starts: dict[tuple[str, str], Operation] = {}
+        """The starts of sessions in projects without a space, by project and session. A restart of the store loses
+        them."""
         self.indexes: dict[str, FileIndex] = {}
         """The indexes of projects' own files, by name. They are embedded like memories."""
         self.opened = asyncio.Event()
@@ -310,11 +281,20 @@ class MemoryFiles:
         if records is None or is_unknown:
             check_project_id(project.id)
             records = await self._committer.run(project.id, partial(self._make, self.database, project))
-            while starts := self.pending_sessions.take(project.id):  # more may arrive until the space is known
+            while starts := [
+                self._starts.pop(key) for key in list(self._starts) if key[0] == project.id
+            ]:  # more may arrive until the space is known
                 await self._committer.run(project.id, partial(self._register, project, records, starts))
             records = self._open.setdefault(project.id, records)
             self._on_open(records)
         return records
+
+    def note_session(self, operation: Operation, change: StartSession | EndSession) -> None:
+        """Remember the start of a session in a project without a space, until the space is made or the session ends."""
+        key = operation.project.id, change.session_id
+        self._starts.pop(key, None)
+        if isinstance(change, StartSession):
+            self._starts[key] = operation
 
     def _make(self, database: SqliteFile, project: ProjectRef) -> Records:
         records = Records(database, project.id, self._clock, **self._limits)

@@ -187,7 +187,7 @@ class WriteHandlers:
             return await self._files.notes_of(project).write(operation)
         if isinstance(change, StartSession | EndSession) and project is None:
             # A project gets its space with its first memory; until then a session has nothing to record.
-            self._files.pending_sessions.note(operation)
+            self._files.note_session(operation, change)
             return Outcome(Applied(operation.operation_id, SessionResult(change.session_id, "active")))
         return None
 
