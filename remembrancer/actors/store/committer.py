@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
@@ -47,9 +46,8 @@ class Appliable(Protocol):
         """Apply the operations durably and in order, and return an outcome for each."""
 
 
-Done = Callable[[list[Outcome]], None]
 Complete = Callable[[Sequence[Operation], list[Outcome]], list[Outcome]]
-Submission = tuple[Appliable, tuple[Operation, ...], Done, Trace]
+Submission = tuple[Appliable, tuple[Operation, ...], asyncio.Future[list[Outcome]], Trace]
 
 
 def as_they_are(_: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
@@ -71,8 +69,8 @@ class Committer:
         self._writers: dict[str, _Writer] = {}
         self._closing = False
 
-    def commit(self, target: Appliable, operations: Sequence[Operation], done: Done) -> None:
-        """Commit these operations in order; `done` is called on the event loop with an outcome for each.
+    def submit(self, target: Appliable, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
+        """Commit these operations in order. The future gets an outcome for each.
 
         Raises:
             QueueFull: `MAX_WAITING` operations already wait for that thread.
@@ -83,13 +81,9 @@ class Committer:
         if waiting + len(operations) > MAX_WAITING:
             raise QueueFull(f"{waiting} operations wait for their commit already: try again in a moment")
         writer.submitted += len(operations)
-        writer.operations.append((target, tuple(operations), done, current()))
-        writer.wake()
-
-    def submit(self, target: Appliable, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
-        """Like `commit`, but returns a future."""
         future: asyncio.Future[list[Outcome]] = self._loop.create_future()
-        self.commit(target, operations, partial(_resolve, future))
+        writer.operations.append((target, tuple(operations), future, current()))
+        writer.wake()
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
@@ -186,13 +180,13 @@ class _Writer:
             outcomes = self._complete(together, outcomes)
         except Exception:
             logger.exception("what was committed is answered without what else there is to say")
-        results: list[tuple[Callable[[Any], None], Any]] = []
-        for _, operations, done, trace in group:
+        results: list[tuple[asyncio.Future[list[Outcome]], list[Outcome]]] = []
+        for _, operations, future, trace in group:
             trace.mark("turn came", began)
             trace.mark("committed", committed)
-            results.append((done, outcomes[: len(operations)]))
+            results.append((future, outcomes[: len(operations)]))
             outcomes = outcomes[len(operations) :]
-        self._loop.call_soon_threadsafe(_answer_all, results)
+        self._loop.call_soon_threadsafe(_resolve_all, results)
 
     def _do(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         try:
@@ -203,12 +197,9 @@ class _Writer:
             self._loop.call_soon_threadsafe(_resolve, future, result)
 
 
-def _answer_all(results: list[tuple[Callable[[Any], None], Any]]) -> None:
-    for done, outcomes in results:
-        try:
-            done(outcomes)
-        except Exception:  # one failing answer must not keep the others from theirs
-            logger.exception("what follows a commit failed")
+def _resolve_all(results: list[tuple[asyncio.Future[list[Outcome]], list[Outcome]]]) -> None:
+    for future, outcomes in results:
+        _resolve(future, outcomes)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:

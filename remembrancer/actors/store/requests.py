@@ -42,18 +42,9 @@ class RequestContext:
         remaining_s = self.envelope.remaining_s()
         return DEFAULT_DEADLINE_S if remaining_s is None else max(0.0, remaining_s - margin_s)
 
-    def reply(self, body: Any) -> None:
-        """Send the answer."""
-        self.router.send(self.peer, body, in_reply_to=self.envelope.message_id, notices=self.notices)
 
-    def refuse(self, error: RemembrancerError) -> None:
-        """Answer with an error."""
-        self.router.refuse(self.peer, error, in_reply_to=self.envelope.message_id)
-
-
-Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
-"""Usually `async def (request, context) -> reply`, run in its own task; a reply of None is not sent. A plain function
-may answer through the context itself and return None, which saves the task."""
+Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any]]
+"""`async def (request, context) -> reply`, run in its own task; a reply of None is not sent."""
 
 
 def by_request(*handlers: Callable[..., Any]) -> dict[type, Callable[..., Any]]:
@@ -115,8 +106,7 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 - the boundary, in `_refuse`
                 _refuse(context, kind.__name__, error)
             else:
-                if work is not None:
-                    self._tasks.create_task(_answer(work, context, kind.__name__))
+                self._tasks.create_task(_answer(work, context, kind.__name__))
 
 
 async def _answer(work: Coroutine[Any, Any, Any], context: RequestContext, name: str) -> None:
@@ -127,7 +117,7 @@ async def _answer(work: Coroutine[Any, Any, Any], context: RequestContext, name:
     else:
         current().end("answer ready")
         if reply is not None:
-            context.reply(reply)
+            context.router.send(context.peer, reply, in_reply_to=context.envelope.message_id, notices=context.notices)
 
 
 def _refuse(context: RequestContext, name: str, error: Exception) -> None:
@@ -136,7 +126,7 @@ def _refuse(context: RequestContext, name: str, error: Exception) -> None:
         logger.error("a request failed", exc_info=error, extra={"request": name})
         error = InternalError("the store failed on this request: see store.log")
     current().end("refusal ready")
-    context.refuse(error)
+    context.router.refuse(context.peer, error, in_reply_to=context.envelope.message_id)
 
 
 BURST_S: Final = 0.03

@@ -7,6 +7,7 @@ workers and vectors (`models.py`). Queries use a model whose vectors are complet
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -90,19 +91,6 @@ class _Finished(NamedTuple):
     result: EmbeddedMemory | FailedText
 
 
-class _Counted(NamedTuple):
-    """The number of texts that wait for vectors of a model, and the dead letters, as of a number of commits."""
-
-    texts: EmbeddedTexts
-    commits: int
-    missing: int
-    dead: dict[int, str]
-
-    def is_of(self, texts: EmbeddedTexts) -> bool:
-        """True if it holds for these texts as they are now."""
-        return self.texts is texts and self.commits == texts.commits
-
-
 class EmbeddingScheduler:
     """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket that a worker is
     connected to.
@@ -135,8 +123,6 @@ class EmbeddingScheduler:
         self._clock = clock
         self._leases: Leases[Peer] = Leases()
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
-        self._counts: dict[tuple[str, str | None], _Counted] = {}
-        """The counts by name of the texts and model."""
         self._failures: dict[str, WorkerState] = {}  # by the worker's incarnation
         self.embedded: Counter[str] = Counter()
         """The number of texts that workers have embedded, by incarnation."""
@@ -188,7 +174,8 @@ class EmbeddingScheduler:
         """Return the state of embedding."""
         answering = self.answering
         choice, identity = answering.choice, answering.identity
-        dead = [reason for each in self._files.texts() for reason in self._counted(answering, each).dead.values()]
+        letters = self._read_each(lambda texts: texts.dead_letters(answering.key or ""))
+        dead = [reason for each in letters for reason in each.values()]
         return EmbeddingSummary(
             engine=choice.engine,
             model=identity.model if identity else choice.model,
@@ -260,22 +247,19 @@ class EmbeddingScheduler:
 
     def _pending(self, model: Model) -> int:
         """Return the number of texts that wait for vectors of a model: all, while nobody has identified it."""
-        return sum(self._counted(model, texts).missing for texts in self._files.texts())
+        return sum(self._read_each(lambda texts: texts.missing(model.key)))
 
     def _is_whole(self, model: Model) -> bool:
         """True if every text has its vectors, or cannot have any."""
         return model.identity is not None and not self._pending(model)
 
-    def _counted(self, model: Model, texts: EmbeddedTexts) -> _Counted:
-        key, commits = model.key, texts.commits
-        counted = self._counts.get((texts.name, key))
-        if counted is None or not counted.is_of(texts):
-            try:
-                dead = {} if key is None else texts.dead_letters(key)
-                counted = self._counts[texts.name, key] = _Counted(texts, commits, texts.missing(key), dead)
-            except RemembrancerError:  # an unreadable file
-                return counted or _Counted(texts, commits, 0, {})
-        return counted
+    def _read_each(self, read: Callable[[EmbeddedTexts], T]) -> list[T]:
+        """Return what is read from all texts, apart from those that cannot be read now."""
+        results = []
+        for texts in self._files.texts():
+            with contextlib.suppress(RemembrancerError):
+                results.append(read(texts))
+        return results
 
     # --- The models.
 
@@ -555,9 +539,6 @@ class EmbeddingScheduler:
         for texts in self._files.texts():
             if room <= 0:
                 return
-            counted = self._counts.get((texts.name, key))
-            if counted is not None and counted.is_of(texts) and not counted.missing:
-                continue
             leased = self._leases.leased_of(key, texts.name)
             ask = partial(texts.next_texts, key, room, len(self._leases.workers_of(key)) * hand_bytes, leased)
             try:
