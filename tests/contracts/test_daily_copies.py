@@ -18,7 +18,6 @@ from remembrancer.actors.migrations import daily_copies
 from remembrancer.actors.repair import is_damaged
 from remembrancer.actors.store.daily_copies import DAY_S, STAMP, DailyCopies
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.requests import LoadGate
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_factories import SqliteFactory, scrub
@@ -53,7 +52,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     factory = SqliteFactory(tmp_path)
     records = factory.open()
     reported: list[RemembrancerError] = []
-    copies = DailyCopies(factory.path, KEPT, LoadGate(), reported.append)
+    copies = DailyCopies(factory.path, KEPT, reported.append)
     made = Rig(factory.path, records, copies, reported)
     made.write("first")
     yield made

@@ -103,7 +103,7 @@ class StoreActor(Actor):
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
         kept = 0 if settings.deployment_mode == "embedded-memory" else settings.backup_copies
-        self._copies = DailyCopies(paths.database, kept, self._gate, self._damaged)
+        self._copies = DailyCopies(paths.database, kept, self._damaged)
         replaced = ReplacedMemories()
         self._committer = Committer(replaced.tell)
         limit_bytes, session_limit = settings.database_limit_bytes, settings.max_memories_per_session
@@ -154,7 +154,7 @@ class StoreActor(Actor):
             parts, lambda context, model: self._reads.embed_within(context, model), self._indexer
         )
         self._code = CodeHandlers(parts, self._indexer)
-        self._home = HomeReader(paths, self._gate)
+        self._home = HomeReader(paths)
         notes_of = self._file_handlers.source_of
         self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)
         writes = WriteHandlers(self._files, self._committer, self._scheduler, self._gate)

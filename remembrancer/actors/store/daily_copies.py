@@ -15,7 +15,6 @@ import anyio.to_thread
 
 from remembrancer.actors.migrations import BACKUPS, daily_copies, write_checked_copy
 from remembrancer.actors.snapshots import opened, unreadable
-from remembrancer.actors.store.requests import LoadGate
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError
 
 DAY_S: Final = 86_400.0
@@ -23,10 +22,8 @@ FIRST_S: Final = 5.0
 """The delay before the first check, since a starting store has more urgent work."""
 LOOK_S: Final = 600.0
 STAMP: Final = "%Y%m%dT%H%M%SZ"
-GIVE_WAY_S: Final = 0.5
-"""The longest pause for clients between two groups of pages."""
-STEPS_BETWEEN_PAUSES: Final = 50_000
-"""Steps of SQLite's virtual machine between two pauses while a file is checked."""
+STEPS_BETWEEN_LOOKS: Final = 50_000
+"""Steps of SQLite's virtual machine, while a file is checked, between two looks for a stop."""
 REPAIR: Final = "'remembrancer down' and then 'remembrancer doctor --repair' mend it"
 
 logger = logging.getLogger(__name__)
@@ -39,10 +36,9 @@ class DailyCopies:
     store has crashed. `report` is called if it is damaged.
     """
 
-    def __init__(self, path: Path, kept: int, gate: LoadGate, report: Callable[[RemembrancerError], None]) -> None:
+    def __init__(self, path: Path, kept: int, report: Callable[[RemembrancerError], None]) -> None:
         self._path = path
         self._kept = kept
-        self._gate = gate
         self._report = report
         self._closed = False
         self._has_crashed = _size(path.with_name(f"{path.name}-wal")) > 0
@@ -79,7 +75,7 @@ class DailyCopies:
         """
         try:
             with opened(self._path) as connection:
-                connection.set_progress_handler(self._is_interrupted, STEPS_BETWEEN_PAUSES)
+                connection.set_progress_handler(lambda: self._closed, STEPS_BETWEEN_LOOKS)
                 found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
             if self._closed:
@@ -105,23 +101,15 @@ class DailyCopies:
         for unfinished in copy.parent.glob(f"{path.name}.*Z.new"):  # the store was killed meanwhile
             unfinished.unlink(missing_ok=True)
         try:
-            write_checked_copy(path, copy, f"there is no room for the daily copy of {path}: make room", self._pause)
+            write_checked_copy(path, copy, f"there is no room for the daily copy of {path}: make room", self._go_on)
         except sqlite3.Error as error:
             raise unreadable(path, error) from error
         for old in daily_copies(path)[self._kept :]:
             old.unlink(missing_ok=True)
         return copy
 
-    def _is_interrupted(self) -> bool:
-        try:
-            self._pause()
-        except MemoryUnavailable:
-            return True
-        return False
-
-    def _pause(self) -> None:
-        """Pause while clients are being served. Raises `MemoryUnavailable` after `close`."""
-        self._gate.make_way(GIVE_WAY_S)
+    def _go_on(self) -> None:
+        """Raise `MemoryUnavailable` after `close`."""
         if self._closed:
             raise MemoryUnavailable("the store is stopping")
 

@@ -36,7 +36,7 @@ from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.sessions import read_sessions
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.types import USER
-from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
+from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.memory.export_format import (
     EndLine,
     Line,
@@ -89,10 +89,8 @@ CHECK_LIMIT_S: Final = 30.0
 FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
-GIVE_WAY_S: Final = 0.02
-"""The longest pause for clients, so that a client that never rests does not hold up a long task for ever."""
-BETWEEN_PAUSES: Final = 20
-"""The number of exported memories between two pauses: a few milliseconds of work."""
+BETWEEN_LOOKS: Final = 20
+"""The number of exported memories between two looks for a stop."""
 GIT_DIRECTORY: Final = ".git"
 COUNTED: Final = {
     "memories": "SELECT count(*) FROM memories",
@@ -153,11 +151,10 @@ def refuse_unfinished(paths: RuntimePaths) -> None:
 
 
 class HomeReader:
-    """Answers `HomeRequest`s. In the store it pauses for clients (`gate`) between the steps of a long task."""
+    """Answers `HomeRequest`s."""
 
-    def __init__(self, paths: RuntimePaths, gate: LoadGate | None = None) -> None:
+    def __init__(self, paths: RuntimePaths) -> None:
         self._paths = paths
-        self._gate = gate
         self._closed = False
         self._thread: ThreadPoolExecutor | None = None
         self._answers: dict[type, Callable[[Any], object]] = {
@@ -182,10 +179,8 @@ class HomeReader:
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _pause(self) -> None:
-        """Pause while clients are being served. Raises `MemoryUnavailable` after `close`."""
-        if self._gate is not None:
-            self._gate.make_way(GIVE_WAY_S)
+    def _go_on(self) -> None:
+        """Raise `MemoryUnavailable` after `close`."""
         if self._closed:
             raise MemoryUnavailable("the store is stopping")
 
@@ -327,8 +322,8 @@ class HomeReader:
                     output.write(encode_header(time.time()))
                     for line in export_lines(file.connection, spaces, request, shared, paths, counted):
                         output.write(encode_line(line))
-                        if (counted["memories"] + counted["sessions"]) % BETWEEN_PAUSES == 0:
-                            self._pause()
+                        if (counted["memories"] + counted["sessions"]) % BETWEEN_LOOKS == 0:
+                            self._go_on()
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode

@@ -139,7 +139,6 @@ JOBS_UNDER_LOAD: Final = 16
 """About 50 ms of a worker's time."""
 READING_S: Final = 0.3
 """For this long after many chunks of files arrived, more are expected."""
-WAIT_S: Final = 0.005
 ASIDE_S: Final = 0.2
 """The longest time that one background request waits for clients to be served."""
 
@@ -187,12 +186,6 @@ class LoadGate:
         give_up_at = time.monotonic() + ASIDE_S
         while (now := time.monotonic()) < min(give_up_at, self._burst_ends_at(now)):  # noqa: ASYNC110
             await anyio.sleep(min(give_up_at, self._burst_ends_at(now)) - now)
-
-    def make_way(self, at_most_s: float) -> None:
-        """Block while clients are being served, at most that long. For threads with long work."""
-        give_up_at = time.monotonic() + at_most_s
-        while self.is_serving(now := time.monotonic()) and now < give_up_at:
-            time.sleep(WAIT_S)
 
     def is_serving(self, now: float) -> bool:
         """True if a burst of client requests is in progress."""
