@@ -421,8 +421,7 @@ def _context_for(event: str, text: str, session: Session, *, is_due: bool) -> st
     is_whole = is_first and not answer.get("degraded")
     if new or is_whole:
         session.note("given", " ".join([*had, *new]).encode())
-    moved = [each["message"] for each in answer.get("warnings", ()) if is_first and each["code"] == "project_moved"]
-    block = "\n\n".join(filter(None, [*moved, answer["context_block"]]))
+    block: str = answer["context_block"]
     if not new:  # report an empty memory only once
         return block or None if is_whole else None
     now_ns = time.time_ns()

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import anyio
 import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
-from remembrancer.commands.runtime_client import ask_home, ask_store, paths_here, running_store
+from remembrancer.commands.runtime_client import ask_home, ask_running_home, ask_store, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MoveProject
-from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef
 
 GIT_DIRECTORY: Final = ".git"
+MOST_NAMED: Final = 3
 MOVE_S: Final = 60.0
 """The time limit of a move, which waits for running writes."""
 
@@ -98,27 +98,32 @@ def list_projects() -> Report:
     described = ask_home(paths, DescribeProjects())
     facts = {"home": str(paths.home), "projects": described.projects}
     nothing = f"The home {paths.home} has no memories of a project yet."
-    return Report(facts, _table(described.projects) if described.projects else nothing)
+    gone = _gone_of(described.projects)
+    return Report(facts, _table(described.projects) if described.projects else nothing, notes=[gone] if gone else [])
 
 
 def notice_of_move(directory: Path) -> str:
-    """The notice that the repository of a directory seems to have been moved, and what to do; empty if it does not, or
-    if the store does not answer."""
-    project = project_of(directory)
-    if not (Path(project.path) / "HEAD").is_file():
-        return ""  # it is no repository
-    from remembrancer.actors.gateway.recognition import Recognition  # loads what few commands need
-    from remembrancer.toolsets.service import Caller
-
-    async def recognise() -> str:
-        async with running_store(paths_here()) as store:
-            caller = Caller("", SHELL_SESSION, project, 0.0, str(working_tree_of(directory)))
-            notice = await Recognition(store).former_place(caller)
-            return "" if notice is None else notice.message
-
+    """What to do if the memories of a directory may be those of a project that is no longer where it was; empty if it
+    has memories, if nothing is missing, or if the store does not answer."""
     with suppress(*AWAY):
-        return anyio.run(recognise)
+        known = ask_running_home(paths_here(), DescribeProjects()).projects
+        here = project_of(directory).id
+        if not any(each.id == here and each.memories for each in known):
+            return _gone_of(known)
     return ""
+
+
+def _gone_of(known: Sequence[KnownProject]) -> str:
+    """The sentence about the projects whose directories are gone; empty if there is none."""
+    gone = [each for each in known if each.memories and each.path is not None and not os.path.lexists(each.path)]
+    if not gone:
+        return ""
+    named = ", ".join(shlex.quote(each.path.removesuffix("/.git")) for each in gone[:MOST_NAMED] if each.path)
+    more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+    return (
+        f"No longer where it was, but with memories: {named}{more}. "
+        "'remembrancer admin projects move OLD NEW' gives them the new place."
+    )
 
 
 def _table(known: Sequence[KnownProject]) -> Rows:

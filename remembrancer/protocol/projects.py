@@ -1,4 +1,4 @@
-"""Messages about projects: moving one to another path, and recognising one that has moved."""
+"""The request that moves a project to another path."""
 
 from __future__ import annotations
 
@@ -29,20 +29,3 @@ class MoveProject(Request[MemoriesMoved], frozen=True):
     new: ProjectRef
     directory: str
     dry_run: bool = False
-
-
-class ProjectRecognised(msgspec.Struct, frozen=True, tag=True):
-    """Paths at which the project may have been before, each with the number of memories that are kept for it, the last
-    used first; none for a project that is already known."""
-
-    former: tuple[tuple[str, int], ...] = ()
-    needs_commit: bool = False
-    """True if the first commit is not known yet."""
-
-
-class RecogniseProject(Request[ProjectRecognised], frozen=True):
-    """Store the first commit of a project ("": use the stored one), and look for projects with the same first commit
-    whose directory is gone."""
-
-    project: ProjectRef
-    first_commit: str = ""

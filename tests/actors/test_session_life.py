@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.gateway import attendance, recognition
+from remembrancer.actors.gateway import attendance
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.session_life import EndSession, StartSession
@@ -44,7 +44,6 @@ async def test_bridges_that_share_a_session_share_its_start_and_its_end(served: 
 
 async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attendance, "FIRST_WAIT_S", 0.05)
-    monkeypatch.setattr(recognition, "STORE_WAIT_S", 0.05)
     async with quick_rig.running() as gateway:
         async with quick_rig.session() as client:
             await client.store("the lantern is green")

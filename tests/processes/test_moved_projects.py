@@ -1,4 +1,4 @@
-"""A repository that was moved finds its memories again: recognised, offered, and moved with `projects move`."""
+"""A repository that was moved finds its memories again: named in the shell, and moved with `projects move`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ import random
 import shutil
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from remembrancer.actors.gateway import recognition
-from remembrancer.actors.gateway.recognition import first_commit
 from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.file_locks import FileLock
@@ -29,15 +25,13 @@ from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.git import git
 from tests.operations import memory_id_of, store_operation
-from tests.patience import PATIENCE_S, until
 from tests.runtime import command
 from tests.spaces import has_space
 
 
 @pytest.fixture(autouse=True)
-def only_what_the_test_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No command starts a runtime beside the test's own store, however late that answers; and git has its time."""
-    monkeypatch.setattr(recognition, "GIT_S", PATIENCE_S)
+def only_what_the_test_runs(home: Path) -> Iterator[None]:
+    """No command starts a runtime beside the test's own store, however late that answers."""
     with FileLock(RuntimePaths(home).start_lock) as lock:
         assert lock.try_acquire()
         yield
@@ -60,16 +54,14 @@ async def found(client: RawClient, query: str) -> set[str]:
     return {memory["content"] for memory in answer["memories"]}
 
 
-async def offers_of(client: RawClient) -> list[str]:
-    """The offers of the first answer that has any: the session's first one waits for git no longer than a moment."""
-    return offers(await until(partial(client.call, "get_memory_status"), offers))
+async def named(home: Path) -> str:
+    """What `projects` says about places that are gone."""
+    done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
+    assert done.returncode == exit_codes.OK, done.stderr
+    return done.stderr
 
 
-def offers(answer: dict[str, Any]) -> list[str]:
-    return [each["message"] for each in answer.get("warnings", ()) if each["code"] == "project_moved"]
-
-
-async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:
+async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:
     old, new = repository(tmp_path / "old place"), tmp_path / "deeper" / "new place"
     tree = tmp_path / "tree"
     git("worktree", "add", str(tree), at=old)
@@ -83,10 +75,10 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         new.parent.mkdir()
         old.rename(new)
         async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
-            stored = await client.store("The lantern hangs at the gate")
-            (offer,) = offers(stored) or await offers_of(client)
-            assert f"remembrancer admin projects move '{old}' '{new}' (" in offer
-            assert not offers(await client.call("get_memory_status")), "once is enough"
+            searched = await anyio.to_thread.run_sync(lambda: command("search", "lantern", home=home, directory=new))
+            assert f"No longer where it was, but with memories: '{old}'. " in searched.stderr
+            assert str(old) in await named(home)
+            await client.store("The lantern hangs at the gate")
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             done = await moving(old, new, "--dry-run", "--json", home=home)
             told = json.loads(done.stdout)
@@ -109,7 +101,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         git("worktree", "repair", str(tree), at=new)
         async with rig.session(directory=str(tree), bridge="22" * 16, session="session:three") as client:
             assert everything < await found(client, "lantern")
-            assert not offers(await client.call("get_memory_status"))
+        assert not await named(home)
         listed = await anyio.to_thread.run_sync(lambda: command("admin", "projects", "--json", home=home))
         (project,) = json.loads(listed.stdout)["projects"]
         assert (project["id"], project["path"]) == (project_of(new).id, str(new / ".git"))
@@ -132,8 +124,8 @@ async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who
             assert refused.returncode == exit_codes.REFUSED or "still connected in" in refused.stderr
             await client.say_end()
         async with rig.session(directory=str(two), bridge="11" * 16, session="session:two") as client:
-            assert not offers(await client.call("get_memory_status"))
             assert await found(client, "lantern") == set()
+            assert not await named(home)
             done = await moving(one, two, home=home)
             assert done.returncode == exit_codes.USAGE
             assert "is still there" in done.stderr
@@ -149,8 +141,7 @@ async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who
             assert reason in done.stderr
         shutil.rmtree(one)
         async with rig.session(directory=str(two), bridge="22" * 16, session="session:three") as client:
-            (offer,) = await offers_of(client)
-            assert str(one) in offer, "another clone, perhaps: said, and not done"
+            assert str(one) in await named(home), "another clone, perhaps: said, and not done"
             assert await found(client, "lantern") == set()
 
 
@@ -180,44 +171,3 @@ async def test_a_store_that_is_killed_in_a_move_has_moved_all_or_nothing(home: P
             recalled = await store.gateway.recall("fact", project=new, limit=50, strategy="keyword")
             assert {memory.id for memory in recalled.memories} == stored
             assert not has_space(RuntimePaths(home), old.id)
-
-
-async def test_git_is_not_waited_for_and_runs_nothing_of_a_foreign_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = repository(tmp_path / "known")
-    log = await anyio.run_process(["git", "log", "--format=%H"], cwd=known)
-    assert await first_commit(known / ".git") == log.stdout.decode().split()[-1]
-    assert await first_commit(tmp_path) is None
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    git("init", at=empty)
-    assert await first_commit(empty / ".git") is None
-
-    trap = repository(tmp_path / "trap")  # a partial clone that would fetch what is missing, by a program of its own
-    for name, value in (
-        ("core.repositoryformatversion", "1"),
-        ("extensions.partialClone", "origin"),
-        ("remote.origin.url", str(known)),
-        ("remote.origin.promisor", "true"),
-        ("remote.origin.uploadpack", f"touch {tmp_path / 'ran'};"),
-    ):
-        git("config", name, value, at=trap)
-    (trap / ".git" / "HEAD").write_text("0123456789" * 4 + "\n")
-    assert await first_commit(trap / ".git") is None
-    assert not (tmp_path / "ran").exists()
-
-    slow = tmp_path / "bin" / "git"
-    slow.parent.mkdir()
-    slow.write_text("#!/bin/sh\nexec sleep 600\n")
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(recognition, "GIT_S", 0.2)
-    assert await first_commit(known / ".git") is None
-
-
-async def test_a_git_that_ends_at_once_leaves_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    git("init", at=tmp_path)  # without a commit
-    for _ in range(40):
-        assert await first_commit(tmp_path / ".git") is None
-    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

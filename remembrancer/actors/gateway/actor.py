@@ -15,7 +15,6 @@ from remembrancer.actors.gateway.attendance import ClientConversation, SessionRe
 from remembrancer.actors.gateway.conversations import Listener, McpService
 from remembrancer.actors.gateway.hook_events import HookIntake
 from remembrancer.actors.gateway.markdown_index import MarkdownIndex
-from remembrancer.actors.gateway.recognition import Recognition
 from remembrancer.actors.gateway.server import Handlers, build_server
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import Subscriptions
@@ -97,9 +96,7 @@ class GatewayActor(Actor):
                 self._service = McpService(
                     self.spec.incarnation, build_server(handlers), handlers.call, tools, registry, self._queue_notices
                 )
-                self._listener = Listener(
-                    paths.gateway_socket, self._service, settings, Recognition(self._store), tasks
-                )
+                self._listener = Listener(paths.gateway_socket, self._service, settings, tasks)
                 tasks.start_soon(self._store.run)
                 tasks.start_soon(registry.run)
                 tasks.start_soon(access.run)

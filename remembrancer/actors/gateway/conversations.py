@@ -31,7 +31,6 @@ from remembrancer import __version__
 from remembrancer.actors.gateway.attendance import ClientConversation, SessionRegistry
 from remembrancer.actors.gateway.elicitation import Asking, Questions
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, directory_of, read_hello, setting_warnings
-from remembrancer.actors.gateway.recognition import Recognition
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -252,13 +251,11 @@ class Session(ClientConversation):
         connection: Connection,
         service: McpService,
         questions: Questions,
-        recognition: Recognition,
     ) -> None:
         super().__init__(key, tools, notices, hello.directory)
         self.hello = hello
         self._connection = connection
         self._service = service
-        self._recognition = recognition
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
         self._inbox_send, self._inbox = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
         self._asking = Asking(key, questions, connection.write, hello.environment)
@@ -333,13 +330,6 @@ class Session(ClientConversation):
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:
             self._service.registry.known(self, caller)
-        self._tasks.create_task(self._recognise(caller))
-
-    async def _recognise(self, caller: Caller) -> None:
-        """Look for a former place of the project, and report it with a later answer."""
-        notice = await self._recognition.former_place(caller)
-        if notice is not None:
-            self._notices.append(notice)
 
     # --- messages in ---
 
@@ -552,13 +542,11 @@ class Listener:
         path: Path,
         service: McpService,
         settings: Settings,
-        recognition: Recognition,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
         self._path = path
         self._service = service
         self._settings = settings
-        self._recognition = recognition
         self._tasks = tasks
         self._questions = Questions()
         self._numbers = itertools.count(1)
@@ -623,7 +611,7 @@ class Listener:
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._service.incarnation}-{next(self._numbers)}"
-        shared = (self._service, self._questions, self._recognition)
+        shared = (self._service, self._questions)
         session = Session(hello, key, tools, notices, connection, *shared)
         self._sessions.add(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})

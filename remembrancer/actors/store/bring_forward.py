@@ -260,9 +260,7 @@ def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> N
         return
     try:
         with opened(paths.catalog) as old:
-            projects = old.execute(
-                "SELECT id, path, created_at, last_used_at, directory, first_commit FROM projects"
-            ).fetchall()
+            projects = old.execute("SELECT id, path, created_at, last_used_at, directory FROM projects").fetchall()
             models = old.execute("SELECT number, state FROM models").fetchall()
     except sqlite3.Error as error:
         logger.error("the former catalogue cannot be read", extra={"reason": str(error)})

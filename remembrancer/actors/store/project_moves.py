@@ -1,4 +1,4 @@
-"""Projects whose directory moved: recognised by the first commit of their repository, and moved on request.
+"""Projects whose directory moved get their memories back on request.
 
 A project's id comes from its path and is the name of its space. Moving a project renames its space; what was stored at
 the new place meanwhile is merged into it, in one transaction. A crash leaves the two as they were, or moved, and the
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 from functools import partial
-from typing import Final
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.file_handlers import FileHandlers
@@ -21,23 +19,14 @@ from remembrancer.actors.store.requests import Handler, RequestContext, by_reque
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import sync_directory
-from remembrancer.protocol.projects import (
-    MemoriesMoved,
-    MoveProject,
-    ProjectRecognised,
-    RecogniseProject,
-)
+from remembrancer.protocol.projects import MemoriesMoved, MoveProject
 from remembrancer.protocol.writes import ProjectRef
-
-OFFERED_S: Final = 7 * 86_400.0
-"""The time after a project is first seen for which former places are suggested."""
-MOST_FORMER: Final = 3
 
 logger = logging.getLogger(__name__)
 
 
 class ProjectMoves(Handlers):
-    """Recognises and moves projects."""
+    """Moves projects."""
 
     def __init__(self, parts: StoreParts, file_handlers: FileHandlers, code: CodeHandlers) -> None:
         super().__init__(parts)
@@ -47,24 +36,7 @@ class ProjectMoves(Handlers):
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of the requests about projects."""
-        return by_request(self._move, self._recognise)
-
-    async def _recognise(self, request: RecogniseProject, _context: RequestContext) -> ProjectRecognised:
-        catalog, project = self._files.catalog, request.project
-        commit = request.first_commit or catalog.first_commit_of(project.id)
-        if not commit:
-            return ProjectRecognised(needs_commit=True)
-        await self._committer.run(project.id, partial(catalog.note_first_commit, project.id, commit))
-        if catalog.age_s(project.id) > OFFERED_S:
-            return ProjectRecognised()
-        former: list[tuple[str, int]] = []
-        for each in catalog.alike(project.id, commit):
-            if len(former) < MOST_FORMER and self._files.is_there(each) and await _is_gone(each.path):
-                records = await self._files.project(each)
-                counts = await self._committer.run(each.id, partial(records.counts, None))
-                if counts.total:
-                    former.append((each.path, counts.total))
-        return ProjectRecognised(tuple(former))
+        return by_request(self._move)
 
     async def _move(self, request: MoveProject, _context: RequestContext) -> MemoriesMoved:
         """Move a project.
@@ -120,20 +92,3 @@ class ProjectMoves(Handlers):
         except OSError as error:
             raise InvalidInput(f"{here} cannot be renamed to {there}: {error.strerror or error}") from error
         self._files.move(old.id, new, directory)
-
-
-async def _is_gone(path: str) -> bool:
-    """True if certainly nothing exists at a path; False if the disk does not answer or refuses."""
-    if "\ufffd" in path:  # bytes that are not UTF-8: the path is unknown
-        return False
-
-    def look() -> bool:
-        try:
-            os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        except OSError:
-            return False
-        return False
-
-    return await asyncio.to_thread(look)

@@ -11,10 +11,9 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.writes import ProjectRef
 
-INTO_PROJECTS: Final = """INSERT INTO projects (id, path, created_at, last_used_at, directory, first_commit)
-    VALUES (?, ?, ?, ?, ?, ?)
+INTO_PROJECTS: Final = """INSERT INTO projects (id, path, created_at, last_used_at, directory) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = max(last_used_at, excluded.last_used_at),
-    directory = coalesce(excluded.directory, directory), first_commit = coalesce(excluded.first_commit, first_commit)"""
+    directory = coalesce(excluded.directory, directory)"""
 """Registers a project, or notes what is new about it."""
 
 
@@ -23,15 +22,14 @@ class _Known(NamedTuple):
     created_at: float
     last_used_at: float
     directory: str | None = None
-    first_commit: str | None = None
 
 
 class Catalog:
     """The projects of a home, cached from its database. Empty until there is a database.
 
     A project's `path` is the source of its id: its git common directory, or else its directory. `directory` is the root
-    of the working tree last used by a session; several worktrees share one project. `first_commit` is that of its
-    repository. `last_used_at` (seconds since the epoch) is the start of its latest session.
+    of the working tree last used by a session; several worktrees share one project. `last_used_at` (seconds since the
+    epoch) is the start of its latest session.
 
     Methods that write run on the records' thread, and raise the errors of a database transaction.
     """
@@ -40,15 +38,13 @@ class Catalog:
         self._clock = clock
         self._database: SqliteFile | None = None
         self._projects: dict[str, _Known] = {}
-        self._first_commits: dict[str, str] = {}
-        """First commits of projects that are not registered yet."""
         self.lanes: Mapping[str, str] = {}
         """The lane of each sharing project, and the user's under `user`. Replaced, not changed: any thread may iterate
         over it."""
 
     def attach(self, database: SqliteFile) -> None:
         """Load the catalogue from a database."""
-        known = "SELECT id, path, created_at, last_used_at, directory, first_commit FROM projects"
+        known = "SELECT id, path, created_at, last_used_at, directory FROM projects"
         self._projects = {row[0]: _Known(*row[1:]) for row in database.read(known)}
         self.lanes = dict(database.read("SELECT name, lane FROM shares"))
         self._database = database
@@ -57,8 +53,7 @@ class Catalog:
         """Register a project. Registering a known project does not count as use."""
         now = self._clock()
         known = self._projects.get(project.id, _Known(project.path, now, now))
-        commit = self._first_commits.pop(project.id, known.first_commit)
-        self._put(project.id, known._replace(path=project.path, first_commit=commit))
+        self._put(project.id, known._replace(path=project.path))
 
     def note_session(self, project: ProjectRef, directory: str | None) -> None:
         """Record the start of a session in a registered project and, if known, its working tree."""
@@ -71,33 +66,6 @@ class Catalog:
         known = self._projects.get(project_id)
         return "" if known is None else known.path
 
-    def first_commit_of(self, project_id: str) -> str:
-        """Return the first commit of a project's repository; empty if unknown."""
-        known = self._projects.get(project_id)
-        return (known and known.first_commit) or self._first_commits.get(project_id, "")
-
-    def note_first_commit(self, project_id: str, commit: str) -> None:
-        """Record the first commit of a project's repository. For an unregistered project it is kept until
-        registration."""
-        known = self._projects.get(project_id)
-        if known is None:
-            self._first_commits[project_id] = commit
-        elif known.first_commit != commit:
-            self._put(project_id, known._replace(first_commit=commit))
-
-    def alike(self, project_id: str, commit: str) -> list[ProjectRef]:
-        """Return the other projects with that first commit, most recently used first."""
-        return [
-            project
-            for project in self.projects()
-            if project.id != project_id and self._projects[project.id].first_commit == commit
-        ]
-
-    def age_s(self, project_id: str) -> float:
-        """Return the seconds since a project was first seen."""
-        known = self._projects.get(project_id)
-        return 0.0 if known is None else self._clock() - known.created_at
-
     def move(self, connection: sqlite3.Connection, old: str, new: ProjectRef, directory: str) -> None:
         """Move a project's entry to a new place, merging the two. Inside a transaction."""
         now = self._clock()
@@ -108,7 +76,6 @@ class Catalog:
             min(known.created_at, there.created_at),
             max(known.last_used_at, there.last_used_at),
             directory,
-            there.first_commit or known.first_commit,
         )
         connection.execute("DELETE FROM projects WHERE id = ?", (old,))
         connection.execute(INTO_PROJECTS, (new.id, *moved))

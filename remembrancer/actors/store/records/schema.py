@@ -489,8 +489,8 @@ MEMORY: Final = Schema(
         UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
     END;
 
-    -- The catalogue: what the id of a project was made from, the working tree and the time of its last session, and the
-    -- first commit of its repository; the decisions about models; the lane of each project that shares one, and of the
+    -- The catalogue: what the id of a project was made from, the working tree and the time of its last session (and a
+    -- `first_commit`, unused); the decisions about models; the lane of each project that shares one, and of the
     -- user.
     CREATE TABLE projects (
         id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT,
