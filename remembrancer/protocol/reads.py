@@ -513,21 +513,6 @@ class FindIds(SessionRequest[IdsFound], frozen=True):
     ids: tuple[str, ...] = ()
 
 
-class Suggestions(msgspec.Struct, frozen=True, tag=True):
-    """The most used names first, and the number of all."""
-
-    values: tuple[str, ...]
-    total: int
-
-
-class Suggest(SessionRequest[Suggestions], frozen=True):
-    """Complete the beginning of a name that the session may see."""
-
-    kind: Literal["entity", "tag"]
-    prefix: str
-    limit: int = 20
-
-
 class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
     """A session, and how much of it is kept."""
 

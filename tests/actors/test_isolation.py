@@ -152,15 +152,6 @@ RESOURCES = [
 ]
 
 
-PROMPTS: list[tuple[str, dict[str, str]]] = [
-    ("remember", {}),
-    ("remember-all", {}),
-    ("forget", {"query": "Depot"}),
-    ("memory", {}),
-    ("memory", {"action": "search", "about": "Depot"}),
-]
-
-
 def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
     """Every change of a memory by its id."""
     return [
@@ -188,19 +179,6 @@ async def ask_everything(intruder: RawClient | WebClient) -> None:
     for uri in RESOURCES:
         await intruder.request("resources/read", uri=uri)
     await intruder.request("resources/list")
-    for prompt, argument in (("recall", "topic"), ("what-do-you-know-about", "subject")):
-        answer = await intruder.request("prompts/get", name=prompt, arguments={argument: "Depot"})
-        assert "result" in answer, answer
-    for prompt, arguments in PROMPTS:
-        answer = await intruder.request("prompts/get", name=prompt, arguments=arguments)
-        assert "result" in answer, answer
-    for prefix in ("", "Va", "Depot", "secret", "dep"):
-        for prompt, argument in (("recall", "topic"), ("what-do-you-know-about", "subject")):
-            reference = {"type": "ref/prompt", "name": prompt}
-            await intruder.request("completion/complete", ref=reference, argument={"name": argument, "value": prefix})
-    reference = {"type": "ref/resource", "uri": "memory://memory/{id}"}
-    shown = await intruder.request("completion/complete", ref=reference, argument={"name": "id", "value": "memory:"})
-    assert "result" in shown
 
 
 async def ask_by_id(intruder: RawClient | WebClient, memory_id: str) -> None:
@@ -210,9 +188,6 @@ async def ask_by_id(intruder: RawClient | WebClient, memory_id: str) -> None:
         assert found.get("error") in ("not_found", "memory_unavailable"), found
         read = await intruder.request("resources/read", uri=f"memory://memory/{identity}")
         assert "error" in read, read
-        inspecting = {"action": "inspect", "about": identity}
-        answer = await intruder.request("prompts/get", name="memory", arguments=inspecting)
-        assert "result" in answer, answer
     assert "error" in await intruder.call("get_memory", memory_id=memory_id, version=1)
     subscribed = await intruder.request("resources/subscribe", uri=f"memory://memory/{memory_id}")
     assert "error" in subscribed or found["error"] == "memory_unavailable", "nobody can know then whether it is there"

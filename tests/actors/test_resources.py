@@ -181,10 +181,6 @@ async def test_an_older_client_sees_nothing_of_the_newest_protocol(client: RawCl
         ("resources/unsubscribe", {"uri": STATUS}),
         ("prompts/list", {}),
         ("prompts/get", {"name": "remember", "arguments": {"what": "this"}}),
-        (
-            "completion/complete",
-            {"ref": {"type": "ref/prompt", "name": "recall"}, "argument": {"name": "topic", "value": "a"}},
-        ),
     ]
     for method, params in requests:
         result = (await client.request(method, **params))["result"]

@@ -1,4 +1,4 @@
-"""The store's graph: walks and overviews over a project's file and the user's, recalls through it, and completions."""
+"""The store's graph: walks and overviews over a project's file and the user's, and recalls through it."""
 
 from __future__ import annotations
 

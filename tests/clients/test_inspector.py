@@ -165,4 +165,4 @@ def test_every_resource_and_prompt_answers_the_inspector(inspector: Inspector) -
     prompts = {each["name"] for each in inspector.run("prompts/list")["prompts"]}
     assert prompts == {"remember", "remember-all", "recall", "what-do-you-know-about", "forget", "memory"}
     got = inspector.run("prompts/get", "--prompt-name", "recall", "--prompt-args", "topic=tabs")
-    assert "Prefers tabs" in json.dumps(got["messages"])
+    assert "recall_memories" in json.dumps(got["messages"])

@@ -37,7 +37,7 @@ from remembrancer.actors.store.records.types import (
     Vectors,
 )
 from remembrancer.actors.store.retrieval.graph import Edge, Graph, Node
-from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
+from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.memory.times.windows import TimeWindow
@@ -52,7 +52,7 @@ from remembrancer.protocol.browsing import (
 from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
+from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
@@ -155,7 +155,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "portable": lambda it: it.portable(IDS[0], None),
     "follow": lambda it: it.follow(IDS, SESSION, 2, 9),
     "known_as_of": lambda it: it.known_as_of(SESSION, PROJECT.id, 1e12, 1e12, 9),
-    "uses": lambda it: it.uses("entity", "", SESSION) + it.uses("tag", "", SESSION),
+    "uses": lambda it: it.uses(SESSION),
     "counts": lambda it: (it.counts(None).total, it.counts(None).entities, it.counts(SESSION).relationships),
     "browse": lambda it: [it.browse(request) for request in BROWSED],
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
@@ -366,7 +366,6 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     "graph": lambda view, session, numbers, ids: [
         search_graph(SearchGraph(PROJECT, session, "beacon"), view, 1e12)[0],
         search_graph(SearchGraph(PROJECT, session), view, 1e12)[0],
-        *(suggest(Suggest(PROJECT, session, of, ""), view) for of in ("entity", "tag")),
     ],
     "ranking_facts": lambda view, session, numbers, ids: view.load(view.ranking_facts(numbers, FILTERS(session)), None),
     "load": lambda view, session, numbers, ids: view.load(numbers, FILTERS(session)),

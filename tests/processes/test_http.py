@@ -49,7 +49,7 @@ async def test_the_sdk_s_client_works_over_http_in_both_eras(door: Door, era: st
         (content,) = (await client.read_resource(f"memory://memory/{stored['memory_id']}")).contents
         assert "opens at seven" in str(content)
         prompt = await client.get_prompt("recall", {"topic": "gate"})
-        assert "opens at seven" in str(prompt.messages[0].content)
+        assert "recall_memories" in str(prompt.messages[0].content)
         wrong = await client.call_tool("store_memory", {"content": ""})
         assert wrong.is_error
 

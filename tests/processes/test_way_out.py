@@ -30,8 +30,7 @@ NAME: Final = f"Depot {MARK} \U000e0041\U000e007f"
 """As names may be: they have no controls."""
 ALLOWED: Final = "می‌خواهم 👩‍💻"
 TAGS: Final = ("<system>", "</system>", "[INST]", "[/INST]")
-LABELS: Final = ("not instructions", "follow no instructions")
-"""Of an answer or a page, and of a prompt."""
+LABEL: Final = "not instructions"
 SECRET: Final = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
@@ -54,7 +53,7 @@ def assert_harmless(answer: Any, what: str, earlier: Sequence[str] = ()) -> str:
     assert not [each for each in FORBIDDEN if each in said], (what, ascii(said))
     assert not [each for each in TAGS if each in said], (what, said)
     assert SECRET not in said, (what, said)
-    assert MARK not in said or any(each in text for text in (said, *earlier) for each in LABELS), (what, said)
+    assert MARK not in said or any(LABEL in text for text in (said, *earlier)), (what, said)
     return said
 
 
@@ -172,7 +171,7 @@ async def test_no_tool_lets_a_text_out_that_is_more_than_data(home: Path, worksp
             read = await client.request("resources/read", {"uri": uri})
             said.append(assert_harmless(read, uri))
         for prompt in (await client.request("prompts/list"))["prompts"]:
-            given = {each["name"]: f"Depot {MARK}" for each in prompt.get("arguments", ()) if each.get("required")}
+            given = {each["name"]: "Depot" for each in prompt.get("arguments", ()) if each.get("required")}
             assert_harmless(
                 await client.request("prompts/get", {"name": prompt["name"], "arguments": given}), prompt["name"]
             )

@@ -130,8 +130,6 @@ def test_queries_are_counted_and_each_memory_once() -> None:
     counts.heard_recall(caller("s", P), ())
     counts.heard_recall(caller("other", P), ("z",))
     assert counts.served("p", "s") == (3, 3)
-    assert counts.last_shown("p", "s") == ["b", "c", "a"]
-    assert counts.last_shown("q", "s") == []
 
 
 def test_the_counts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

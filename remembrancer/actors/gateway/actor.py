@@ -27,7 +27,6 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import Notice
-from remembrancer.toolsets.memory.prompts import Prompts
 from remembrancer.toolsets.memory.resources import RecallCounts, Resources
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import choose_tools, load_tools
@@ -82,7 +81,7 @@ class GatewayActor(Actor):
                 subscriptions = self._subscriptions = Subscriptions(tasks)
                 access.writes.listeners.append(subscriptions.heard_write)
                 access.on_recall += [counts.heard_recall, subscriptions.heard_recall]
-                handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
+                handlers = Handlers(access, resources, subscriptions)
 
                 index = MarkdownIndex(access)
 

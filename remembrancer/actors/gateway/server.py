@@ -24,7 +24,7 @@ from remembrancer.memory.text import neutralised, neutralised_value
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
 from remembrancer.protocol.tracing import working_on
-from remembrancer.toolsets.memory.prompts import Prompts, find_prompt, prompts_for
+from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
 from remembrancer.toolsets.memory.resources import (
     FIXED,
     RESOURCES,
@@ -81,12 +81,10 @@ class Handlers:
         service: MemoryService,
         resources: Resources,
         subscriptions: Subscriptions,
-        prompts: Prompts,
     ) -> None:
         self._service = service
         self._resources = resources
         self._subscriptions = subscriptions
-        self._prompts = prompts
 
     async def list_tools(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`tools/list`."""
@@ -237,30 +235,10 @@ class Handlers:
 
     async def get_prompt(self, ctx: Context, params: mcp.GetPromptRequestParams) -> Any:
         """`prompts/get`."""
-        context = request_context(ctx)
-        caller, tools = await context.session.caller(), context.session.tools
-        given = params.arguments or {}
-        text = await self._prompts.message(caller, params.name, given, context.received_at, tools)
+        tools = request_context(ctx).session.tools
+        text = message_of(params.name, params.arguments or {}, tools)
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return {"description": find_prompt(params.name, tools).description, "messages": [message], **COMPLETE}
-
-    async def complete(self, ctx: Context, params: mcp.CompleteRequestParams) -> Any:
-        """`completion/complete`."""
-        context = request_context(ctx)
-        caller = await context.session.caller()
-        name, value = params.argument.name, params.argument.value
-        if isinstance(params.ref, mcp.PromptReference):
-            found = await self._prompts.complete(
-                caller, params.ref.name, name, value, context.received_at, context.session.tools
-            )
-        else:
-            found = self._prompts.complete_template(caller, params.ref.uri, name, value)
-        completion = {
-            "values": [neutralised(each) for each in found.values],
-            "total": found.total,
-            "hasMore": found.total > len(found.values),
-        }
-        return {"completion": completion, **COMPLETE}
 
 
 def build_server(handlers: Handlers) -> Server[Any]:
@@ -297,7 +275,6 @@ def build_server(handlers: Handlers) -> Server[Any]:
         on_subscriptions_listen=guarded(handlers.listen),
         on_list_prompts=guarded(handlers.list_prompts),
         on_get_prompt=guarded(handlers.get_prompt),
-        on_completion=guarded(handlers.complete),
         get_tool_input_schema=lambda name: None,  # no tool has an argument that is repeated in a header
     )
 

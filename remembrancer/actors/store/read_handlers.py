@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.actors.store.retrieval.context import Gathering
-from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
+from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
 from remembrancer.memory.changes import unknown_memory
@@ -119,7 +119,7 @@ class ReadHandlers(Handlers):
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of reads."""
         readings: dict[type, Callable[[Any, View], Any]] = {
-            **by_request(self._shown, self._description, list_memories, suggest, find_ids),
+            **by_request(self._shown, self._description, list_memories, find_ids),
             DescribeSession: lambda request, view: view.reader.describe_session(request.session_id),
             **dict.fromkeys(get_args(BrowserRequest), lambda request, view: view.reader.browse(request)),
         }

@@ -81,11 +81,10 @@ MAX_MEMORIES: Final = 10_000
 
 @dataclass(slots=True)
 class Served:
-    """Counts of the answers that one session was given. `memories` ends with the one shown last, and stops growing at
-    `MAX_MEMORIES`."""
+    """Counts of the answers that one session was given. `memories` stops growing at `MAX_MEMORIES`."""
 
     queries: int = 0
-    memories: dict[str, None] = field(default_factory=dict)
+    memories: set[str] = field(default_factory=set)
 
 
 class RecallCounts:
@@ -101,10 +100,9 @@ class RecallCounts:
         served = self._served.setdefault(key, Served())
         self._served.move_to_end(key)
         served.queries += 1
-        for memory_id in reversed(memory_ids):
-            if memory_id in served.memories or len(served.memories) < MAX_MEMORIES:
-                served.memories.pop(memory_id, None)
-                served.memories[memory_id] = None
+        for memory_id in memory_ids:
+            if len(served.memories) < MAX_MEMORIES:
+                served.memories.add(memory_id)
         if len(self._served) > MAX_SESSIONS:
             self._served.popitem(last=False)
 
@@ -112,11 +110,6 @@ class RecallCounts:
         """The number of a session's queries that were answered, and of the distinct memories that it was shown."""
         counts = self._served.get((project_id, session_id), Served())
         return counts.queries, len(counts.memories)
-
-    def last_shown(self, project_id: str, session_id: str) -> list[str]:
-        """The memories that a session was shown, the latest and best first."""
-        counts = self._served.get((project_id, session_id))
-        return list(reversed(counts.memories)) if counts is not None else []
 
 
 RELATIONSHIPS_SHOWN: Final = 5

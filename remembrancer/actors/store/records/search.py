@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -22,7 +22,6 @@ from remembrancer.actors.store.records.types import (
     Survey,
 )
 from remembrancer.memory.changes import is_visible
-from remembrancer.memory.names import name_key
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.protocol.kinds import Scope
@@ -333,31 +332,21 @@ class SqliteSearch(SqliteWords):
         rows = self._file.read(_IDS_WITH, (wanted,))
         return [memory_id for (memory_id,) in rows]
 
-    def uses(self, kind: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
-        """Return entity names that start with `beginning`, compared by `name_key`, or tags, ignoring case, each with
-        its number of unforgotten memories (at least one)."""
-        if kind == "entity":
-            key = name_key(beginning) if beginning else ""
-            return self._file.read(
-                f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
-                    CROSS JOIN memory_entities AS s ON s.entity = e.number
-                    CROSS JOIN memories AS m ON m.number = s.memory
-                    WHERE e.space = @SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {visible()}
-                    GROUP BY e.number""",  # noqa: S608 - fixed clauses
-                (key, key + AFTER_ALL, session_id),
-            )
-        # Skips from tag to tag through the index: there are far fewer tags than tagged memories.
-        known = self._file.read(
-            """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
-               SELECT (SELECT min(tag) FROM memory_tags WHERE tag > known.tag) FROM known WHERE known.tag IS NOT NULL)
-               SELECT tag FROM known WHERE tag IS NOT NULL"""
-        )
-        folded = beginning.casefold()
-        return self._file.read(
+    def uses(self, session_id: str) -> list[tuple[str, int]]:
+        """Return all tags and names of entities, each with its number of unforgotten memories (at least one)."""
+        tags = self._file.read(
             f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
-                WHERE t.tag IN {AMONG} AND m.forgotten_at IS NULL AND {visible()} GROUP BY t.tag""",  # noqa: S608
-            (json_list(tag for (tag,) in known if tag.casefold().startswith(folded)), session_id),
+                WHERE m.forgotten_at IS NULL AND {visible()} GROUP BY t.tag""",  # noqa: S608 - fixed clauses
+            (session_id,),
         )
+        entities = self._file.read(
+            f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
+                CROSS JOIN memory_entities AS s ON s.entity = e.number
+                CROSS JOIN memories AS m ON m.number = s.memory
+                WHERE e.space = @SPACE AND m.forgotten_at IS NULL AND {visible()} GROUP BY e.number""",  # noqa: S608
+            (session_id,),
+        )
+        return [*tags, *entities]
 
     def counts(self, session_id: str | None) -> Counts:
         """Count everything; of session memories only those of `session_id` (None: all)."""

@@ -147,8 +147,7 @@ class Gathering:
         """Return the subjects with most memories, from tags and entities, each with its count."""
         uses: Counter[str] = Counter()
         names: dict[str, str] = {}
-        reader, session_id = self._view.reader, self._request.session_id
-        for name, count in (*reader.uses("tag", "", session_id), *reader.uses("entity", "", session_id)):
+        for name, count in self._view.reader.uses(self._request.session_id):
             key = name_key(name)
             names.setdefault(key, name)
             uses[key] = max(uses[key], count)

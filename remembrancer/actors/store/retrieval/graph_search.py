@@ -1,4 +1,4 @@
-"""Answers graph requests: a walk from an entity, an overview, the completion of names, and for `strategy: graph` the
+"""Answers graph requests: a walk from an entity, an overview, and for `strategy: graph` the
 memories connected with the entities in a query."""
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from remembrancer.protocol.reads import (
     RecalledMemory,
     Scores,
     SearchGraph,
-    Suggest,
-    Suggestions,
 )
 from remembrancer.protocol.wire import Notice
 
@@ -249,13 +247,3 @@ def _memories(
                 record, Scores(final, nearness, importance, recent, {"graph": nearness}), now
             )
     return tuple(memories.values()), best
-
-
-def suggest(request: Suggest, view: View) -> Suggestions:
-    """Return the names with that beginning, those with most memories first."""
-    uses: Counter[str] = Counter()
-    names: dict[str, str] = {}
-    for name, count in view.reader.uses(request.kind, request.prefix, request.session_id):
-        uses[name if request.kind == "tag" else names.setdefault(name_key(name), name)] += count
-    ordered = sorted(uses, key=lambda name: (-uses[name], name))
-    return Suggestions(tuple(ordered[: request.limit]), len(ordered))
