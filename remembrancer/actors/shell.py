@@ -26,7 +26,6 @@ from pythonjsonlogger.json import JsonFormatter
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
-    ChangeQueue,
     FromActor,
     FromLauncher,
     PeerFailed,
@@ -38,7 +37,7 @@ from remembrancer.protocol.control import (
     Stop,
     from_launcher,
 )
-from remembrancer.protocol.errors import Failure, HomeUnusable, PeerUnavailable, RemembrancerError
+from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
@@ -145,11 +144,6 @@ class Actor(abc.ABC):
     def on_peer_failed(self, peer: PeerFailed) -> None:
         """Called when another process of the runtime cannot be started, with the reason."""
 
-    async def change_queue(self, change: ChangeQueue) -> int:
-        """Called on the owner of the write queue, when a person wants to change it. Returns the number of writes
-        changed."""
-        raise NotImplementedError
-
 
 _decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
 
@@ -204,9 +198,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
                 actor.on_peer_gone(message)
             case PeerFailed() if actor is not None:
                 actor.on_peer_failed(message)
-            case ChangeQueue() if actor is not None:
-                tasks.start_soon(_change_queue, control, actor, message, control.heard.message_id)
-            case PeerGone() | PeerFailed() | ChangeQueue():
+            case PeerGone() | PeerFailed():
                 pass  # not ready for it yet
 
     def refused(reason: bool | str) -> None:
@@ -280,15 +272,6 @@ async def _run_until_cancelled(
         life.end("the actor's work ended by itself", 0.5, EXIT_CRASHED)
 
 
-async def _change_queue(control: Dealer[FromLauncher], actor: Actor, change: ChangeQueue, message_id: int) -> None:
-    answer: int | Failure
-    try:
-        answer = await actor.change_queue(change)
-    except RemembrancerError as error:
-        answer = error.to_failure()
-    _say(control, answer, in_reply_to=message_id)
-
-
 async def _say_ready(control: Dealer[FromLauncher]) -> None:
     """Report readiness as soon as the launcher listens, which may be late."""
     await control.wait_connected(math.inf)
@@ -297,7 +280,7 @@ async def _say_ready(control: Dealer[FromLauncher]) -> None:
 
 def _say(
     control: Dealer[FromLauncher],
-    message: FromActor | ProcessHealth | int | Failure | None,
+    message: FromActor | ProcessHealth | None,
     *,
     in_reply_to: int | None = None,
 ) -> None:

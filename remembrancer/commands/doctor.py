@@ -528,7 +528,7 @@ def check_queue(at: Examination) -> Finding:
         return Finding("problem", text, keep)
     text = f"{count(len(queued), 'write')} in the queue"
     if refused:
-        advice = "`remembrancer admin queue` lists, retries, exports and drops what was rejected"
+        advice = "`remembrancer admin queue` lists, exports and drops what was rejected"
         return Finding("warning", f"{text}, {count(len(refused), 'write')} rejected", advice)
     return Finding("ok", text, "nothing to do: the next start applies them, in order" if queued else "")
 

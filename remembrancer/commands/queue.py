@@ -1,10 +1,9 @@
-"""`remembrancer admin queue`: the writes that wait for the store, and those that it refused; retry, export or drop
+"""`remembrancer admin queue`: the writes that wait for the store, and those that it refused: list, export or drop
 them."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
@@ -14,30 +13,27 @@ import msgspec
 
 from remembrancer.actors.gateway.queue_contents import QueuedWrite, read_queue
 from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.commands.backup import locked
 from remembrancer.commands.report import Report, Rows, argument, command, count, flag
-from remembrancer.commands.runtime_client import ask, is_up, paths_here
+from remembrancer.commands.runtime_client import paths_here
 from remembrancer.memory.limits import moment
-from remembrancer.protocol.control import ChangeQueue
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, StoreMemory
 
 SHOWN: Final = 60
 """Characters of a content in one line."""
-DONE: Final = {"retry": "Queued again, to be applied within seconds or at the next start", "drop": "Deleted for good"}
 _operation = msgspec.msgpack.Decoder(Operation)
 _json = msgspec.json.Encoder()
 
 
 @command(
-    argument("what", required=False, default="list", type=click.Choice(("list", "retry", "export", "drop"))),
+    argument("what", required=False, default="list", type=click.Choice(("list", "export", "drop"))),
     argument("ids", nargs=-1, metavar="[ID]...", help="Rejected operations (default: all; drop needs ids or --all)."),
     flag("--all", "drops_all", help="With drop: all rejected operations."),
 )
 def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     """Manage the write queue. Writes that were acknowledged while the store was away wait in it and are applied
-    automatically; those that the store rejects stay here. Also works while the runtime is up."""
+    automatically; those that the store rejects stay here. `drop` needs a runtime that is down."""
     if what == "drop" and not (ids or drops_all):
         raise click.UsageError("drop deletes acknowledged writes: give their ids, or --all")
     paths = paths_here()
@@ -53,18 +49,9 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     if what == "export":
         lines = list(map(_exported, chosen))
         return Report({"writes": [json.loads(line) for line in lines]}, lines, piped=lines)
-    change = ChangeQueue(tuple(write.operation_id for write in chosen), deletes=what == "drop")
-    number = _change(paths, change)
-    return Report({"writes": number}, f"{DONE[what]}: {count(number, 'write')}.")
-
-
-def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
-    """The number of changed writes. The gateway changes them, or this process while no gateway runs."""
-    with FileLock(paths.gateway_lock) as own:
-        if not is_up(paths) and own.try_acquire():
-            with closing(QueueFile(paths.write_queue)) as file:
-                return file.take_back(change.operation_ids, time.time(), deletes=change.deletes)
-    return ask(paths, change)
+    with locked(paths), closing(QueueFile(paths.write_queue)) as file:
+        file.drop([write.operation_id for write in chosen])
+    return Report({"writes": len(chosen)}, f"Deleted for good: {count(len(chosen), 'write')}.")
 
 
 def _decoded(write: QueuedWrite) -> Operation | None:

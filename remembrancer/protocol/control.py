@@ -154,14 +154,6 @@ class Ping(Request[ProcessHealth | None], frozen=True):
     """Launcher to actor: a health check. Answered from the event loop, with None while the actor starts."""
 
 
-class ChangeQueue(Request[int], frozen=True):
-    """Command to launcher, forwarded to the gateway: requeue writes that were refused and set aside, or delete them.
-    The answer is the number of writes changed."""
-
-    operation_ids: tuple[str, ...]
-    deletes: bool = False
-
-
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process of the runtime. `rss_bytes` is resident memory; `name` distinguishes the workers of one role.
 
@@ -209,9 +201,9 @@ class AskDown(Request[int], frozen=True):
     reason: str
 
 
-FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
+FromLauncher = Ping | Stop | PeerGone | PeerFailed
 FromActor = Ready | Failure
 """A `Failure`: the actor cannot start, and restarting it would not help. Answered by `Stop`."""
-ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
+ToLauncher = FromActor | AskStatus | AskScale | AskDown
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

@@ -127,7 +127,7 @@ def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
         yield Problem("queue_damaged", "warning", gateway.queue_damage, advice)
     if gateway.queue_rejected:
         what = f"{gateway.queue_rejected} queued writes were refused and set aside"
-        advice = "`remembrancer admin queue` lists, retries, exports and drops them"
+        advice = "`remembrancer admin queue` lists, exports and drops them"
         yield Problem("queued_rejected", "warning", what, advice)
     if gateway.queue_depth:
         what = f"{gateway.queue_depth} writes are in the queue"

@@ -21,7 +21,6 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
-    ChangeQueue,
     Ping,
     Ready,
     Stop,
@@ -42,7 +41,7 @@ from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
 from tests.patience import PATIENCE_S, until
 
 ToService = Ready | Failure | AskStatus | AskScale | AskDown
-ToClient = Ping | Stop | ChangeQueue | Failure
+ToClient = Ping | Stop | AskScale | Failure
 to_client = msgspec.msgpack.Decoder(ToClient)
 
 
@@ -106,7 +105,7 @@ async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpo
             assert await dealer.wait_connected(PATIENCE_S)
             dealer.send(Ready())
             await until(lambda: bool(service.peers))
-            questions = [ChangeQueue((name,)) for name in "abc"]
+            questions = [AskScale(number) for number in range(3)]
             answers = [
                 asyncio.ensure_future(service.router.ask(service.peers[0], each, timeout_s=PATIENCE_S))
                 for each in questions

@@ -240,7 +240,7 @@ async def test_what_can_be_read_of_a_file_that_is_damaged_behind_its_header_is_a
         assert queue.damage is None
 
 
-async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
+async def test_the_command_lists_exports_and_drops_what_is_set_aside(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = home / "queue.db"
@@ -255,11 +255,10 @@ async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
         assert [each["message"] for each in listed["set_aside"]] == ["gone", "gone"]
         assert main(["admin", "queue", "export", operation(1).operation_id]) == 0
         assert json.loads(capsys.readouterr().out)["operation"]["change"]["content"] == "content 1"
-    assert main(["admin", "queue", "retry", operation(0).operation_id]) == 0
     assert main(["admin", "queue", "drop", "nothing"]) == 2
     assert main(["admin", "queue", "drop", "--all"]) == 0
     async with opened(path) as queue:
-        assert (queue.depth, queue.rejected) == (2, 0)
+        assert (queue.depth, queue.rejected) == (1, 0)
 
 
 def replaced(operation: Operation, change: Change) -> Operation:

@@ -21,7 +21,7 @@ from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import ChangeQueue, GatewayHealth, PeerFailed
+from remembrancer.protocol.control import GatewayHealth, PeerFailed
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.sharing import OthersWrote
@@ -191,9 +191,6 @@ class GatewayActor(Actor):
     def on_peer_failed(self, peer: PeerFailed) -> None:
         if peer.role == "store":
             self._store.peer_failed(peer)
-
-    async def change_queue(self, change: ChangeQueue) -> int:
-        return await self._queue.take_back(change.operation_ids, deletes=change.deletes)
 
     async def drain(self, reason: str) -> None:
         """Finish the requests in progress, and tell the bridges of the orderly stop: otherwise they assume a crash and

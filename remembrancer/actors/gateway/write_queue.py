@@ -221,19 +221,10 @@ class QueueFile:
             (rejected,) = database.execute("SELECT count(*) FROM rejected").fetchone()
         return [(row[0], Waiting(*row[1:])) for row in rows], rejected
 
-    def take_back(self, operation_ids: Sequence[str], now: float, *, deletes: bool) -> int:
-        """Move set-aside operations to the end of the queue again, or delete them for good. Returns their number."""
-        count = 0
-        with self._opened() as database, _transaction(database):
-            for operation_id in operation_ids:
-                if not deletes:
-                    database.execute(
-                        f"INSERT OR IGNORE INTO queued ({_QUEUED})"  # noqa: S608 - our names
-                        " SELECT operation_id, operation, lane, memory_id, ? FROM rejected WHERE operation_id = ?",
-                        (now, operation_id),
-                    )
-                count += database.execute("DELETE FROM rejected WHERE operation_id = ?", (operation_id,)).rowcount
-        return count
+    def drop(self, operation_ids: Sequence[str]) -> None:
+        """Delete set-aside operations for good."""
+        with self._opened() as database:
+            database.executemany("DELETE FROM rejected WHERE operation_id = ?", [(each,) for each in operation_ids])
 
     def append(self, rows: Iterable[QueuedRow]) -> None:
         """Append rows durably, in one transaction. A row that is queued already stays as it is."""
@@ -522,12 +513,6 @@ class WriteQueue:
         for operation_id in (*applied, *rejected):
             self._remove(operation_id)
         self._announce()
-
-    async def take_back(self, operation_ids: Sequence[str], *, deletes: bool) -> int:
-        """Requeue operations that the store has refused, or delete them for good. Returns their number."""
-        count = await self._do(lambda file: file.take_back(operation_ids, time.time(), deletes=deletes))
-        await self._count()
-        return count
 
     async def makes(self, memory_id: str, viewer: Operation) -> bool:
         """True if a queued or set-aside write creates a memory that the session of another operation may see."""

@@ -27,7 +27,6 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
-    ChangeQueue,
     ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
@@ -42,9 +41,7 @@ from remembrancer.protocol.control import (
     to_launcher,
 )
 from remembrancer.protocol.errors import (
-    DeadlineExceeded,
     Failure,
-    MemoryUnavailable,
     PeerUnavailable,
     RemembrancerError,
 )
@@ -57,8 +54,6 @@ SOCKETS_LOOK_S: Final = 1.0
 """The time between two checks of the sockets; if they are missing twice in a row, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 """The time that a command waits for fresh reports of the processes, before the last known ones are used."""
-QUEUE_CHANGED_S: Final = 2.0
-"""The time for the gateway to change its queue, whose file another program may have locked for a moment."""
 logger = logging.getLogger(__name__)
 
 Event = Callable[[float], list[Instruction]]
@@ -232,8 +227,6 @@ class Supervisor:
                 self._events.put_nowait(functools.partial(self._core.on_ready, *actor))
             case Failure(code=code, message=text):
                 self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
-            case ChangeQueue():
-                self._answer_soon(peer, envelope, self._change_queue(message))
             case AskStatus():
                 self._answer_soon(peer, envelope, self._status())
             case AskScale(embedders=embedders):
@@ -268,13 +261,6 @@ class Supervisor:
         if health is not None and self._core.is_current(name, incarnation):
             self._health[name] = health
         self._events.put_nowait(functools.partial(self._core.on_pong, name, incarnation, health))
-
-    async def _change_queue(self, change: ChangeQueue) -> int:
-        gateway = next(process for process in self._core.processes if process.role == "gateway")
-        try:
-            return await self._router.ask(_peer(gateway.name, gateway.incarnation), change, timeout_s=QUEUE_CHANGED_S)
-        except (PeerUnavailable, DeadlineExceeded) as error:
-            raise MemoryUnavailable("the gateway does not answer: try again in a moment") from error
 
     async def _status(self) -> RuntimeStatus:
         with anyio.move_on_after(FRESH_ANSWERS_S):
