@@ -92,9 +92,12 @@ class _Notice(msgspec.Struct, frozen=True):
     left: bool = False
 
 
+_decode_notice: Final = msgspec.msgpack.Decoder(_Notice).decode
+
+
 def has_joined(notice: bytes) -> bool:
     """True unless the member has left since."""
-    return not msgspec.msgpack.decode(notice, type=_Notice).left
+    return not _decode_notice(notice).left
 
 
 class _Configured(msgspec.Struct, frozen=True):

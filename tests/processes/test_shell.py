@@ -557,7 +557,7 @@ COMPLETED = {
     "search --strat": "--strategy",
     "search --strategy hy": "hybrid",
     "share inv": "invite",
-    "share invite --read": "--read-only",
+    "share invite --o": "--out",
     "admin mai": "maintain",
     "backup res": "restore",
     "doctor --r": "--repair",
