@@ -1,10 +1,9 @@
 """`remembrancer status`: the state of each process, the write queue and the embedding, with their problems; with
-`--trace`, the time line of a slow call."""
+`--trace`, the slow calls."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
 from remembrancer.commands.projects import notice_of_move
-from remembrancer.commands.report import Report, Rows, command, count, option
+from remembrancer.commands.report import Report, Rows, command, count, flag
 from remembrancer.commands.runtime_client import ask, directory_here, is_up, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
 from remembrancer.protocol.control import (
@@ -39,25 +38,16 @@ if TYPE_CHECKING:
     from remembrancer.commands.report import Line
 
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
-FIRST_PROCESS: Final = "gateway"
-"""The process in which the trace of a call begins; the others log parts of it."""
-RECENT: Final = "recent"
 
 
-@command(
-    option(
-        "--trace",
-        metavar="ID",
-        help="Show where a call over 250 ms spent its time: its id, `last` or `slowest`; `recent` lists them.",
-    )
-)
-def status(trace: str | None) -> Report:
+@command(flag("--trace", help="List the calls that took over 250 ms, and how long each waited for the store."))
+def status(trace: bool) -> Report:
     """Show the processes of this home's runtime, their work and their problems.
 
     Exit status 0: all is well, 3: degraded, 4: nothing runs."""
     paths = paths_here()
-    if trace is not None:
-        return _trace(paths, trace)
+    if trace:
+        return _slow(paths)
     try:
         if is_up(paths):
             return _present(paths)
@@ -206,97 +196,34 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes else f"{seconds:.0f} s"
 
 
-# --- the trace of a slow call, from the logs of the processes ---
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One step of a call, which ended `at_ms` after the call's start; or a part that ran `beside` others, and began
-    then.
-
-    `share` is its share of the whole duration.
-    """
-
-    process: str
-    step: str
-    at_ms: float
-    took_ms: float
-    share: float
-    beside: bool = False
+# --- slow calls, from the gateway's log ---
 
 
 class SlowCall(msgspec.Struct, frozen=True):
-    """One slow tool call; `when` is the time of its end."""
-
-    trace: str
-    tool: str
-    when: str
-    total_ms: float
-    steps: tuple[Step, ...]
-
-
-class _Logged(msgspec.Struct, frozen=True):
-    """A log line about a slow call."""
+    """One slow tool call, as it is logged at its end."""
 
     time: str
-    actor: str
-    trace: str
-    title: str
-    marks: tuple[tuple[str, float, float | None], ...]
+    tool: str
+    total_ms: float
+    store_ms: float
 
 
-_decode_logged: Final = msgspec.json.Decoder(_Logged).decode
+_decode_slow: Final = msgspec.json.Decoder(SlowCall).decode
 
 
 def slow_calls(logs: Path) -> list[SlowCall]:
-    """All slow calls that the gateway has logged, oldest first, with the marks that other processes logged for them.
-
-    All processes use the same clock, and a call is in one place at a time: each mark ends the step that began with the
-    previous mark, in whichever process that was.
-    """
-    notes: list[_Logged] = []
-    for log in sorted(logs.glob("*.log")):
-        with contextlib.suppress(OSError):
-            for line in read_file(log).splitlines():
-                if SLOW_CALL.encode() in line:
-                    with contextlib.suppress(msgspec.DecodeError):
-                        notes.append(_decode_logged(line))
-    begun = [each for each in notes if each.actor == FIRST_PROCESS]
-    return [SlowCall(each.trace, each.title, each.time, *_way(each, notes)) for each in begun]
+    """All slow calls that the gateway has logged, oldest first."""
+    calls = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in read_file(logs / "gateway.log").splitlines():
+            if SLOW_CALL.encode() in line:
+                with contextlib.suppress(msgspec.DecodeError):
+                    calls.append(_decode_slow(line))
+    return calls
 
 
-def _way(begun: _Logged, notes: Iterable[_Logged]) -> tuple[float, tuple[Step, ...]]:
-    began, ended = begun.marks[0][1], begun.marks[-1][1]
-    own = [each for each in notes if each.trace == begun.trace]
-    marks = [(at, each.actor, name, part_s) for each in own for name, at, part_s in each.marks]
-    steps, before = [], began
-    for at, process, name, part_s in sorted(marks, key=lambda mark: mark[0]):
-        if began < at <= ended:  # the caller does not wait for work after the answer
-            took_s, before = (at - before, at) if part_s is None else (part_s, before)
-            share = took_s / (ended - began)
-            steps.append(Step(process, name, (at - began) * 1000, took_s * 1000, share, part_s is not None))
-    return (ended - began) * 1000, tuple(steps)
-
-
-def _trace(paths: RuntimePaths, choice: str) -> Report:
-    """The time line of one slow call, or of all logged ones (`recent`)."""
+def _slow(paths: RuntimePaths) -> Report:
     calls = slow_calls(paths.logs)
-    if not calls:
-        none = f"remembrancer status: no call is logged that took over {SLOW_S * 1000:.0f} ms"
-        return Report([], (), exit_codes.OK if choice == RECENT else exit_codes.REFUSED, (none,))
-    if choice == RECENT:
-        rows = [(call.trace, call.tool, call.when, f"{call.total_ms:.2f}") for call in reversed(calls)]
-        return Report(calls[::-1], Rows(("trace", "tool", "ended", ">ms"), rows))
-    if choice in ("last", "slowest"):
-        chosen = max(calls, key=lambda call: call.total_ms if choice == "slowest" else calls.index(call), default=None)
-    else:
-        chosen = next((call for call in calls if call.trace == choice), None)
-    if chosen is None:
-        unknown = f"remembrancer status: no call {choice!r} is logged that took over {SLOW_S * 1000:.0f} ms"
-        return Report({}, (), exit_codes.REFUSED, (f"{unknown}: 'remembrancer status --trace recent' lists them",))
-    listed = table("process", "step", ">by ms", ">took ms", ">share")
-    for step in chosen.steps:
-        share, style = ("", "dim") if step.beside else (f"{step.share:.0%}", "")
-        figures = (f"{step.at_ms:.2f}", f"{step.took_ms:.2f}", share)
-        listed.add_row(escape(step.process), escape(step.step), *figures, style=style)
-    head = f"{chosen.tool} {chosen.trace}, {chosen.when}: {chosen.total_ms:.2f} ms"
-    return Report(msgspec.to_builtins(chosen), [head, listed])
+    rows = [(each.time, each.tool, f"{each.total_ms:.0f}", f"{each.store_ms:.0f}") for each in calls]
+    none = f"no call is logged that took over {SLOW_S * 1000:.0f} ms"
+    return Report(calls, Rows(("ended", "tool", ">ms", ">in the store"), rows) if rows else none)

@@ -34,7 +34,6 @@ from remembrancer.protocol.errors import (
     VersionMismatch,
     from_failure,
 )
-from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import (
     PROTOCOL_VERSION,
     UNDECODABLE,
@@ -88,7 +87,7 @@ class Speaker:
         in_reply_to: int | None = None,
         notices: tuple[Notice, ...] = (),
     ) -> Envelope:
-        """A new envelope, whose message expires in `timeout_s` (None: never). It is part of the current trace."""
+        """A new envelope, whose message expires in `timeout_s` (None: never)."""
         return Envelope(
             version=PROTOCOL_VERSION,
             message_id=next(self._ids),
@@ -96,7 +95,6 @@ class Speaker:
             incarnation=self.incarnation,
             deadline=None if timeout_s is None else time.time() + timeout_s,
             in_reply_to=in_reply_to,
-            trace=current().id,
             notices=notices,
         )
 

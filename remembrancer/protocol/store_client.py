@@ -23,7 +23,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Dealer, Reply, Speaker, unless_refused
-from remembrancer.protocol.tracing import current
+from remembrancer.protocol.tracing import waiting_for_store
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
 
@@ -185,11 +185,9 @@ class StoreClient(Dealer[OthersWrote]):
             RemembrancerError: the store refuses the request, with its reason.
         """
         asked_at = time.monotonic()
-        trace = current()
-        trace.mark("store to be asked")
         try:
-            reply = await self.exchange(question, timeout_s=timeout_s)
-            trace.mark("store's answer taken")
+            with waiting_for_store():
+                reply = await self.exchange(question, timeout_s=timeout_s)
         except DeadlineExceeded:
             if not is_long and not self.health.has_answered_since(asked_at):  # otherwise only one file is slow
                 self.health.note_silence()

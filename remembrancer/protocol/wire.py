@@ -11,7 +11,7 @@ import msgspec
 
 from remembrancer.protocol.errors import Failure, FrameRejected, VersionMismatch
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 """Release 0.2.0 has version 1. Increase it once in each release that changes a message or the envelope."""
 UNDECODABLE: Final = (ValueError, RecursionError)
 """The errors that msgspec raises for bytes that are not a message: its own errors and `UnicodeDecodeError` are
@@ -48,8 +48,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
     `version` stands first so that any later version can still be refused by name. `deadline` is wall-clock seconds
     since the epoch (processes of one runtime share a clock); None means that the message never expires. `incarnation`
-    is the ULID of one start of the sender's process. `trace` is the id of the client's call that the message belongs
-    to, if any: the receiver notes its timing under it. `notices` are the caveats of an answer.
+    is the ULID of one start of the sender's process. `notices` are the caveats of an answer.
     """
 
     version: int
@@ -58,7 +57,6 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     incarnation: str
     deadline: float | None = None
     in_reply_to: int | None = None
-    trace: str = ""
     notices: tuple[Notice, ...] = ()
 
     def expired(self, now: float | None = None) -> bool:

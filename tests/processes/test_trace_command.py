@@ -1,4 +1,4 @@
-"""`remembrancer status --trace`: where the time of a slow call went, of a real runtime."""
+"""`remembrancer status --trace`: the slow calls of a real runtime."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from tests.patience import until
 from tests.runtime import Runtime, Session, patiently
 
 
-async def test_a_slow_call_is_shown_through_all_processes_and_nothing_of_a_memory(home: Path) -> None:
-    async def traced(wanted: str, *options: str) -> Any:
-        return await to_thread.run_sync(lambda: patiently("status", "--trace", wanted, *options, home=home))
+async def test_a_slow_call_is_listed_with_its_wait_for_the_store_and_nothing_of_a_memory(home: Path) -> None:
+    async def traced(*options: str) -> Any:
+        return await to_thread.run_sync(lambda: patiently("status", "--trace", *options, home=home))
 
     async def logged() -> Any:
-        calls = json.loads((await traced("recent", "--json")).stdout)
+        calls = json.loads((await traced("--json")).stdout)
         return next((call for call in calls if call["tool"] == "recall_memories"), None)
 
-    for choice, status in (("recent", exit_codes.OK), ("last", exit_codes.REFUSED)):
-        nothing = await traced(choice)
-        assert (nothing.returncode, nothing.stdout) == (status, "")
-        assert "no call is logged" in nothing.stderr
+    nothing = await traced()
+    assert nothing.returncode == exit_codes.OK
+    assert "no call is logged" in nothing.stdout
     async with Session(home) as client:
         await client.store("The harbour master keeps a heron.")
         store = Runtime(home).process("store")
@@ -39,11 +38,7 @@ async def test_a_slow_call_is_shown_through_all_processes_and_nothing_of_a_memor
             store.resume()
         assert "heron" in json.dumps(await recalling)
         slow = await until(logged)
-        for wanted in (slow["trace"], "slowest", "last"):
-            shown = (await traced(wanted)).stdout
-            assert ("ms" in shown, "heron" in shown) == (True, False)
-        assert slow["total_ms"] > SLOW_S * 1000
-        assert "gateway" in {each["process"] for each in slow["steps"]}
-        missing = await traced("ffffffff00")
-        assert (missing.returncode, "--trace recent" in missing.stderr) == (exit_codes.REFUSED, True)
+        assert slow["total_ms"] >= slow["store_ms"] > SLOW_S * 1000
+        shown = (await traced()).stdout
+        assert ("recall_memories" in shown, "heron" in shown) == (True, False)
     await Runtime(home).down()

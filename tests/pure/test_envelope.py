@@ -59,7 +59,7 @@ def test_any_other_version_is_refused_by_name_whatever_follows_it(version: int, 
 
 
 def test_fields_that_a_later_release_appends_are_passed_over() -> None:
-    frame = msgspec.msgpack.encode([PROTOCOL_VERSION, 7, "gateway", "01A", None, None, "something new"])
+    frame = msgspec.msgpack.encode([PROTOCOL_VERSION, 7, "gateway", "01A", None, None, [], "something new"])
     assert decode_envelope(frame).message_id == 7
 
 

@@ -31,7 +31,6 @@ from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import Failure, InternalError, PeerUnavailable
 from remembrancer.protocol.sockets import Dealer
-from remembrancer.protocol.tracing import follow
 from remembrancer.protocol.work import (
     CALIBRATED,
     EmbeddedText,
@@ -131,9 +130,7 @@ class EmbedderActor(Actor):
                     reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
                     self._say(refusal(reason), in_reply_to=message_id)
                     return
-                trace = follow(self._store.heard.trace, type(message).__name__)
-                trace.mark("question received")
-                self._questions.put(Text(message_id, text, trace))
+                self._questions.put(Text(message_id, text))
             case Failure(code=code):
                 logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
 

@@ -26,7 +26,6 @@ from remembrancer.protocol.errors import (
     ModelUnusable,
     RemembrancerError,
 )
-from remembrancer.protocol.tracing import NO_TRACE, Trace
 from remembrancer.protocol.work import CosineScale, EmbeddedText, Passage
 
 FIRST_RETRY_S: Final = 1.0
@@ -137,11 +136,10 @@ class WorkThread(threading.Thread, Generic[Item]):
 
 
 class Text(NamedTuple):
-    """A text to be embedded, with the id of the request; the timing of a query."""
+    """A text to be embedded, with the id of the request."""
 
     message_id: int
     text: str
-    trace: Trace = NO_TRACE
 
 
 class PassageRow(NamedTuple):
@@ -340,8 +338,6 @@ class QuestionThread(WorkThread[Text]):
                 items.append(self._inbox.get())
             finished = None in items
             questions = [item for item in items if item is not None]
-            for question in questions:
-                question.trace.mark("thread took it")
             try:
                 vectors = question_vectors(self._engine, [question.text for question in questions])
             except ModelUnusable as error:
@@ -349,7 +345,6 @@ class QuestionThread(WorkThread[Text]):
                 self._post(Unusable(error.message))
                 self._give_up(error.message)
             for question, vector in zip(questions, vectors, strict=True):
-                question.trace.end("vector made")
                 self._post(Answer(question.message_id, refusal(vector) if isinstance(vector, str) else vector))
 
 

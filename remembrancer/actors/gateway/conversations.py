@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -48,7 +48,7 @@ from remembrancer.protocol.gateway_link import (
     WELCOME,
     split_stamp,
 )
-from remembrancer.protocol.tracing import NO_TRACE, Trace, begin
+from remembrancer.protocol.tracing import CallTiming
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
@@ -81,19 +81,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The session of a request, and the time at which the client sent it (seconds since the epoch). `trace`: its
-    timing."""
+    """The session of a request, and the time at which the client sent it (seconds since the epoch)."""
 
     session: ClientConversation
     received_at: float
-    trace: Trace = NO_TRACE
+    timing: CallTiming = field(default_factory=CallTiming)
 
 
 @dataclass(slots=True)
 class PendingRequest:
     """A client's request that has no answer yet."""
 
-    trace: Trace
+    timing: CallTiming
     is_stream: bool
     is_plain_call: bool = False
     """True for a tool call that is answered without the SDK."""
@@ -369,13 +368,9 @@ class Session(ClientConversation):
     def _open_request(
         self, request_id: int | str, method: str, sent_ms: int, read_at: float, *, is_plain_call: bool = False
     ) -> CallContext:
-        trace = NO_TRACE
-        if method == CALL:
-            trace = begin(CALL)
-            trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
-            trace.mark("call read", read_at)
-        self._open[request_id] = PendingRequest(trace, method == STREAM, is_plain_call)
-        return CallContext(self, sent_ms / 1000, trace)
+        timing = CallTiming(min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
+        self._open[request_id] = PendingRequest(timing, method == STREAM, is_plain_call)
+        return CallContext(self, sent_ms / 1000, timing)
 
     def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
         """Pass a message to the SDK's server, unless it is for the session itself."""
@@ -398,7 +393,7 @@ class Session(ClientConversation):
             case mcp.JSONRPCNotification(
                 method="notifications/cancelled", params={"requestId": int() | str() as asked}
             ) if (request := self._open.get(asked)) is not None and request.is_plain_call:
-                self._close(asked).end("not answered")  # it is finished nevertheless, without an answer
+                self._close(asked)  # it is finished nevertheless, without an answer
                 return
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
                 given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
@@ -432,11 +427,11 @@ class Session(ClientConversation):
         result = await call_tool(context, call.id, call.params.name, arguments)
         line = await result.response(call.id)
         request = self._open.get(call.id)
-        if request is None or request.trace is not context.trace:  # cancelled
+        if request is None or request.timing is not context.timing:  # cancelled
             return
         self._close(call.id)
         self._connection.write(line + b"\n")
-        context.trace.end("answer written")
+        context.timing.end()
         self._asking.heard(call.params.name, arguments, result.answer)
 
     async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
@@ -457,23 +452,23 @@ class Session(ClientConversation):
 
     async def _forget(self, request_id: int | str) -> None:
         """Drop a request that the client has cancelled; it gets no answer."""
-        self._close(request_id).end("not answered")
+        self._close(request_id)
 
-    def _close(self, request_id: int | str | None) -> Trace:
-        """Close an answered request, and log its timing."""
+    def _close(self, request_id: int | str | None) -> CallTiming:
+        """Close a request that is answered or needs no answer, and return its timing."""
         request = None if request_id is None else self._open.pop(request_id, None)
-        return NO_TRACE if request is None else request.trace
+        return CallTiming() if request is None else request.timing
 
     # --- messages out ---
 
     async def _send_messages(self, outbox: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async with outbox:
             async for each in outbox:
-                message, trace = each.message, NO_TRACE
+                message, timing = each.message, CallTiming()
                 if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError):
-                    trace = self._close(message.id)
+                    timing = self._close(message.id)
                 self._connection.write(self._dump(message) + b"\n")
-                trace.end("answer written")
+                timing.end()
                 await self._connection.drain()
 
     def _dump(self, message: mcp.JSONRPCMessage) -> bytes:

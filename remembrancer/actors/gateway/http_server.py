@@ -37,7 +37,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from remembrancer.actors.gateway.attendance import ClientConversation
 from remembrancer.actors.gateway.conversations import (
-    CALL,
     MAX_CLIENT_NAME,
     CallContext,
     CallTool,
@@ -63,7 +62,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.tracing import begin
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
@@ -396,12 +394,10 @@ class HttpServer:
 
     async def _call(self, call_tool: CallTool, visitor: Visitor, call: PlainCall, session_id: str | None) -> Response:
         """Answer a tool call directly. Through the SDK it would take several times as long."""
-        trace = begin(CALL)
-        trace.mark("call read")
-        context = CallContext(visitor, time.time(), trace)
+        context = CallContext(visitor, time.time())
         result = await call_tool(context, call.id, call.params.name, call.params.arguments)
         body = await result.response(call.id)
-        trace.end("answer made")
+        context.timing.end()
         headers = {} if session_id is None else {SESSION: session_id}
         self._manager.note_use(session_id or "")
         return Response(body, media_type="application/json", headers=headers)

@@ -23,7 +23,7 @@ from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from remembrancer.memory.text import neutralised, neutralised_value
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
-from remembrancer.protocol.tracing import working_on
+from remembrancer.protocol.tracing import timing_of
 from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
 from remembrancer.toolsets.memory.resources import (
     FIXED,
@@ -102,11 +102,9 @@ class Handlers:
 
     async def call(self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]) -> Result:
         """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
-        session, trace = context.session, context.trace
+        session = context.session
         tool = session.tools.get(name)
-        trace.title = "unknown tool" if tool is None else name
-        with working_on(trace):
-            trace.mark("handler began")
+        with timing_of(context.timing, "unknown tool" if tool is None else name):
             try:
                 if tool is None:
                     raise InvalidInput(unknown_tool(name, session.tools), field="name")
@@ -121,7 +119,6 @@ class Handlers:
                     lambda: [*session.take_notices(), *self._service.take_refused(caller)],
                 )
                 checked = tool.decoder.decode(arguments)
-                trace.mark("arguments checked")
                 said = await tool.answer(call, checked)
                 answer = text_result(said) if tool.answers_text else Result(said, answer_text(said))
                 if answer.answer is not None and len(answer.text) > MAX_ANSWER_BYTES:
@@ -134,7 +131,6 @@ class Handlers:
                 answer = self._error_result(
                     InternalError("the memory service failed on this call: see gateway.log"), tool
                 )
-            trace.mark("answer made")
             return answer
 
     def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> Result:

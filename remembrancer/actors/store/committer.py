@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,6 @@ from typing import Any, Final, Protocol, TypeVar
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull, RemembrancerError
 from remembrancer.protocol.ids import PROJECT_ID
-from remembrancer.protocol.tracing import Trace, current
 from remembrancer.protocol.writes import Operation
 
 INDEX: Final = ".files"
@@ -47,7 +45,7 @@ class Appliable(Protocol):
 
 
 Complete = Callable[[Sequence[Operation], list[Outcome]], list[Outcome]]
-Submission = tuple[Appliable, tuple[Operation, ...], asyncio.Future[list[Outcome]], Trace]
+Submission = tuple[Appliable, tuple[Operation, ...], asyncio.Future[list[Outcome]]]
 
 
 def as_they_are(_: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
@@ -82,7 +80,7 @@ class Committer:
             raise QueueFull(f"{waiting} operations wait for their commit already: try again in a moment")
         writer.submitted += len(operations)
         future: asyncio.Future[list[Outcome]] = self._loop.create_future()
-        writer.operations.append((target, tuple(operations), future, current()))
+        writer.operations.append((target, tuple(operations), future))
         writer.wake()
         return future
 
@@ -165,8 +163,7 @@ class _Writer:
         return group
 
     def _commit(self, group: list[Submission]) -> None:
-        began = time.monotonic()
-        together = [operation for _, operations, _, _ in group for operation in operations]
+        together = [operation for _, operations, _ in group for operation in operations]
         try:
             outcomes = group[0][0].apply(together)
         except RemembrancerError as error:  # a file error, such as a removed file; clients may try again
@@ -175,15 +172,12 @@ class _Writer:
         except Exception:
             logger.exception("a commit failed")
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
-        committed = time.monotonic()
         try:
             outcomes = self._complete(together, outcomes)
         except Exception:
             logger.exception("what was committed is answered without what else there is to say")
         results: list[tuple[asyncio.Future[list[Outcome]], list[Outcome]]] = []
-        for _, operations, future, trace in group:
-            trace.mark("turn came", began)
-            trace.mark("committed", committed)
+        for _, operations, future in group:
             results.append((future, outcomes[: len(operations)]))
             outcomes = outcomes[len(operations) :]
         self._loop.call_soon_threadsafe(_resolve_all, results)

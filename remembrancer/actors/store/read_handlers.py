@@ -72,7 +72,6 @@ from remembrancer.protocol.reads import (
     SearchGraph,
     StoreDescription,
 )
-from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.work import ChooseModel, ModelProgress
 from remembrancer.protocol.writes import NearMemory, ProjectRef
@@ -151,7 +150,6 @@ class ReadHandlers(Handlers):
         model = self._scheduler.answering.key
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
         in_scope = await self._readable(request.project, scopes, model)
-        current().mark("files at hand")
         embed, threads = self.embed_within(context, model), self._readers.threads
         notes, why_not = await self._notes_or_why_not(request, model)
 
@@ -200,10 +198,7 @@ class ReadHandlers(Handlers):
         answer_by = time.monotonic() + timeout_s  # shared by all calls
 
         async def embed(text: str) -> Vectors:
-            current().mark("vector to be asked for")
-            vector = await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()), model)
-            current().mark("vector at hand")
-            return vector
+            return await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()), model)
 
         return embed
 

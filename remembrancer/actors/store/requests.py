@@ -18,7 +18,6 @@ import msgspec
 
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.tracing import current, follow, working_on
 from remembrancer.protocol.wire import Envelope, Notice
 
 ANSWER_MARGIN_S: Final = 0.2
@@ -90,23 +89,21 @@ class Dispatcher:
         return msgspec.msgpack.Decoder(Union[(*self._handlers, *self._listeners)])
 
     def take(self, peer: Peer, envelope: Envelope, message: Any) -> None:
-        """Dispatch a message, within its trace if there is one."""
+        """Dispatch a message."""
         kind = type(message)
-        with working_on(follow(envelope.trace, kind.__name__)) as trace:
-            trace.mark("question received")
-            self._hear(peer, message)
-            if kind in self._listeners:
-                self._listeners[kind](peer, message)
-                return
-            context = RequestContext(self.router, peer, envelope)
-            try:
-                if self.draining:
-                    raise MemoryUnavailable("the store is stopping")
-                work = self._handlers[kind](message, context)
-            except Exception as error:  # noqa: BLE001 - the boundary, in `_refuse`
-                _refuse(context, kind.__name__, error)
-            else:
-                self._tasks.create_task(_answer(work, context, kind.__name__))
+        self._hear(peer, message)
+        if kind in self._listeners:
+            self._listeners[kind](peer, message)
+            return
+        context = RequestContext(self.router, peer, envelope)
+        try:
+            if self.draining:
+                raise MemoryUnavailable("the store is stopping")
+            work = self._handlers[kind](message, context)
+        except Exception as error:  # noqa: BLE001 - the boundary, in `_refuse`
+            _refuse(context, kind.__name__, error)
+        else:
+            self._tasks.create_task(_answer(work, context, kind.__name__))
 
 
 async def _answer(work: Coroutine[Any, Any, Any], context: RequestContext, name: str) -> None:
@@ -115,7 +112,6 @@ async def _answer(work: Coroutine[Any, Any, Any], context: RequestContext, name:
     except Exception as error:  # noqa: BLE001 - the boundary, in `_refuse`
         _refuse(context, name, error)
     else:
-        current().end("answer ready")
         if reply is not None:
             context.router.send(context.peer, reply, in_reply_to=context.envelope.message_id, notices=context.notices)
 
@@ -125,7 +121,6 @@ def _refuse(context: RequestContext, name: str, error: Exception) -> None:
     if not isinstance(error, RemembrancerError):
         logger.error("a request failed", exc_info=error, extra={"request": name})
         error = InternalError("the store failed on this request: see store.log")
-    current().end("refusal ready")
     context.router.refuse(context.peer, error, in_reply_to=context.envelope.message_id)
 
 

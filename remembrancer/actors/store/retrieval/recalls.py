@@ -55,7 +55,6 @@ from remembrancer.memory.times.windows import nearness
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores
-from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import Notice
 
 MOST_OF_A_TIME: Final = 200
@@ -101,7 +100,6 @@ async def recall(
         if vector is not None:
             vector.cancel()
     answer, seen = await loop.run_in_executor(threads, lambda: running.answer(running.rank()))
-    running.trace.mark("back on the loop")
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
 
 
@@ -112,7 +110,6 @@ class RunningRecall:
     """
 
     def __init__(self, request: Recall, view: View, now: float) -> None:
-        self.trace = current()
         self._request = request
         self._view = view
         self._now = now
@@ -139,9 +136,7 @@ class RunningRecall:
 
     def find_words(self) -> None:
         """Search by words, and do everything else that does not need the question's vector."""
-        began = time.monotonic()
         self._searches = find_words(self._view, self.question)
-        self.trace.part("words searched", began)
 
     def rank(self) -> Ranked:
         """Return the candidates that may answer, best first."""
@@ -156,16 +151,12 @@ class RunningRecall:
         self._vectors = {
             rows.refs[place]: rows.vectors[place] for place in np.flatnonzero(~np.isnan(rows.cosine)).tolist()
         }
-        ranked = self._cut(rows, self.weighed(rows, by_meaning=by_meaning))
-        self.trace.mark("ranked")
-        return ranked
+        return self._cut(rows, self.weighed(rows, by_meaning=by_meaning))
 
     def candidates(self) -> tuple[Rows, bool]:
         """Return the candidates, with those that the graph adds, and whether meaning was searched."""
         request, question = self._request, self.question
-        self.trace.mark("thread began")
         found = find_candidates(self._view, question, self._searches)
-        self.trace.mark("candidates found")
         if question.vector is not None and not found.whole:
             text = "The vector index is still being opened: words alone were searched in part."
             self._view.notices.append(Notice("partial_results", text))
@@ -291,7 +282,6 @@ class RunningRecall:
             left_out=self._left_out(ranked, {entry.ref for entry in entries}) if request.left_out else (),
             short_ids={} if request.scopes or request.sources else self._view.reader.short_forms(_ids_in(entries)),
         )
-        self.trace.mark("shortlist loaded")
         return answer, [entry.record for entry in entries]
 
     def _cut(self, rows: Rows, weighed: Weighed) -> Ranked:
