@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Final
 
 CHARACTERS_A_TOKEN: Final = 12
 """No prose or code has more characters per token: a text that is too long by this measure is not even counted."""
 WORD_LOOK_BACK: Final = 24
 """A cut moves back to the end of a word if there is one this near."""
+LEAST_CUT_TOKENS: Final = 16
+"""A memory cut to fewer tokens than this is useless."""
 LEAST_CHUNK_TOKENS: Final = 32
 """The least size of a file's chunks (not in `chunks.py`, which takes longer to import)."""
 _PIECE: Final = re.compile(
@@ -20,6 +23,10 @@ _ASCII_PIECE: Final = re.compile(r"[A-Za-z]+|\d{1,3}|\n+| {2,}|[^\sA-Za-z0-9]+")
 _LETTERS_AFTER_FOUR: Final = re.compile(r"[A-Za-z]{4}([A-Za-z]+)")
 _MANY_SIGNS: Final = re.compile(r"[^\sA-Za-z0-9]{3,}")
 _ZERO_WIDTH_JOINER: Final = "\u200d"
+
+Count = Callable[[str], int]
+Truncate = Callable[[str, int], str]
+"""Truncates a text to at most that many tokens."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -68,6 +75,20 @@ def truncate(text: str, max_tokens: int) -> str:
         middle = (fits + too_long) // 2
         fits, too_long = (middle, too_long) if estimate_tokens(text[:middle]) <= max_tokens else (fits, middle)
     return text[: _end_of_word(text, whole_characters(text, fits))].rstrip()
+
+
+def beginning_within(
+    text: str, most: int, form: Callable[[str], str], count: Count, cut: Truncate = truncate
+) -> str | None:
+    """The longest beginning of a text whose `form` has at most `most` tokens; None if it would be too short."""
+    room = most - count(form(""))
+    while room >= LEAST_CUT_TOKENS:
+        beginning = cut(text[: room * CHARACTERS_A_TOKEN], room)
+        tokens = count(form(beginning))
+        if tokens <= most:
+            return beginning or None
+        room -= max(1, tokens - most)
+    return None
 
 
 def whole_characters(text: str, end: int) -> int:

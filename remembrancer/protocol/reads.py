@@ -140,8 +140,6 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     """True if its statement is no longer valid."""
     stands_for: tuple[str, ...] = ()
     """Ids of memories with the same statement that were left out in its favour."""
-    passages: tuple[tuple[int, int], ...] = ()
-    """Character ranges of `content`, the best for the query first, if requested."""
     code: str = ""
     """The present place and state of the code that it is about, if an index has it."""
 
@@ -166,8 +164,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     """Find memories of `project`, of the user, and of the session. Times are seconds since the epoch.
 
     `reference_time` is the time that "yesterday" in the query refers to (None: now), and `utc_offset_s` the zone of its
-    days (None: UTC with a `reference_time`, else this machine's zone). `with_passages`: return the best passages of
-    each memory.
+    days (None: UTC with a `reference_time`, else this machine's zone).
     """
 
     project: ProjectRef
@@ -178,7 +175,6 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     profile: ProfileName | None = None
     reference_time: float | None = None
     utc_offset_s: float | None = None
-    with_passages: bool = False
     counts_accesses: bool = True
     """True if the answer is shown as it is. A caller that shows a part of it sends `NoteAccess` instead."""
     is_task: bool = False

@@ -405,7 +405,7 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     ],
 }
 """Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
-BY_SHOWN = {"find", "records_of", "by_file", "passages_of", "spaces_of"}
+BY_SHOWN = {"find", "records_of", "by_file", "spaces_of"}
 BY_SHOWN |= {"copies_of", "number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 BY_SHOWN |= {"known_as_of", "uses"}
 """Questions of a view about what it has shown, or in which ids alone are named, and one that a list asks."""

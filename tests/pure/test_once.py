@@ -14,21 +14,16 @@ from msgspec.structs import replace
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.once import (
     COMPARED_CHARACTERS,
-    MOST_PASSAGES,
     SAME_COSINE,
-    STRETCH_CHARACTERS,
     Entry,
-    best_first,
     each_once,
     replaced_last,
     strength_of,
-    stretches,
 )
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.writes import SourceRef
-from tests.pure.test_context_block import texts
 
 NOW = 1_700_000_000.0
 EAST: Vectors = np.array([1.0, 0.0], dtype=np.float32)
@@ -312,31 +307,3 @@ def test_every_memory_tag_and_scope_is_accounted_for(given_list: list[Entry]) ->
 
 def finals(entries: Sequence[Entry]) -> list[float]:
     return [each.scores.final for each in entries]
-
-
-# --- Which parts of a long memory come first for a question, by meaning or by words.
-
-
-CONTENT = "the keeper|the keeper of bread|the lantern|nothing"
-RANGES = [(0, 10), (11, 30), (31, 42), (43, 50)]
-
-
-def test_where_no_word_tells_the_nearest_passage_comes_first() -> None:
-    assert best_first("who bakes?", CONTENT, RANGES, [0.1, 0.5, -0.2, 0.3]) == ((11, 30), (43, 50), (0, 10), (31, 42))
-
-
-def test_a_passage_with_the_words_that_were_asked_for_comes_before_one_that_is_a_little_nearer() -> None:
-    assert best_first("shard lantern", CONTENT, RANGES, [0.62, 0.6, 0.55, 0.5])[0] == (31, 42)
-
-
-def test_by_words_a_rare_word_counts_for_more_than_a_common_one() -> None:
-    assert best_first("Which keeper has the lantern?", CONTENT, RANGES)[0] == (31, 42)
-    assert best_first("the", CONTENT, RANGES) == tuple(RANGES), "words that say nothing leave the order as it is"
-
-
-@given(texts().map(lambda text: text * 10))
-def test_stretches_are_the_whole_text_and_none_is_too_long(content: str) -> None:
-    found = stretches(content)
-    assert "".join(content[start:end] for start, end in found) == content
-    assert all(0 < end - start <= 3 * STRETCH_CHARACTERS for start, end in found)
-    assert len(best_first("x", content, found)) == min(len(found), MOST_PASSAGES)

@@ -33,7 +33,7 @@ from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
-from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
+from remembrancer.memory.limits import LISTED_BYTES, first_that_fit
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
@@ -80,8 +80,6 @@ QUERY_VECTOR_SHARE: Final = 0.5
 """The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""
 LOADED_AT_ONCE: Final = 32
 """The number of memories of a list that are read together."""
-RECALLED_BYTES: Final = 4 * MAX_ANSWER_BYTES
-"""The limit on a recall that shows parts of memories: as much as a token budget can use."""
 
 CANDIDATE_WORDS: Final = 8
 """The number of words that tell memories with similar ids apart."""
@@ -183,7 +181,7 @@ class ReadHandlers(Handlers):
                 )
                 context.notices.append(Notice("partial_results", text))
             answer = self._code.beside_code(request.project, answer)
-            return _sendable(answer, context.notices, in_parts=request.with_passages)
+            return _sendable(answer, context.notices)
 
     async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, list[Notice]]:
         """Return the notes to search, or the notice that their index cannot be read."""
@@ -414,17 +412,15 @@ def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
     return () if found is None else found.near_duplicates
 
 
-def _sendable(answer: Recalled, notices: list[Notice], *, in_parts: bool) -> Recalled:
-    """Cut the answer to the size limit, dropping memories at its end, with a notice. `in_parts`: only parts of the
-    memories will be shown."""
-    room = RECALLED_BYTES if in_parts else LISTED_BYTES
+def _sendable(answer: Recalled, notices: list[Notice]) -> Recalled:
+    """Cut the answer to the size limit, dropping memories at its end, with a notice."""
     lengths = itertools.accumulate(len(memory.content.encode()) for memory in answer.memories)
-    kept = max(1, sum(length <= room for length in lengths))
+    kept = max(1, sum(length <= LISTED_BYTES for length in lengths))
     if kept >= len(answer.memories):
         return answer
     text = (
         f"Of {len(answer.memories)} memories these are the first {kept}: all would be too many bytes for one answer "
-        "(ask for something narrower, or with max_tokens)."
+        "(ask for something narrower)."
     )
     notices.append(Notice("answer_cut", text))
     return msgspec.structs.replace(answer, memories=answer.memories[:kept])

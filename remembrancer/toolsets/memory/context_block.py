@@ -7,13 +7,14 @@ Markdown would take for a heading is escaped, so that no memory can pose as a gr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 from remembrancer.memory.sentences import first_words, without_preface
 from remembrancer.memory.text import counted, neutralised
+from remembrancer.memory.tokens import Count, Truncate, beginning_within
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ContextGathered, RecalledMemory
@@ -38,8 +39,6 @@ Away = Literal["starting", "unavailable"]
 """The reason why the store contributed nothing to a block."""
 STARTING: Final = "The memory is still starting: ask again in a moment."
 NO_ROOM: Final = "No memory fits into this budget."
-LEAST_CUT_TOKENS: Final = 16
-"""A memory cut to fewer tokens than this is useless."""
 MAX_SOURCE: Final = 120
 INDENT: Final = "  "
 RULES: Final = "Decisions and conventions"
@@ -51,10 +50,6 @@ _GROUP_OF: Final[dict[Kind, str]] = {
     "preference": "Preferences",
     "open_end": "Open ends",
 }
-
-Count = Callable[[str], int]
-Truncate = Callable[[str, int], str]
-"""Truncates a text to at most that many tokens."""
 
 _CONTAINERS: Final = re.compile(r"(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*")
 """The marks that may precede a heading in Markdown: quotation and list marks."""
@@ -166,14 +161,15 @@ def _cut_block(
     memory: RecalledMemory, max_tokens: int, count: Count, truncate: Truncate, ids: Mapping[str, str]
 ) -> ContextBlock | None:
     """The beginning of one memory, as a block. Escaping and indenting add tokens to the part that is cut."""
-    allowed = max_tokens - count(f"{MARKED}\n\n\n\n{PART}")
-    while allowed >= LEAST_CUT_TOKENS:
-        text = f"{MARKED}\n\n{item(memory, f'{truncate(memory.content.strip(), allowed)}…', ids)}\n\n{PART}"
-        tokens = count(text)
-        if tokens <= max_tokens:
-            return ContextBlock(text, (memory.id,), tokens, truncated=True)
-        allowed -= max(1, tokens - max_tokens)
-    return None
+
+    def form(beginning: str) -> str:
+        return f"{MARKED}\n\n{item(memory, f'{beginning}…', ids)}\n\n{PART}"
+
+    beginning = beginning_within(memory.content.strip(), max_tokens, form, count, truncate)
+    if beginning is None:
+        return None
+    text = form(beginning)
+    return ContextBlock(text, (memory.id,), count(text), truncated=True)
 
 
 def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str], today: str) -> Iterator[str]:

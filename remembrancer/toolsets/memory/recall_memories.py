@@ -170,9 +170,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     answer = with_caveats(answer, (*response.notices, *code_notices), degraded=is_degraded)
     if arguments.max_tokens is not None:
         formed = with_caveats(answer, call.take_notices())
-        passages = [each.passages if each.id in full else () for each in memories]
         # In a thread, because counting the tokens of long memories takes a while.
-        answer = await anyio.to_thread.run_sync(within_budget, formed, passages, arguments.max_tokens)
+        answer = await anyio.to_thread.run_sync(within_budget, formed, arguments.max_tokens)
     full |= standing.keys()
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
     used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
@@ -264,7 +263,6 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         profile=arguments.profile,
         reference_time=seconds_of(arguments.reference_time, "reference_time"),
         utc_offset_s=_utc_offset_s(arguments.reference_time),
-        with_passages=arguments.max_tokens is not None,
         counts_accesses=arguments.max_tokens is None,  # memories that are left out were not shown
         sources=tuple(dict.fromkeys(each for each in arguments.sources if each != CODE)),
         root=root,

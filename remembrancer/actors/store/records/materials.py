@@ -131,7 +131,7 @@ def _read_means(query: Query, model: str, numbers: Sequence[int]) -> dict[int, b
 
 
 def passage_vectors(rows: Sequence[Any], *, vectors: bool = True) -> PassageVectors:
-    """Decode rows of passages (number, memory, ordinal, optional vector, optional range)."""
+    """Decode rows of passages (number, memory, ordinal, optional vector)."""
     return PassageVectors(
         [row[0] for row in rows],
         [row[1] for row in rows],
@@ -139,7 +139,6 @@ def passage_vectors(rows: Sequence[Any], *, vectors: bool = True) -> PassageVect
         np.frombuffer(b"".join(row[3] for row in rows), dtype="<f4").reshape(len(rows), -1)
         if rows and vectors
         else np.zeros((0, 0), dtype=np.float32),
-        [row[-2:] for row in rows] if rows and len(rows[0]) > 4 else (),
     )
 
 

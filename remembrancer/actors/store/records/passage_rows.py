@@ -236,7 +236,6 @@ class EmbeddedTexts:
             clauses.append("number > ?")
             arguments.append(wanted.after)
         read = ["number", "memory", "ordinal", *(["vector"] if wanted.vectors else [])]
-        read += ["start", '"end"'] if wanted.ranges else []
         # Passage rows are long, so a short index is used where neither vectors nor models are needed.
         index = "INDEXED BY passages_owned" if len(read) == 3 and wanted.numbers is not None else ""
         order = "ORDER BY number" if wanted.memories is None else ""

@@ -118,27 +118,24 @@ class EmbeddedMemory:
 
 @dataclass(frozen=True, slots=True)
 class PassageVectors:
-    """Passages: numbers, memories, ordinals, vectors (n, dimensions), and character ranges in their memories. Vectors
-    and ranges are present if they were requested."""
+    """Passages: numbers, memories, ordinals, and, if requested, vectors (n, dimensions)."""
 
     numbers: list[int]
     memories: list[int]
     ordinals: list[int]
     vectors: Vectors
-    ranges: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PassageFilter:
     """Selects passages: those with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
-    above `after`). `ranges` and `vectors` say whether
-    these are read."""
+    above `after`). `vectors` says whether these
+    are read."""
 
     model: str | None = None
     memories: Sequence[int] | None = None
     numbers: Sequence[int] | None = None
     after: int | None = None
-    ranges: bool = False
     vectors: bool = True
     limit: int = -1
 

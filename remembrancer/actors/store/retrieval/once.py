@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -12,9 +10,8 @@ from typing import Final
 import numpy as np
 
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors
-from remembrancer.actors.store.retrieval.view import Range, Ref, View
+from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import DAY_S, has_ended, memory_strength
-from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import RecalledMemory, Scores
@@ -292,77 +289,3 @@ def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
 def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
     """Return a record as an answer shows it, with its strength at `now`, if given."""
     return RecalledMemory(**record.listed(), scores=scores, strength=None if now is None else strength_of(record, now))
-
-
-SHORT_CHARACTERS: Final = 400
-"""The length in characters up to which a memory has no parts."""
-MOST_PASSAGES: Final = 200
-"""The number of passages of one memory: more than fit into an answer of 20,000 tokens."""
-STRETCH_CHARACTERS: Final = 400
-"""The length of a text's pieces if it has no passages yet, extended to the next possible cut."""
-
-_WORD: Final = re.compile(r"[^\W_]+")
-_CUT: Final = re.compile(r"\n\s*|[.!?…؟۔।]\s+|[。！？｡]|\s+")
-_LONGEST_STRETCH: Final = 2 * STRETCH_CHARACTERS
-
-
-def passages_of(
-    query: str, vector: Vectors | None, view: View, records: Mapping[Ref, MemoryRecord]
-) -> dict[Ref, tuple[Range, ...]]:
-    """Return the passages of the long memories, best for the query first, for answers without room for the whole texts.
-
-    They are scored half by their cosine with the query's vector and half by words, as memories are; only by words if
-    the query or the memory has no vectors.
-    """
-    long = {ref: each.content for ref, each in records.items() if len(each.content) > SHORT_CHARACTERS}
-    found = {} if vector is None else view.passages_of(long, vector)
-    best: dict[Ref, tuple[Range, ...]] = {}
-    for ref, content in long.items():
-        # The memory may have changed since it was read.
-        known = [each for each in found.get(ref, ()) if each[0][1] <= len(content)]
-        ranges = [within for within, _ in known] or stretches(content)
-        best[ref] = best_first(query, content, ranges, [cosine for _, cosine in known])
-    return best
-
-
-def best_first(query: str, content: str, ranges: Sequence[Range], cosines: Sequence[float] = ()) -> tuple[Range, ...]:
-    """Order the ranges by how well they answer the query; ties keep their order.
-
-    `cosines` are those of the ranges with the query; empty if unknown.
-    """
-    by_words = _scaled(word_scores(query, [content[start:end] for start, end in ranges]))
-    by_meaning = _scaled(cosines) or [0.0] * len(ranges)
-    scores = [words + meaning for words, meaning in zip(by_words, by_meaning, strict=True)]
-    best = sorted(range(len(ranges)), key=lambda place: (-scores[place], place))[:MOST_PASSAGES]
-    return tuple(ranges[place] for place in best)
-
-
-def word_scores(query: str, texts: Sequence[str]) -> list[float]:
-    """Return the weighted share of the query's words in each text. Rare words weigh more."""
-    ignored = stop_words_of(query)
-    words = [word for word in dict.fromkeys(_WORD.findall(query.casefold())) if word not in ignored]
-    folded = [text.casefold() for text in texts]
-    weights = {
-        word: math.log(1 + len(texts) / having) for word in words if (having := sum(word in text for text in folded))
-    }
-    return [sum(weight for word, weight in weights.items() if word in text) for text in folded]
-
-
-def _scaled(scores: Sequence[float]) -> list[float]:
-    """Scale scores by the best one; negative scores become 0."""
-    best = max(scores, default=0.0)
-    return [max(score, 0.0) / best if best > 0.0 else 0.0 for score in scores]
-
-
-def stretches(content: str) -> list[Range]:
-    """Split a text into pieces of about `STRETCH_CHARACTERS`, at the end of a line, a sentence or at least a word."""
-    found: list[Range] = []
-    start = 0
-    while start < len(content):
-        least, most = start + STRETCH_CHARACTERS, start + _LONGEST_STRETCH
-        cuts = list(_CUT.finditer(content, least, most)) if most < len(content) else []
-        better = [each for each in cuts if not each.group().isspace() or "\n" in each.group()]
-        end = (better or cuts)[0].end() if cuts else min(most, len(content))
-        found.append((start, end))
-        start = end
-    return found

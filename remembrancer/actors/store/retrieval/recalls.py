@@ -26,7 +26,7 @@ from remembrancer.actors.store.retrieval.candidates import (
 )
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.retrieval.graph_search import connections
-from remembrancer.actors.store.retrieval.once import Entry, Ranked, as_recalled, passages_of, shortlist
+from remembrancer.actors.store.retrieval.once import Entry, Ranked, as_recalled, shortlist
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import has_ended, recency
@@ -257,10 +257,6 @@ class RunningRecall:
         entries, left_out = shortlist(
             self._view, ranked, question.filters, request.limit, self._now, self._vectors, of_a_time=is_of_a_time
         )
-        passages = {}
-        if request.with_passages:
-            records = {entry.ref: entry.record for entry in entries}
-            passages = passages_of(request.query, question.vector, self._view, records)
         answer = Recalled(
             memories=tuple(
                 RecalledMemory(
@@ -270,7 +266,6 @@ class RunningRecall:
                     found_in=entry.found_in,
                     expired=has_ended(entry.record.valid_until, question.asked.asked_at),
                     stands_for=entry.stands_for,
-                    passages=passages.get(entry.ref, ()),
                 )
                 for entry in entries
             ),

@@ -19,7 +19,6 @@ from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import (
     Filters,
     MemoryRecord,
-    PassageFilter,
     PassageVectors,
     RankingFacts,
     Vectors,
@@ -32,7 +31,6 @@ from remembrancer.protocol.wire import Notice
 
 Ref = int
 """A memory of a view: its number in the database. Chunks of notes have negative numbers."""
-Range = tuple[int, int]
 """A range of characters in a content: the first, and the one after the last."""
 HAPPENED: Final = 50
 """The number of memories of a time, most important first, in each space."""
@@ -134,24 +132,6 @@ class View:
         for source in self.sources.values():
             whole = source.texts.matching(within, HAPPENED)
             found += source.texts.top(within, "important", HAPPENED) if whole is None else whole
-        return found
-
-    def passages_of(self, refs: Iterable[Ref], vector: Vectors) -> dict[Ref, list[tuple[Range, float]]]:
-        """Return the passages of the memories that have some, in order, each with its cosine to the vector."""
-        found: dict[Ref, list[tuple[Range, float]]] = {}
-        memories, notes = _parted(refs)
-        for sign, numbers, source in (
-            (1, memories, next(iter(self._spaces.values()), None)),
-            (-1, [-ref for ref in notes], self._notes),
-        ):
-            if not numbers or source is None or self.model is None:
-                continue
-            known = source.texts.passages(PassageFilter(self.model, numbers, ranges=True))
-            cosines = (known.vectors @ vector).tolist() if known.numbers else []
-            for memory, _, cosine, within in sorted(
-                zip(known.memories, known.numbers, cosines, known.ranges, strict=True)
-            ):
-                found.setdefault(sign * memory, []).append((within, cosine))
         return found
 
     def graph(self, session_id: str, now: float) -> Graph:
