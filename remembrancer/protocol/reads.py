@@ -343,7 +343,7 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
 
     `strength` and `is_stale` follow the formulas of `memory/decay.py`. `incoming` are links from other memories, with
-    these as their targets. `reasons` say, in sentences, why the memory is in its scope and what would move it.
+    these as their targets. `reasons` say, in sentences, why the memory is in its scope.
     """
 
     memory: PortableMemory

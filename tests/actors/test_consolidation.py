@@ -156,7 +156,7 @@ async def test_related_observations_become_one_fact_of_their_session_and_stay_to
         found = await place.rig.gateway.found("checkout test timeout runner", strategy="keyword")
         assert made.id in found
         assert set(found).isdisjoint(notes), "one summary, and not its four sources"
-        assert any(made.id in reason for reason in (await place.show(notes[0])).reasons)
+        assert made.id in [link.target for link in (await place.show(notes[0])).incoming]
 
 
 async def test_two_projects_that_end_at_once_keep_to_themselves(home: Path) -> None:

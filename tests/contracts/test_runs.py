@@ -254,8 +254,6 @@ def test_a_summary_is_found_by_what_it_says_and_not_by_what_it_was_only_made_of(
     carry_out(records, AddMemory(summary), AddLink(SUMMARY, ONE, "derived_from"), AddLink(SUMMARY, TWO, "derived_from"))
     one, two, made = (number(records, each) for each in (ONE, TWO, SUMMARY))
     assert records.summaries_of([one, two]) == {made: [one]}
-    assert records.surroundings(ONE, CONTENTS[ONE], None).summed_up_in == (SUMMARY,)
-    assert records.surroundings(TWO, CONTENTS[TWO], None).summed_up_in == ()
     carry_out(records, AddLink(TWO, ONE, "supports"), run_id="same")
     assert records.summaries_of([one, two]) == {made: [one, two]}, "or by another that says the same"
     records.apply([change_operation("forget", ForgetMemory(SUMMARY))])

@@ -402,7 +402,7 @@ def show_memory(
         observed_in=known.observed_in,
         found_entities=known.found_entities,
         copies=dict(known.copies),
-        reasons=explain(memory, known, now, is_embedded=embedded),
+        reasons=explain(memory, known.proposal),
     )
 
 

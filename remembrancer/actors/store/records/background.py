@@ -9,7 +9,7 @@ from typing import Final, TypeVar, cast
 import msgspec
 
 from remembrancer.actors.store.records.materials import read_materials
-from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of, memories_that_say
+from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of
 from remembrancer.actors.store.records.sessions import (
     open_sessions,
     read_session_start,
@@ -156,7 +156,6 @@ class SqliteBackground:
                 _promotions_of(query, memory_id),
                 _observed_in(query, memory_id),
                 copies=_copies(query, memory_id, content, session_id),
-                summed_up_in=memories_that_say(query, memory_id, session_id),
                 proposal=next(iter(_read_proposals(query, memory_id)), None),
                 found_entities=tuple(row[0] for row in found),
             )

@@ -121,19 +121,6 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
     return columns
 
 
-def memories_that_say(query: Query, memory_id: str, session_id: str | None = None) -> tuple[str, ...]:
-    """Return the memories derived from one that contain its text, as far as the session (None: anybody) may see
-    them."""
-    rows = query(
-        f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
-            JOIN memories AS o ON o.number = l.source
-            WHERE m.space = @SPACE AND m.id = ?1 AND l.relation = 'derived_from' AND {SAYS_IT}
-            AND {shown_to("o", "ifnull(?2, o.session_id)")} ORDER BY o.number""",  # noqa: S608 - fixed
-        (memory_id, session_id),
-    )
-    return tuple(row[0] for row in rows)
-
-
 def _read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
     rows = query(
         """SELECT e.name, e.type, me.relationship, iif(me.edge = ?, '', coalesce(s.name, ''))

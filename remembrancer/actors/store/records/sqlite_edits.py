@@ -10,12 +10,12 @@ import msgspec
 from remembrancer.actors.store.records.background import note_maintenance, prune
 from remembrancer.actors.store.records.memory_rows import (
     OF_RUN,
+    SAYS_IT,
     STORED_FIELDS,
     archived_since,
     columns_of,
     decoded,
     digest_of,
-    memories_that_say,
     read_history,
     read_memory,
     read_portable,
@@ -249,7 +249,14 @@ class SqliteEdits:
 
         Forgotten memories do not count, nor do a session's private memories that stand for memories visible to others.
         """
-        return memories_that_say(self._query, memory_id)
+        rows = self._query(
+            f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
+                JOIN memories AS o ON o.number = l.source
+                WHERE m.space = @SPACE AND m.id = ? AND l.relation = 'derived_from' AND {SAYS_IT}
+                ORDER BY o.number""",  # noqa: S608 - fixed
+            (memory_id,),
+        )
+        return tuple(row[0] for row in rows)
 
     def session_record(self, session_id: str) -> Memory | None:
         """The record of a session, whether forgotten or not."""

@@ -65,7 +65,7 @@ class Surroundings:
 
     `incoming` are links from memories that are not forgotten, each with the other memory as its `target`, strongest
     first; `promotions` are the log entries of the memory and of those merged into it, oldest first; `observed_in` are
-    the projects in which a user's memory was observed, its origin first; `summed_up_in` are summaries that cover it;
+    the projects in which a user's memory was observed, its origin first;
     `proposal` proposes it to the user; `found_entities` are names that were found in it.
     """
 
@@ -73,7 +73,6 @@ class Surroundings:
     promotions: tuple[LoggedPromotion, ...] = ()
     observed_in: tuple[str, ...] = ()
     copies: Mapping[str, Scope] = field(default_factory=dict)
-    summed_up_in: tuple[str, ...] = ()
     proposal: Proposal | None = None
     found_entities: tuple[str, ...] = ()
 
