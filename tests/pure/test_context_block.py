@@ -263,7 +263,7 @@ def test_an_item_says_where_it_comes_from() -> None:
         render("Fails on CI", SourceRef(tool="Bash", file="src/a.py"))
         == "- Fails on CI (from tool Bash, file src/a.py)"
     )
-    assert render("a\n```\nb\n```", SourceRef(tool="Bash")) == "- a\n  ```\n  b\n  ```\n  (from tool Bash)"
+    assert render("a\n```\nb\n```", SourceRef(tool="Bash")) == "- a\n  \\```\n  b\n  \\```\n  (from tool Bash)"
     assert render("a", SourceRef(file="/" + "d/" * 200 + "name.py")).endswith("d/name.py)")
     assert render("a", SourceRef(conversation_turn=3)) == "- a"
 
@@ -276,7 +276,3 @@ def test_a_memory_that_another_one_contradicts_or_supersedes_says_so_and_stands_
         line for line in block(known, 200, ids={"memory:9": "9"}).text.splitlines() if "runs " in line or "run " in line
     ]
     assert items == ["- 9 It does not run daily.", "- 0 It runs daily. (from tool cron) (possibly superseded by 9)"]
-
-
-def test_many_fences_that_nothing_closes_take_no_time() -> None:
-    assert render("```x\n" * 20_000, SourceRef()).count("\\```x") == 20_000

@@ -53,9 +53,8 @@ _GROUP_OF: Final[dict[Kind, str]] = {
 
 _CONTAINERS: Final = re.compile(r"(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*")
 """The marks that may precede a heading in Markdown: quotation and list marks."""
-_HEADING: Final = re.compile(r"#+(?=\s|$)|[-=*_][-=*_\s]*$")
-"""`# a heading`, or the line of dashes below one (on its own, a rule)."""
-_FENCE: Final = re.compile(r"\s*(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
+_HEADING: Final = re.compile(r"#+(?=\s|$)|[-=*_][-=*_\s]*$|`{3}|~{3}")
+"""`# a heading`, the line of dashes below one (on its own, a rule), or a fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +223,7 @@ def render(content: str, source: SourceRef, remark: str = "", name: str = "") ->
     about = " ".join(filter(None, (_origin(source), remark)))
     if about and len(lines) == 1:
         lines[0] += f" {about}"
-    elif about:  # not after the last line, which may be the end of some code
+    elif about:
         lines.append(about)
     lines[0] = " ".join(filter(None, ("-", name, lines[0]))).rstrip()  # a text of invisible characters leaves nothing
     return "\n".join(f"{INDENT}{line}" if place and line else line for place, line in enumerate(lines))
@@ -242,46 +241,19 @@ def _short(name: str) -> str:
 
 
 def _escaped(lines: Sequence[str]) -> Iterator[str]:
-    """The lines without headings and without consecutive empty lines. Code between fences stays as it is."""
-    place = 0
+    """The lines without headings, fences and consecutive empty lines."""
     was_empty = False
-    unclosed: dict[str, int] = {}
-    while place < len(lines):
-        end = _end_of_code(lines, place, unclosed)
-        if end is not None:
-            yield from (line.rstrip() for line in lines[place : end + 1])
-            place, was_empty = end + 1, False
-            continue
-        line = lines[place].rstrip()
+    for each in lines:
+        line = each.rstrip()
         if line or not was_empty:
             yield _without_heading(line)
         was_empty = not line
-        place += 1
-
-
-def _end_of_code(lines: Sequence[str], start: int, unclosed: dict[str, int]) -> int | None:
-    """The end of the code that a fence at `start` opens. None if there is no fence, or nothing closes it.
-
-    `unclosed` remembers the shortest fence of each kind that nothing below closes, so that the search is not repeated.
-    """
-    opening = _FENCE.match(lines[start])
-    if opening is None or (opening["marks"][0] == "`" and "`" in opening["info"]):
-        return None
-    mark, length = opening["marks"][0], len(opening["marks"])
-    if length >= unclosed.get(mark, length + 1):
-        return None
-    for place in range(start + 1, len(lines)):
-        closing = lines[place].strip()
-        if len(closing) >= length and not closing.strip(mark):
-            return place
-    unclosed[mark] = length
-    return None
 
 
 def _without_heading(line: str) -> str:
-    """The line with a backslash before anything that would make it a heading, a rule, or unclosed code."""
+    """The line with a backslash before anything that would make it a heading, a rule, or code."""
     containers = _CONTAINERS.match(line)
     start = containers.end() if containers else 0
-    if _HEADING.match(line, start) or _FENCE.match(line, start):
+    if _HEADING.match(line, start):
         return f"{line[:start]}\\{line[start:]}"
     return line
