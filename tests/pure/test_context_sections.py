@@ -10,7 +10,6 @@ from remembrancer.actors.store.retrieval.context import OpenFiles
 from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Choice, choose, section_of
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.reads import RecalledMemory, Section
-from tests.cases import cases
 from tests.pure.recalled import recalled
 
 
@@ -86,14 +85,14 @@ def test_a_memory_is_in_one_section_of_those_that_are_asked_for(
     assert section_of(memory(1, **fields), wanted or get_args(Section)) == section
 
 
-# --- Open files are searched for by what tells them apart, and recognised however a memory names them.
+# --- Open files are searched for by their names, and recognised however a memory names its source.
 
 
 FILES = OpenFiles.at(["/home/me/code/src/auth/token_store.py", "web\\pages\\Login.tsx", "Makefile", ""])
 
 
-def test_the_query_has_names_the_task_and_the_directories_that_say_something() -> None:
-    assert FILES.query("mend the login") == "token_store Login Makefile mend the login auth web pages"
+def test_the_query_has_names_and_the_task() -> None:
+    assert FILES.query("mend the login") == "token_store Login Makefile mend the login"
     assert OpenFiles.at([]).query("mend") == "mend"
     assert OpenFiles.at([]).query("") == ""
     assert OpenFiles.at([".gitignore"]).query("") == ".gitignore"
@@ -114,8 +113,3 @@ def test_the_query_has_names_the_task_and_the_directories_that_say_something() -
 )
 def test_a_source_is_an_open_file_if_one_path_is_the_end_of_the_other(file: str | None, is_source: bool) -> None:
     assert FILES.is_source(file) is is_source
-
-
-@pytest.mark.parametrize(("content", "names"), cases("context_sections", "named"))
-def test_a_text_names_an_open_file_by_its_name_with_directories_that_agree(content: str, names: bool) -> None:
-    assert FILES.are_named_in(content) is names

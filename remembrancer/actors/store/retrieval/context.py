@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -85,8 +85,7 @@ class Gathering:
             )
             answering = {each.id: each for each in found}  # with their relevance to the task
             standing, ends = ([answering.get(each.id, each) for each in some] for some in (standing, ends))
-            named = [each for each in every if self._files.are_named_in(each.content)]
-            rest = [*of_files, *named, *(each for each in found if not each.done)]
+            rest = [*of_files, *(each for each in found if not each.done)]
             rest += () if self._request.task else every
             choice = choose(Choice(standing, ends, rest, frozenset(answering)), self._request.part_tokens, is_part=True)
             if self._request.with_subjects:
@@ -195,19 +194,7 @@ MAX_FILES: Final = 20
 """The number of files considered, in the given order."""
 SEARCHED_FILES: Final = 8
 """The number of files whose names are searched for."""
-NEAREST_DIRECTORIES: Final = 2
-"""The number of directories above a file whose names hint at its subject."""
-COMMON_DIRECTORIES: Final = frozenset(
-    {"app", "bin", "dist", "docs", "home", "lib", "node_modules", "packages", "pkg", "src", "test", "tests", "users"}
-)
-"""Names that every project has: searching for them would match everything."""
-
-MENTIONS: Final = 20
-"""The number of places in a text that are checked for one name."""
-LONGEST_PREFIX: Final = 200
-
 _SEPARATORS: Final = re.compile(r"[/\\]+")
-_IN_PATH: Final = re.compile(r"[\w./\\-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,46 +214,17 @@ class OpenFiles:
         return tuple(dict.fromkeys(path[-1] for path in self.parts))
 
     def query(self, task: str) -> str:
-        """Return the query of a context: the names of the first files without suffixes, the task, and the directories.
-
-        A search reads only the first words, so neither many files nor a long task may use up all of them.
-        """
+        """Return the query of a context: the names of the first files without suffixes, and the task."""
         stems = [name.partition(".")[0] or name for name in self.names()[:SEARCHED_FILES]]
-        directories = [
-            directory
-            for path in self.parts
-            for directory in path[:-1][-NEAREST_DIRECTORIES:]
-            if directory.lower() not in COMMON_DIRECTORIES
-        ]
-        return " ".join(part for part in (*stems, task, *dict.fromkeys(directories)) if part)
+        return " ".join(part for part in (*stems, task) if part)
 
     def is_source(self, file: str | None) -> bool:
         """True if a memory's source is one of the files."""
         return file is not None and self._has(path_parts(file))
 
-    def are_named_in(self, content: str) -> bool:
-        """True if a text names one of the files, by its name alone or with matching directories."""
-        return any(self._has(path_parts(mention)) for name in self.names() for mention in _mentions(content, name))
-
     def _has(self, parts: tuple[str, ...]) -> bool:
         """True if one path is the end of the other, as `auth/service.py` is of `/home/me/src/auth/service.py`."""
         return bool(parts) and any(path[-len(parts) :] == parts or parts[-len(path) :] == path for path in self.parts)
-
-
-def _mentions(content: str, name: str) -> Iterator[str]:
-    """Yield the first paths in a text that end in a file's name, each with the directories before it."""
-    end = 0
-    for _ in range(MENTIONS):
-        start = content.find(name, end)
-        if start < 0:
-            return
-        end = start + len(name)
-        first = start
-        while first > 0 and start - first < LONGEST_PREFIX and _IN_PATH.match(content, first - 1):
-            first -= 1
-        is_whole = first == start or content[start - 1] in "/\\"
-        if is_whole and not (end < len(content) and (content[end].isalnum() or content[end] in "_-")):
-            yield content[first:end]
 
 
 def path_parts(path: str) -> tuple[str, ...]:
