@@ -166,7 +166,6 @@ READS: dict[str, Callable[[Records], Any]] = {
         it.materials(ReadEntityEdges(PROJECT)),
     ],
     "versions": lambda it: list(it.versions()),
-    "copies_of": lambda it: it.copies_of(IDS[0], f"the {SECRET} is lit", SESSION),
     "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],
     "proposals": lambda it: it.proposals(),
     "waiting_work": lambda it: (it.waiting_work(0.0, 9).sessions, it.waiting_work(0.0, 9).promotable),
@@ -386,10 +385,7 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     "visible": lambda view, session, numbers, ids: view.visible(ids, FILTERS(session)),
     "portable": lambda view, session, numbers, ids: [view.reader.portable(each, session, PROJECT.id) for each in ids],
     "surroundings": lambda view, session, numbers, ids: [
-        (
-            view.reader.surroundings(each, found.content, session),
-            view.reader.copies_of("another", found.content, session),
-        )
+        (view.reader.surroundings(each, found.content, session),)
         for each in ids
         if (found := view.reader.portable(each, session, PROJECT.id)) is not None
     ],
@@ -406,7 +402,7 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
 }
 """Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
 BY_SHOWN = {"find", "records_of", "by_file", "spaces_of"}
-BY_SHOWN |= {"copies_of", "number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
+BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 BY_SHOWN |= {"known_as_of", "uses"}
 """Questions of a view about what it has shown, or in which ids alone are named, and one that a list asks."""
 PARTS = {"without", "beside", "is_users", "of", "tidy"}

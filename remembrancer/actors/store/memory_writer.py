@@ -93,7 +93,7 @@ class MemoryWriter:
             return [Outcome(error) for _ in operations]
         for records in changed:
             records.note_commit()
-        return [self.with_duplicates(each, operation) for each, operation in zip(outcomes, operations, strict=True)]
+        return [self.with_short_ids(each, operation) for each, operation in zip(outcomes, operations, strict=True)]
 
     def _apply_one(
         self, database: SqliteFile, connection: sqlite3.Connection, changed: set[Records], operation: Operation
@@ -115,22 +115,18 @@ class MemoryWriter:
             outcome = replace(outcome, is_new=True)
         return outcome
 
-    def with_duplicates(self, outcome: Outcome, operation: Operation) -> Outcome:
-        """Return the outcome of a committed store with the memories of the same text in the spaces of other scopes, and
-        with short forms of its ids; without them if a file cannot be read."""
-        reply, change = outcome.reply, operation.change
+    def with_short_ids(self, outcome: Outcome, operation: Operation) -> Outcome:
+        """Return the outcome of a committed store with short forms of its ids; without them if a file cannot be
+        read."""
+        reply = outcome.reply
         if isinstance(reply, RemembrancerError) or not isinstance(reply.result, StoredResult):
             return outcome
-        assert isinstance(change, StoreMemory), "only a store has this result"
-        result, is_users = reply.result, change.scope == "user"
+        ids = {reply.result.memory_id, *reply.result.duplicates}
         with contextlib.suppress(RemembrancerError):
             lanes = broadest_first(self._lanes_of(operation.project.id))
             seen = [each for each in lanes if operation.project.sees_user or not each.is_users]
-            if others := [each for each in seen if each.is_users is not is_users]:
-                copies = Reader.of(others).copies_of(result.memory_id, change.content, operation.session_id)
-                result = msgspec.structs.replace(result, duplicates=tuple(dict.fromkeys((*result.duplicates, *copies))))
-            short_ids = Reader.of(seen, self._opened()).short_forms({result.memory_id, *result.duplicates})
-            return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
+            short_ids = Reader.of(seen, self._opened()).short_forms(ids)
+            return replace(outcome, reply=msgspec.structs.replace(reply, short_ids=short_ids))
         return outcome
 
     def _place(

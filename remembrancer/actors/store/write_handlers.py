@@ -118,7 +118,7 @@ class WriteHandlers:
                 (outcome,) = await self._committer.submit(self._writer, [operation])
             if isinstance(outcome, Forwarded) and outcome.lane is not None:
                 (outcome,) = await self._committer.submit(outcome.lane, [operation])
-                outcome = self._writer.with_duplicates(outcome, operation)
+                outcome = self._writer.with_short_ids(outcome, operation)
                 self._scheduler.wake()
         except RemembrancerError as error:
             return error

@@ -126,10 +126,6 @@ class SqliteBackground:
             found.setdefault(summary, []).append(number)
         return found
 
-    def copies_of(self, memory_id: str, content: str, session_id: str) -> dict[str, Scope]:
-        """Return the other memories of that text that the session may see and that are not forgotten."""
-        return self._file.read_together(lambda query: _copies(query, memory_id, content, session_id))
-
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
         space only its copies here are returned."""
