@@ -29,7 +29,6 @@ from remembrancer.actors.migrations import (
 )
 from remembrancer.actors.repair import drop_dangling, rebuild
 from remembrancer.actors.snapshots import opened, unreadable
-from remembrancer.actors.store.records.catalog import INTO_PROJECTS
 from remembrancer.actors.store.records.moves import decode_operation
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space_copies import take_in
@@ -47,6 +46,10 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory, write_whole
 from remembrancer.protocol.writes import PromoteMemory
 
+_INTO_PROJECTS: Final = """INSERT INTO projects (id, path, created_at, last_used_at, directory) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = max(last_used_at, excluded.last_used_at),
+    directory = coalesce(excluded.directory, directory)"""
+"""Registers a project, or notes what is new about it."""
 REPORT: Final = "old-files.json"
 """The file in a home that lists problems with migrating its old files. It exists only if there were any."""
 logger = logging.getLogger(__name__)
@@ -265,5 +268,5 @@ def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> N
     except sqlite3.Error as error:
         logger.error("the former catalogue cannot be read", extra={"reason": str(error)})
     else:
-        connection.executemany(INTO_PROJECTS, projects)
+        connection.executemany(_INTO_PROJECTS, projects)
         connection.executemany("INSERT INTO models VALUES (?, ?)", models)
