@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from remembrancer.actors.store.committer import MAX_GROUP, MAX_GROUPS_IN_A_ROW, Committer, Complete, as_they_are
+from remembrancer.actors.store.committer import Committer, Complete, as_they_are
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
@@ -110,21 +110,6 @@ async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
         for future in futures:
             await future
         assert (one.groups, two.groups) == ([["op0", "op1", "op3"]], [["op2"]])
-
-
-async def test_operations_pass_other_work_which_gets_its_turn_all_the_same(tmp_path: Path) -> None:
-    async with writing(tmp_path) as (committer, [records]):
-        groups_before: list[int] = []
-        gate = await held(committer)
-        work = [committer.run(NAME, lambda: groups_before.append(len(records.groups))) for _ in range(2)]
-        rounds = 2 * MAX_GROUPS_IN_A_ROW + 1
-        futures = [
-            committer.submit(records, [store_operation(f"{r}.{n}", f"{r} {n}") for n in range(MAX_GROUP)])
-            for r in range(rounds)
-        ]
-        gate.let_go()
-        await asyncio.gather(*futures, *work)
-        assert groups_before == [MAX_GROUPS_IN_A_ROW, 2 * MAX_GROUPS_IN_A_ROW]
 
 
 async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_path: Path) -> None:

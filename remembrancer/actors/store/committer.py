@@ -1,8 +1,8 @@
 """The writing threads: one for the records, and one for each writer that may be slow. Operations that wait together are
 committed together (group commit).
 
-A commit with `synchronous=FULL` costs one wait for the disk, for one operation or a hundred. Client operations go
-before all other writes, which still get their turn under sustained load.
+A commit with `synchronous=FULL` costs one wait for the disk, for one operation or a hundred. Other work of a thread,
+which is cut into steps of a few milliseconds, has its turn among the groups.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
@@ -26,8 +27,6 @@ MAX_WAITING: Final = 10_000
 MAX_GROUP: Final = 256
 """Operations in one transaction: enough to spread the cost of the disk wait, few enough to answer the first one
 soon."""
-MAX_GROUPS_IN_A_ROW: Final = 4
-"""The number of groups of operations that may overtake other waiting work."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -81,17 +80,14 @@ class Committer:
         writer.submitted += len(operations)
         future: asyncio.Future[list[Outcome]] = self._loop.create_future()
         writer.operations.append((target, tuple(operations), future))
-        writer.wake()
+        writer.do(writer.commit)
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the thread of that name when no operation waits. The future fails if the committer is
-        closed."""
+        """Run `work` on the thread of that name. The future fails if the committer is closed."""
         future: asyncio.Future[T] = self._loop.create_future()
         try:
-            writer = self._writer_of(name)
-            writer.work.append((work, future))
-            writer.wake()
+            self._writer_of(name).do(partial(_run, self._loop, work, future))
         except MemoryUnavailable as error:
             future.set_exception(error)
         return future
@@ -120,34 +116,24 @@ def _thread_of(name: str) -> str:
 
 
 class _Writer:
-    """A thread, and what waits for it. Each submission wakes it for one step, which does nothing if an earlier one took
-    the submission along."""
+    """A thread, and the operations that wait for it. Each submission has it commit once, which does nothing if an
+    earlier commit took the submission along."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, complete: Complete) -> None:
         self._name = name
         self._loop = loop
         self._complete = complete
         self.operations: deque[Submission] = deque()
-        self.work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self.submitted = 0
         self.taken = 0
-        self._groups_in_a_row = 0
         self.thread = ThreadPoolExecutor(1, f"writer {name}")
 
-    def wake(self) -> None:
+    def do(self, step: Callable[[], None]) -> None:
         """Have the thread do a step. Raises `MemoryUnavailable` if the thread is ending."""
         try:
-            self.thread.submit(self._step)
+            self.thread.submit(step)
         except RuntimeError as error:
             raise MemoryUnavailable("the store is stopping") from error
-
-    def _step(self) -> None:
-        if self.operations and not (self.work and self._groups_in_a_row >= MAX_GROUPS_IN_A_ROW):
-            self._groups_in_a_row = self._groups_in_a_row + 1 if self.work else 0
-            self._commit(self._take_group())
-        elif self.work:
-            self._groups_in_a_row = 0
-            self._do(*self.work.popleft())
 
     def _take_group(self) -> list[Submission]:
         """Return the longest run of submissions to one target, within `MAX_GROUP` operations; the rest keep their
@@ -162,7 +148,10 @@ class _Writer:
             self.taken += len(group[-1][1])
         return group
 
-    def _commit(self, group: list[Submission]) -> None:
+    def commit(self) -> None:
+        """Commit the first group of waiting operations, if any waits."""
+        if not (group := self._take_group()):
+            return
         together = [operation for _, operations, _ in group for operation in operations]
         try:
             outcomes = group[0][0].apply(together)
@@ -182,13 +171,14 @@ class _Writer:
             outcomes = outcomes[len(operations) :]
         self._loop.call_soon_threadsafe(_resolve_all, results)
 
-    def _do(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the future
-            self._loop.call_soon_threadsafe(_fail, future, error)
-        else:
-            self._loop.call_soon_threadsafe(_resolve, future, result)
+
+def _run(loop: asyncio.AbstractEventLoop, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+    try:
+        result = work()
+    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the future
+        loop.call_soon_threadsafe(_fail, future, error)
+    else:
+        loop.call_soon_threadsafe(_resolve, future, result)
 
 
 def _resolve_all(results: list[tuple[asyncio.Future[list[Outcome]], list[Outcome]]]) -> None:
