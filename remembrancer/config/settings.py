@@ -181,10 +181,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The address of a Chroma server that holds the vectors of those projects; None: Chroma in the home."""
     chroma_credential_file: Text | None = None
     """The file with the secret that the server, or a proxy in front of it, requires."""
-    chroma_credential_header: Literal["Authorization", "X-Chroma-Token"] = "Authorization"
-    """The header for the secret; `Authorization` has it after `Bearer`."""
-    chroma_authority: Text | None = None
-    """The PEM file of the authority that signed the server's certificate; None: the system's authorities."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important messages that are logged; those of `debug` alone can have the content of memories."""
 
@@ -214,6 +210,7 @@ CONSTANTS: Final = TUNABLE | frozenset(
         *("archive_user_after_s", "delete_archived_after_s", "orphan_after_s", "session_details_kept_s"),
         *("prompt_probability", "search_ranking", "search_vector_weight", "search_keyword_weight"),
         *("search_hybrid", "search_candidate_multiplier", "embedding_cache_entries"),
+        *("chroma_authority", "chroma_credential_header"),
     ]
 )
 """The names of settings of release 0.2.0 that no variable of ours sets now: they are accepted, and have no effect."""

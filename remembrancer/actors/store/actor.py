@@ -35,7 +35,7 @@ from remembrancer.actors.store.vectors.chroma import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
-from remembrancer.config.settings import Settings, model_choices
+from remembrancer.config.settings import model_choices
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import FileLocked, RemembrancerError
@@ -125,7 +125,7 @@ class StoreActor(Actor):
             self._files.embedded,
             exact_up_to=settings.exact_search_passages,
             judge=replaced.judge,
-            server=_server_of(settings),
+            server=Server(settings.chroma_url, settings.chroma_credential_file) if settings.chroma_url else None,
         )
         self._scheduler = EmbeddingScheduler(
             self._files,
@@ -320,15 +320,3 @@ class StoreActor(Actor):
         """Return the socket that a worker is connected to."""
         of_others = None if self._remote is None else self._remote.router
         return of_others if worker.key and of_others is not None else self._router
-
-
-def _server_of(settings: Settings) -> Server | None:
-    """Return the Chroma server of the settings."""
-    if settings.chroma_url is None:
-        return None
-    return Server(
-        settings.chroma_url,
-        settings.chroma_credential_file,
-        settings.chroma_credential_header,
-        settings.chroma_authority,
-    )

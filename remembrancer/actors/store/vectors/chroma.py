@@ -41,7 +41,6 @@ REACH_S: Final = 2.0
 LIST_PAGE: Final = 500
 MARK: Final = "server.id"
 """The file that identifies a home, kept with the data that can be rebuilt."""
-AUTHORIZATION: Final = "Authorization"
 TOKEN_BYTES: Final = 16_384
 ADDED_AT_ONCE: Final = 64
 """The size of a batch: Chroma answers no search while it takes passages in, some 40 ms at 100,000 passages."""
@@ -60,13 +59,10 @@ class ChromaUnavailable(Exception):
 
 
 class Server(NamedTuple):
-    """The server from the settings. `token_file` has a secret for `token_header`; `authority` is a PEM file with the
-    authority that signed the server's certificate, if the system does not know it."""
+    """The server from the settings. `token_file` has its secret."""
 
     url: str
     token_file: str | None = None
-    token_header: str = AUTHORIZATION
-    authority: str | None = None
 
     def headers(self) -> dict[str, str]:
         """Return the headers that authenticate this client. Raises `ChromaUnavailable` if the token file cannot be
@@ -77,7 +73,7 @@ class Server(NamedTuple):
             token = read_file(Path(self.token_file).expanduser(), TOKEN_BYTES).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ChromaUnavailable(f"the token for the Chroma server cannot be read: {error}") from error
-        return {self.token_header: f"Bearer {token}" if self.token_header == AUTHORIZATION else token}
+        return {"Authorization": f"Bearer {token}"}
 
 
 class Chroma:
@@ -268,13 +264,11 @@ def _connected(server: Server) -> list[Any]:
     import httpx
 
     # Chroma's client has no timeout, and sends a request while it is being created.
-    headers, verify = server.headers(), server.authority or True
-    httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=REACH_S, verify=verify).raise_for_status()
+    headers = server.headers()
+    httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=REACH_S).raise_for_status()
     clients = []
     for timeout_s in (UPKEEP_S, SEARCH_S):
         settings = chromadb.Settings(anonymized_telemetry=False)
-        if server.authority is not None:
-            settings.chroma_server_ssl_verify = server.authority
         clients.append(chromadb.HttpClient(server.url, headers=dict(headers), settings=settings))
         for session in _sessions(clients[-1]):  # there is no setting for it
             session.timeout = httpx.Timeout(timeout_s, connect=REACH_S)
