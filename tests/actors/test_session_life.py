@@ -50,7 +50,11 @@ async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, mon
             await client.say_end()
         await until(lambda: gateway.health().queue_depth == 3)
     async with quick_rig.store(), quick_rig.running():
-        await until(lambda: quick_rig.rows("SELECT session_id, ending FROM sessions") == [(SESSION, "completed")])
+        await until(
+            lambda: (
+                quick_rig.rows("SELECT session_id, ending, client FROM sessions") == [(SESSION, "completed", "test")]
+            )
+        )
 
 
 async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(

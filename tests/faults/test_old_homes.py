@@ -26,7 +26,6 @@ from remembrancer.actors.store import memory_files
 from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.moves import encode_operation
 from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
 from remembrancer.commands.clients import Surroundings
@@ -363,7 +362,7 @@ def test_a_move_that_was_under_way_is_ended_or_has_not_begun(
     is_received: bool, is_shared: bool, tmp_path: Path
 ) -> None:
     paths = RuntimePaths(tmp_path / "home")
-    move = encode_operation(change_operation("move", PromoteMemory(MOVED, target_scope="user")))
+    move = msgspec.msgpack.encode(change_operation("move", PromoteMemory(MOVED, target_scope="user")))
     place = paths.project_database(PROJECT.id)
     old_file(place, move, is_project=True, has_memory=True, has_applied=False)
     target, name = (paths.lanes / f"{LANE}.db", LANE) if is_shared else (paths.user_database, "user")

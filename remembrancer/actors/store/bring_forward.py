@@ -29,7 +29,6 @@ from remembrancer.actors.migrations import (
 )
 from remembrancer.actors.repair import drop_dangling, rebuild
 from remembrancer.actors.snapshots import opened, unreadable
-from remembrancer.actors.store.records.moves import decode_operation
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space_copies import take_in
 from remembrancer.actors.store.records.sqlite_file import as_error
@@ -44,7 +43,7 @@ from remembrancer.protocol.errors import (
     disk_full,
 )
 from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory, write_whole
-from remembrancer.protocol.writes import PromoteMemory
+from remembrancer.protocol.writes import Operation, PromoteMemory
 
 _INTO_PROJECTS: Final = """INSERT INTO projects (id, path, created_at, last_used_at, directory) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = max(last_used_at, excluded.last_used_at),
@@ -54,6 +53,7 @@ REPORT: Final = "old-files.json"
 """The file in a home that lists problems with migrating its old files. It exists only if there were any."""
 logger = logging.getLogger(__name__)
 decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
+_decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 """Decodes `lanes/projects.json` of release 0.2.0: the lane of each sharing project, and the user's under `user`. Raises
 `msgspec.DecodeError`."""
 
@@ -219,7 +219,7 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool
         for source, operation_id, encoded in connection.execute(
             "SELECT space, operation_id, operation FROM moves"
         ).fetchall():
-            operation = decode_operation(encoded)
+            operation = _decode_operation(encoded)
             change = operation.change
             assert isinstance(change, PromoteMemory)
             target = USER if change.target_scope == "user" else operation.project.id

@@ -6,8 +6,6 @@ operation, and the first deletes it.
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from remembrancer.actors.store.records.rows import Memory, PatternRow, Proposed
@@ -20,15 +18,11 @@ from remembrancer.protocol.runs import ChainLink, LoggedPromotion, LogPromotion,
 from remembrancer.protocol.writes import (
     ImportedResult,
     MemoryVersion,
-    Operation,
     PortableMemory,
     PromotedResult,
     PromoteMemory,
     StoreMemory,
 )
-
-encode_operation: Final = msgspec.msgpack.Encoder().encode
-decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
 def snapshot_of(memory: PortableMemory) -> MemoryVersion:
