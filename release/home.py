@@ -269,7 +269,7 @@ def _share(home: Path) -> None:
 
 
 def _index(home: Path) -> None:
-    """Leave an indexed code tree, and the anchor of a memory about it with the code at that time."""
+    """Leave an indexed code tree, and a memory about it."""
     environ = _environment(home) | {"REMEMBRANCER_SESSION_ID": "thursday", "REMEMBRANCER_TOOLSETS": "memory,code"}
     with TemporaryDirectory(prefix="rmb-") as directory:
         tree = Path(directory)
@@ -295,7 +295,6 @@ def move_trees(home: Path, old: str, new: str) -> None:
 
 
 async def _remember_code(home: Path, tree: Path, environ: dict[str, str]) -> None:
-    anchors = RuntimePaths(home).project_database(project_of(Path(PROJECT)).id).parent / "code" / "anchors"
     async with StdioClient(home, environ=environ) as client:
         indexed = await _called(client, "index_project", path=str(tree))
 
@@ -303,12 +302,8 @@ async def _remember_code(home: Path, tree: Path, environ: dict[str, str]) -> Non
             found = await _called(client, "get_index_status", project_id=indexed["project_id"])
             return bool(found["status"] == "ready")
 
-        async def has_anchor() -> bool:
-            return anchors.exists() and memory_id.encode() in anchors.read_bytes()
-
         await wait_until(is_indexed, INDEXED_WITHIN_S, LOOK_S)
-        memory_id = str((await _called(client, "store_memory", content=ABOUT_CODE, scope="project"))["memory_id"])
-        await wait_until(has_anchor, INDEXED_WITHIN_S, LOOK_S)
+        await _called(client, "store_memory", content=ABOUT_CODE, scope="project")
 
 
 def _stored(name: str, content: str, now: float) -> Operation:

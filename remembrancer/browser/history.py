@@ -65,7 +65,7 @@ async def review(view: View) -> Response:
     """The items that wait for a person's decision."""
     store = await view.ask(DescribeStore(view.project, view.session))
     found = await view.ask(FindPairs(view.project, view.session))
-    stale = await view.ask(ListStale(view.project, anew=False))
+    stale = await view.ask(ListStale(view.project))
     waiting = [each for each in store.proposals if each.refused_at is None]
     about_code = stale[:PAGE]
 

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from remembrancer.code.ranking import DEFINES, DEFINES_ALIKE, Corpus, Paths, Postings, rank
 from remembrancer.code.read_files import ReadChunk, ReadFile
-from remembrancer.code.symbols import PlacedSymbol, Symbol
 from remembrancer.code.words import names_in, question_words, terms_of
 from remembrancer.protocol.files import ListedFile
 from remembrancer.protocol.paths import delete_database
 
-VERSION: Final = 13
+VERSION: Final = 14
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
 MOST_LOG_BYTES: Final = 32 * 1024 * 1024
 """A longer write-ahead log is checkpointed in the middle of the work."""
@@ -59,19 +58,6 @@ _SCHEMA: Final = """
     );
     CREATE INDEX chunks_by_file ON chunks (file);
     CREATE INDEX chunks_by_name ON chunks (last_name) WHERE last_name != '';
-    CREATE TABLE symbols (
-        file INTEGER NOT NULL,
-        name TEXT NOT NULL,
-        last_name TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        start_line INTEGER NOT NULL,
-        end_line INTEGER NOT NULL,
-        digest INTEGER NOT NULL,
-        pieces BLOB NOT NULL
-    );
-    CREATE INDEX symbols_by_file ON symbols (file);
-    CREATE INDEX symbols_by_name ON symbols (last_name);
-    CREATE INDEX symbols_by_digest ON symbols (digest);
     -- Each token is a term and how often a chunk has it: `retry^3`. To delete tokens, FTS5 has to be told them again.
     CREATE VIRTUAL TABLE words USING fts5 (
         terms, content = '', columnsize = 0, detail = none,
@@ -164,7 +150,6 @@ class CodeIndex:
                     (file.path, file.mtime_ns, file.size, file.language, file.skipped),
                 ).fetchall()
                 self._put_chunks(place, file.chunks)
-                self._put_symbols(place, file.symbols)
             self._put("revision", self._number("revision") + 1)
         if self._log.stat().st_size > MOST_LOG_BYTES:  # with a permanent reader, SQLite never truncates it by itself
             self.checkpoint()
@@ -176,7 +161,6 @@ class CodeIndex:
             "INSERT INTO words (words, rowid, terms) VALUES ('delete', ?, ?)",
             ((number, zlib.decompress(terms).decode()) for number, terms in rows),
         )
-        self._connection.execute("DELETE FROM symbols WHERE file = ?", (file,))
 
     def _put_chunks(self, file: int, chunks: Sequence[ReadChunk]) -> None:
         for c in chunks:
@@ -188,12 +172,6 @@ class CodeIndex:
             self._connection.execute(
                 "INSERT INTO words (rowid, terms) VALUES (?, ?)", (number, zlib.decompress(c.terms).decode())
             )
-
-    def _put_symbols(self, file: int, symbols: Sequence[Symbol]) -> None:
-        self._connection.executemany(
-            "INSERT INTO symbols VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            ((file, s.name, _last(s.name), *msgspec.structs.astuple(s)[1:]) for s in symbols),
-        )
 
     def note(self, **about: object) -> None:
         """Store facts about the index itself."""
@@ -252,11 +230,6 @@ class CodeIndex:
             numbers = [msgspec.json.encode(loaded.numbers[places].tolist()).decode() for places in best]
             rows = [self._connection.execute(first, (alike,)).fetchone() for alike in numbers]
             return [_shown(row, float(scores[places[0]])) for places, row in zip(best, rows, strict=True)]
-
-    def chunk_at(self, path: str, line: int) -> FoundCode | None:
-        """The chunk at a line of a file."""
-        rows = self._connection.execute(f"{_SHOWN} f.path = ? AND ? BETWEEN start_line AND end_line", (path, line))
-        return next((_shown(row, 0.0) for row in rows), None)
 
     def _scores(self, question: str, loaded: _Loaded) -> NDArray[np.float64]:
         asked = list(dict.fromkeys(term for word in question_words(question) for term in terms_of(word)))
@@ -340,37 +313,6 @@ class CodeIndex:
             return not isinstance(again, sqlite3.OperationalError)
         is_corrupt = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB  # not seen by the check
         return found != "ok" or is_corrupt or isinstance(error, zlib.error)
-
-    # --- Symbols (the file is one too, with an empty name)
-
-    def paths(self, ending: str, most: int) -> list[str]:
-        """The first paths that end with these names."""
-        rows = self._connection.execute(
-            "SELECT path FROM files WHERE skipped = '' AND (path = ?1 OR path LIKE ?2 ESCAPE '\\') LIMIT ?3",
-            (ending, "%/" + re.sub(r"([\\%_])", r"\\\1", ending), most),
-        )
-        return [path for (path,) in rows]
-
-    def symbols_at(self, path: str, name: str) -> list[PlacedSymbol]:
-        """The symbols of exactly this name in a file. There may be several."""
-        return self._symbols("f.path = ? AND s.name = ?", path, name)
-
-    def symbols_named(self, name: str) -> list[PlacedSymbol]:
-        """The symbols with the same last name, ignoring case."""
-        return self._symbols("s.last_name = ? AND s.name != ''", _last(name))
-
-    def symbols_like(self, digest: int) -> list[PlacedSymbol]:
-        """The symbols with the same content."""
-        return self._symbols("s.digest = ?", digest)
-
-    def _symbols(self, condition: str, *values: object) -> list[PlacedSymbol]:
-        rows = self._connection.execute(
-            f"""SELECT f.path, s.name, s.kind, s.start_line, s.end_line, s.digest, s.pieces
-                FROM symbols AS s JOIN files AS f ON f.number = s.file WHERE {condition}
-                ORDER BY f.path, s.start_line LIMIT ?""",  # noqa: S608 - fixed conditions
-            (*values, MOST_DEFINITIONS),
-        )
-        return [PlacedSymbol(path, Symbol(*symbol)) for path, *symbol in rows]
 
     def _load(self) -> _Loaded:
         ((version,),) = self._connection.execute("PRAGMA data_version")

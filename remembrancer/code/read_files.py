@@ -13,7 +13,6 @@ import msgspec
 
 from remembrancer.code.chunks import Chunk, chunks_of, parsed
 from remembrancer.code.languages import language_of
-from remembrancer.code.symbols import Symbol, symbols_of
 from remembrancer.code.tree import SourceFile, Unreadable, read_source
 from remembrancer.code.words import terms_of, words_in
 
@@ -46,13 +45,12 @@ class ReadFile(msgspec.Struct, frozen=True, array_like=True):
     language: str
     chunks: tuple[ReadChunk, ...] = ()
     skipped: str = ""
-    symbols: tuple[Symbol, ...] = ()
 
 
 def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFile:
     """Read a file of a tree; a plain one is cut without a parser. Blocks."""
     language = language_of(file.path) or ""
-    cut, symbols, skipped = _cut(root, file.path, language, is_plain=is_plain)
+    cut, skipped = _cut(root, file.path, language, is_plain=is_plain)
     of_path = words_in(_path_text(file.path))
     chunks = []
     for chunk in cut:
@@ -65,7 +63,7 @@ def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFil
         terms = " ".join(f"{term}^{min(count, MOST_COUNT)}" for term, count in counts.items())
         place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, counts.total())
         chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
-    return ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped, tuple(symbols))
+    return ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped)
 
 
 def read_files(root: str, files: Iterable[SourceFile]) -> list[ReadFile]:
@@ -77,16 +75,16 @@ def _deflated(text: str) -> bytes:
     return zlib.compress(text.encode("utf-8", "replace"), 1)
 
 
-def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[Chunk], list[Symbol], str]:
-    """A file's chunks and symbols, or the reason why it is skipped."""
+def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[Chunk], str]:
+    """A file's chunks, or the reason why it is skipped."""
     try:
         text = read_source(root, path)
     except Unreadable as error:
-        return [], [], str(error)
+        return [], str(error)
     except OSError:
-        return [], [], "unreadable"
+        return [], "unreadable"
     source = None if is_plain else parsed(text, language)
-    return chunks_of(source, text), symbols_of(source, text), ""
+    return chunks_of(source, text), ""
 
 
 def _path_text(path: str) -> str:

@@ -113,26 +113,6 @@ class Tree:
         return None
 
 
-def head_of(root: str) -> str:
-    """The commit that is checked out in a working tree (gitrepository-layout(5)); empty if unknown."""
-    place = Path(root, ".git")
-    try:
-        if place.is_file():
-            place = Path(root, place.read_text("utf-8").removeprefix("gitdir:").strip())
-        head = (place / "HEAD").read_text("utf-8").strip()
-        if not head.startswith("ref:"):
-            return head
-        name, shared = head.removeprefix("ref:").strip(), place / "commondir"
-        common = place / shared.read_text("utf-8").strip() if shared.exists() else place
-        for loose in (place / name, common / name):
-            if loose.is_file():
-                return loose.read_text("utf-8").strip()
-        packed = (common / "packed-refs").read_text("utf-8").splitlines()
-        return next((line.partition(" ")[0] for line in packed if line.endswith(f" {name}")), "")
-    except (OSError, ValueError):
-        return ""
-
-
 def _rules_of(path: Path) -> pathspec.GitIgnoreSpec | None:
     try:
         lines = path.read_text("utf-8", "replace").splitlines()

@@ -169,7 +169,7 @@ def search(
     flag("--only-forgotten", help="Only forgotten memories."),
     flag("--important", "order", flag_value="important", help="The most important first."),
     flag("--open", "is_open", help="Open ends that are not done, by their due dates."),
-    flag("--stale", "about", flag_value="stale", help="Memories about code that has changed, moved or gone since."),
+    flag("--stale", "about", flag_value="stale", help="Memories that name a file of the indexed code that is gone."),
     flag(
         "--review",
         "about",
@@ -363,7 +363,7 @@ def _stale(where: Where) -> Report:
     where.refuse_user("only memories of a project are about code")
     memories = [memory for place in where.places() for memory in ask_store(ListStale(place.project))]
     lines = [f"{one_line(each.content)[:160]}\n    {each.code}  {short(each.memory_id)}" for each in memories]
-    notes = () if memories else ("No memory here is about code that has changed since.",)
+    notes = () if memories else ("No memory here names a file of the indexed code that is gone.",)
     return Report({"memories": memories}, lines, notes=notes)
 
 

@@ -55,42 +55,29 @@ class CodeChunk(msgspec.Struct, frozen=True):
     signature: str
     text: str
     score: float
-    memories: dict[str, str] = {}
-    """The contents of memories about the chunk, or about another place in its file, by id."""
 
 
 class SearchCode(Request[tuple[CodeChunk, ...]], frozen=True):
-    """Find chunks in the trees of a project, or in one of them, the best first.
-
-    Code that the memories with the ids `beside` are about comes first.
-    """
+    """Find chunks in the trees of a project, or in one of them, the best first."""
 
     project: ProjectRef
     query: str
     tree_id: str | None = None
     limit: int = 10
-    session_id: str = ""
-    beside: tuple[str, ...] = ()
 
 
 class StaleMemory(msgspec.Struct, frozen=True):
-    """A memory, and a short description of how the code that it is about has changed."""
+    """A memory that names a file of the indexed code that is gone: `code` says which."""
 
     memory_id: str
     content: str
-    verdict: str
     code: str
 
 
 class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
-    """List a project's memories whose code has changed; those whose code is gone come first.
-
-    With `anew` false, the result of the last comparison in the background is used: nothing is compared during the
-    request.
-    """
+    """List a project's memories that name a file of its indexed code that is gone."""
 
     project: ProjectRef
-    anew: bool = True
 
 
 class TreeDescription(msgspec.Struct, frozen=True):

@@ -141,7 +141,7 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     stands_for: tuple[str, ...] = ()
     """Ids of memories with the same statement that were left out in its favour."""
     code: str = ""
-    """The present place and state of the code that it is about, if an index has it."""
+    """The file of the indexed code that it names and that is gone, if any."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):

@@ -441,18 +441,19 @@ def test_a_run_of_the_consolidator_is_undone_by_one_click(come: Come) -> None:
 def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be_reviewed(come: Come) -> None:
     visit = come()
     code = {"x_remembrancer_toolsets": "code"}
-    source = visit.directory / "gate.py"
+    source = visit.directory / "src" / "gate.py"
+    source.parent.mkdir()
     source.write_text("def open_gate(key):\n    return turn(key) and lift()\n")
     visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
-    await_page(visit, "/code", r"ready, not watched 1 of 1 .* gate\.py current python [1-9]")
-    memory = visit.stored("`open_gate` in gate.py turns the key first")
-    assert "No memory is about code" in Page(visit.get("/review")).text
+    await_page(visit, "/code", r"ready, not watched 1 of 1 .*gate\.py current python [1-9]")
+    memory = visit.stored("`open_gate` in src/gate.py turns the key first")
+    assert "No memory names a file" in Page(visit.get("/review")).text
     source.write_text("def shut_gate():\n    drop()\n")
     assert re.search(r"gate\.py out of date python", Page(visit.get("/code")).text)
-    visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
-    await_page(visit, "/review", r"turns the key first gone: gate\.py:1 open_gate")
+    source.unlink()
+    assert "turns the key first gone: src/gate.py" in Page(visit.get("/review")).text
     page = visit.do("/several", id=memory, what="forget", back="/review")
-    assert "No memory is about code" in Page(page).text
+    assert "No memory names a file" in Page(page).text
     assert "turns the key first" in Page(visit.undo(page)).text
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from anyio import to_thread
 
 from bench.client import StdioClient
-from tests.git import git
 from tests.patience import until
 from tests.runtime import PatientSession, Runtime, command, note_session
 
@@ -85,77 +83,43 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         assert not list(home.glob("projects/*/code/*.db*"))
 
 
-def committed(tree: Path) -> str:
-    """Begin a repository, and the short name of its commit."""
-    git("init", at=tree)
-    git("commit", "--allow-empty", "-m", "first", at=tree)
-    return subprocess.check_output(["git", "-C", str(tree), "rev-parse", "HEAD"], text=True)[:9]
-
-
-async def test_a_memory_and_its_code_are_found_by_each_other(home: Path, tree: Path) -> None:
-    why = "Backpressure: a slow relay must not be flooded."
+async def test_memories_and_code_are_found_by_one_question(home: Path, tree: Path) -> None:
+    why = "Backpressure: a ConnectionPool keeps a slow relay from being flooded."
     async with code_session(home, tree) as client:
         await index(client, tree)
         stored = await client.store(why, source={"file": "src/pool.py"})
-        await client.store(
-            "`ConnectionPool` is kept small.",
-            related_entities=[{"name": "ConnectionPool", "type": "concept", "relationship": "about"}],
-        )
-        await until(
-            partial(client.call, "recall_memories", query="slow relay flooded"),
-            lambda said: any("code" in each for each in said["memories"] if each["id"] == stored["memory_id"]),
-        )
-        answer = await client.call("recall_memories", query="slow relay flooded", sources=["memory", "code"])
+        answer = await client.call("recall_memories", query="ConnectionPool slow relay", sources=["memory", "code"])
         assert answer["memories"][0]["id"] == stored["memory_id"]
-        first = answer["code"][0]  # which has none of the question's words
+        first = answer["code"][0]
+        assert (first["file_path"], first["name"]) == ("src/pool.py", "ConnectionPool")
         alone = await client.call("recall_memories", query="ConnectionPool", sources=["code"], max_tokens=600)
         assert (alone["memories"], alone["code"][0]["name"]) == ([], "ConnectionPool")
         assert "code" not in await client.call("recall_memories", query="ConnectionPool")
-        assert (first["file_path"], first["name"]) == ("src/pool.py", "ConnectionPool")
-        assert {"id": stored["memory_id"]} in first["memories"]
-        found = await client.call("search_code", query="acquire")
-        assert {"id": stored["memory_id"], "content": why} in found["results"][0]["memories"]
 
 
-async def test_a_recall_says_what_has_become_of_the_code_that_a_memory_is_about(home: Path, tree: Path) -> None:
-    pool, code = tree / "src" / "pool.py", "def opened_at(host):\n    address = parse(host)\n    return dial(address)\n"
-    pool.write_text(POOL + code)
-    head = await to_thread.run_sync(committed, tree)
+async def test_a_recall_says_which_file_of_a_memory_is_gone(home: Path, tree: Path) -> None:
     async with code_session(home, tree) as client:
         await index(client, ".")
-        dialling = await client.store("`opened_at` dials without a retry because the relay has its own.")
-        pooling = await client.store(
-            "Opening connections is slow: hence ConnectionPool.", source={"file": "src/pool.py"}
-        )
+        named = await client.store("Connections are opened in src/pool.py, one for each relay.")
+        source = await client.store("Opening connections is slow: keep them.", source={"file": "src/pool.py"})
+        other = await client.store("Connections of the old client (lib/relay.py) were opened anew each time.")
 
-        async def said(memory: dict[str, Any], query: str = "connections opened") -> str:
-            answer = await client.call("recall_memories", query=query, detail=True)
-            of = [each.get("code", "") for each in answer["memories"] if each["id"] == memory["memory_id"]]
-            return str(of[0]) if of else ""
+        async def gone() -> dict[str, str]:
+            answer = await client.call("recall_memories", query="connections opened", detail=True)
+            assert len(answer["memories"]) == 3
+            return {each["id"]: each["code"] for each in answer["memories"] if "code" in each}
 
-        async def says(memory: dict[str, Any], wanted: str) -> bool:
-            return await said(memory) == wanted
-
-        await until(lambda: says(dialling, "unchanged: src/pool.py:6 opened_at"))
-        await until(lambda: says(pooling, "unchanged: src/pool.py:1 ConnectionPool"))
-        pool.write_text(POOL + code.replace("address)", "address, 3)"))
-        await until(lambda: says(dialling, f"changed since {head}, 33 % of it: src/pool.py:6 opened_at"))
-        (tree / "src" / "dialling.py").write_text(code)
-        pool.write_text("import dialling\n")
-        await until(lambda: says(dialling, "moved from src/pool.py opened_at: src/dialling.py:1 opened_at"))
-        await until(lambda: says(pooling, f"gone since {head}: src/pool.py:1 ConnectionPool"))
+        assert await gone() == {}
+        (tree / "src" / "pool.py").unlink()
+        both = {named["memory_id"], source["memory_id"]}
+        assert await gone() == dict.fromkeys(both, "gone: src/pool.py"), "what has no directory here is not judged"
         answer = await client.call("recall_memories", query="connections opened")
-        assert [each["id"] for each in answer["memories"]] == [dialling["memory_id"], pooling["memory_id"]]
+        assert answer["memories"][0]["id"] == other["memory_id"]
         listed = json.loads(
-            (await to_thread.run_sync(lambda: command("stale", "--json", home=home, directory=tree))).stdout
-        )
-        gone, moved = listed["memories"]
-        assert (gone["verdict"], moved["verdict"]) == ("gone", "moved")
-        assert gone["memory_id"].endswith(pooling["memory_id"])
-        assert moved["memory_id"].endswith(dialling["memory_id"])
-        text = "`opened_at` lies in a module of its own: connections are opened there."
-        await client.call("update_memory", memory_id=dialling["memory_id"], content=text)
-        await until(lambda: says(dialling, "unchanged: src/dialling.py:1 opened_at"))
+            (await to_thread.run_sync(lambda: command("list", "--stale", "--json", home=home, directory=tree))).stdout
+        )["memories"]
+        assert {each["code"] for each in listed} == {"gone: src/pool.py"}
+        assert len(listed) == 2
 
 
 async def test_an_indexer_that_is_killed_goes_on_and_another_project_sees_nothing(

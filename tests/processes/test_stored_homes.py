@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
 import textwrap
 from contextlib import closing
@@ -16,7 +15,6 @@ import pytest
 
 from bench.client import StdioClient
 from release.home import (
-    ABOUT_CODE,
     CODE,
     HOMES,
     MERGED,
@@ -36,9 +34,6 @@ from release.home import (
 from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.migrations import Schema, copy_of, release_of, version_in, version_of
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.commands.runtime_client import connected_store
-from remembrancer.config.project import project_of
-from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import until
 from tests.runtime import PatientSession, Runtime, Session, command, patiently
@@ -176,14 +171,7 @@ async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_
     for variable, value in settings.items():
         monkeypatch.setenv(f"REMEMBRANCER_{variable}", value)
     async with Session(home, cwd=tree) as client:
-
-        async def is_stale() -> bool:
-            async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home)}) as ask:
-                found = await ask(ListStale(project_of(Path(PROJECT))))
-            return [(each.content, each.verdict) for each in found] == [(ABOUT_CODE, "changed")]
-
         await until(partial(client.call, "list_projects"), lambda said: said["projects"][0]["status"] == "ready")
-        await until(is_stale)
         found = await client.call("search_code", query="light_lamp")
         assert [each["file_path"] for each in found["results"]] == ["lamp.py"]
         search = partial(client.call, "memory_search", query="where does the tide table hang")

@@ -290,7 +290,7 @@ class StoreActor(Actor):
             await self._tolerantly("records", self._readers.in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house(self._file_handlers.projects_in_use)
-            await self._tolerantly("anchors", self._code.keep_anchors())
+            await self._tolerantly("code", self._code.remake_lost())
             for texts in (*self._files, *self._files.indexes.values()):
                 while self._gate.is_idle(time.monotonic()) and await self._tolerantly(
                     texts.name, self._committer.run(texts.name, texts.tidy)

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -22,11 +22,10 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from remembrancer.actors.store.code_anchors import ProjectAnchors
 from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.requests import Handler, RequestContext, by_request
-from remembrancer.code.anchors import described
+from remembrancer.code.gone_files import gone_file
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
@@ -44,6 +43,7 @@ from remembrancer.protocol.code import (
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.files import Files, ListedFile
 from remembrancer.protocol.ids import check_project_id
+from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths, delete_database, write_whole
 from remembrancer.protocol.reads import Filters, Recalled
 from remembrancer.protocol.wire import Notice
@@ -51,8 +51,8 @@ from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
 """The time after a request for which a tree is indexed although no session is in its project."""
-MOST_BESIDE: Final = 3
-"""Memories shown beside a chunk."""
+AT_ONCE: Final = 200
+"""Memories that are read in one step, which takes a few milliseconds."""
 _PREPARED: Final = msgspec.json.Decoder(TreeDescription)
 """Made at import, since msgspec cannot prepare a type for conversion in two threads at once."""
 _decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
@@ -69,9 +69,6 @@ class CodeHandlers(Handlers):
     def __init__(self, parts: StoreParts, indexer: IndexerPoll) -> None:
         super().__init__(parts)
         self._indexer = indexer
-        self._anchors: dict[str, ProjectAnchors] = {}
-        """For the projects in use that have trees."""
-        self._looking = anyio.Lock()
         self._listing = anyio.Lock()
         """Held while a tree is added to a project's list, or removed from it."""
         self._trees: dict[str, dict[str, CodeTree]] = {}
@@ -98,67 +95,43 @@ class CodeHandlers(Handlers):
         if set(trees) != set(self._indexer.work.trees):
             self._indexer.announce(trees=trees)
 
-    async def keep_anchors(self) -> None:
-        """Find and judge the anchors of memories in the projects in use. A lost index is rebuilt."""
+    async def remake_lost(self) -> None:
+        """Make the lost indexes of the projects in use anew."""
         for project_id in {Path(tree.database).parent.parent.name for tree in self._indexer.work.trees}:
             for tree in tuple(self._of(project_id).values()):
                 if not await asyncio.to_thread(os.path.exists, tree.database):
                     await self._make_anew(project_id, tree, "it was deleted")
-            await self._look(project_id)
 
-    async def _look(self, project_id: str) -> ProjectAnchors | None:
-        async with self._looking:
-            trees, records = self._of(project_id), self._files.get(project_id)
-            if not trees or records is None:
-                return self._anchors.pop(project_id, None)
-            if project_id not in self._anchors:
-                self._anchors[project_id] = await self._readers.in_background(
-                    partial(ProjectAnchors, self._folder(project_id) / "anchors")
-                )
-            anchors = self._anchors[project_id]
-            steps = (True for _ in anchors.look(records, tuple(trees.values())))
-            while await self._readers.in_background(partial(next, steps, False)):
-                await self._gate.step_aside()
-        return anchors
+    async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
+        """The answer, in which each memory that names a file of the indexed code says if that file is gone. These
+        memories come last."""
+        roots = [tree.root for tree in self._readable(project).values()]
 
-    def beside_code(self, project: ProjectRef, answer: Recalled) -> Recalled:
-        """The answer, in which each memory about code says how that code has changed. Memories about deleted code come
-        last."""
-        anchors = self._anchors.get(project.id)
-        if anchors is None:
-            return answer
-        trees = self._readable(project)
-        found = ((memory.id, anchors.of(memory.id, memory.version)) for memory in answer.memories)
-        of = {memory_id: anchor for memory_id, anchor in found if anchor is not None and anchor.tree_id in trees}
-        if not of:
-            return answer
-        memories = [
-            msgspec.structs.replace(memory, code=described(of[memory.id])) if memory.id in of else memory
-            for memory in answer.memories
-        ]
-        memories.sort(key=lambda memory: memory.id in of and of[memory.id].verdict == "gone")
-        return msgspec.structs.replace(answer, memories=tuple(memories))
+        def look() -> Recalled:
+            memories = [
+                msgspec.structs.replace(memory, code=f"gone: {gone}")
+                if (gone := gone_file(memory.content, memory.source.file, roots))
+                else memory
+                for memory in answer.memories
+            ]
+            memories.sort(key=lambda memory: bool(memory.code))
+            return msgspec.structs.replace(answer, memories=tuple(memories))
+
+        return await self._readers.read(look) if roots else answer
 
     async def _list_stale(self, request: ListStale, _context: RequestContext) -> tuple[StaleMemory, ...]:
         records = await self._files.project(request.project)
-        anchors = self._anchors.get(request.project.id)
-        if anchors is None or request.anew:
-            anchors = await self._look(request.project.id)
-        trees = self._readable(request.project)
-        stale = {} if anchors is None else {i: each for i, each in anchors.stale.items() if each.tree_id in trees}
+        self._of(request.project.id)
+        roots = [tree.root for tree in self._readable(request.project).values()]
 
-        def load() -> tuple[StaleMemory, ...]:
-            numbers = [number for each in stale if (number := records.number_of(each)) is not None]
-            found = records.load(numbers, Filters("")).values()  # without a session
-            listed = sorted(
-                ((stale[each.id], each) for each in found),
-                key=lambda item: (item[0].verdict != "gone", -item[0].share, item[1].number),
-            )
-            return tuple(
-                StaleMemory(each.id, each.content, anchor.verdict, described(anchor)) for anchor, each in listed
-            )
+        def look() -> Iterator[StaleMemory]:
+            numbers = [number for number, _ in records.versions().values()] if roots else []
+            for start in range(0, len(numbers), AT_ONCE):
+                for each in records.load(numbers[start : start + AT_ONCE], Filters("")).values():  # without a session
+                    if each.kind != SESSION_RECORD and (gone := gone_file(each.content, each.source.file, roots)):
+                        yield StaleMemory(each.id, each.content, f"gone: {gone}")
 
-        return await self._readers.read(load)
+        return await self._readers.read(lambda: tuple(look()))
 
     def close(self) -> None:
         """Close the indexes. May be called twice."""
@@ -190,14 +163,13 @@ class CodeHandlers(Handlers):
     async def moving(self, *project_ids: str) -> AsyncIterator[None]:
         """Keep everything from writing to the directories of these projects meanwhile, and read them again
         afterwards."""
-        async with self._looking, self._listing:
+        async with self._listing:
             try:
                 yield
             finally:
                 databases = {tree.database for each in project_ids for tree in self._of(each).values()}
                 for each in project_ids:
                     self._trees.pop(each, None)
-                    self._anchors.pop(each, None)
                     self._asked_at.pop(each, None)
                 for database in databases:
                     await self._readers.read(partial(self._let_go, database))
@@ -332,36 +304,7 @@ class CodeHandlers(Handlers):
                 text = "No word of the query is in the code: use words or names that the code would have."
                 notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
-        return await self._readers.read(partial(self._beside_memories, request, found))
-
-    def _beside_memories(self, request: SearchCode, found: list[CodeChunk]) -> tuple[CodeChunk, ...]:
-        """The first chunks, preceded by those that the requested memories are about, each with the memories about it
-        and its file that the session may see."""
-        anchors, records = self._anchors.get(request.project.id), self._files.get(request.project.id)
-        if anchors is None or records is None:
-            return tuple(found[: request.limit])
-        trees = {tree.id: tree for tree in self._chosen(request.project, request.tree_id)}
-        first = []
-        for anchor in (anchor for each in request.beside for anchor in anchors.all_of(each)):
-            if anchor.tree_id in trees and anchor.verdict != "gone":
-                at = partial(CodeIndex.chunk_at, path=anchor.place, line=anchor.line)
-                with contextlib.suppress(sqlite3.Error):  # already reported
-                    if (chunk := self._read(trees[anchor.tree_id], at)) is not None:
-                        first.append(CodeChunk(anchor.tree_id, *chunk))
-        places = {
-            (chunk.tree_id, chunk.file_path, chunk.start_line): chunk for chunk in (*first, *found)
-        }  # the later ones have scores
-        chunks = list(places.values())[: request.limit]
-
-        def memories(chunk: CodeChunk) -> dict[str, str]:
-            lines = anchors.in_file(chunk.tree_id, chunk.file_path)
-            here = range(chunk.start_line, chunk.end_line + 1)
-            nearest = sorted(lines, key=lambda each: not any(line in here for line in lines[each]))
-            numbers = [number for each in nearest if (number := records.number_of(each)) is not None]
-            known = records.load(numbers[:MOST_BESIDE], Filters(request.session_id))
-            return {known[each].id: known[each].content for each in numbers if each in known}
-
-        return tuple(msgspec.structs.replace(chunk, memories=memories(chunk)) for chunk in chunks)
+        return tuple(found[: request.limit])
 
     async def _describe(self, request: DescribeCode, _context: RequestContext) -> tuple[TreeDescription, ...]:
         trees = self._chosen(request.project, request.tree_id)

@@ -180,7 +180,7 @@ class ReadHandlers(Handlers):
                     f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
                 )
                 context.notices.append(Notice("partial_results", text))
-            answer = self._code.beside_code(request.project, answer)
+            answer = await self._code.with_gone_files(request.project, answer)
             return _sendable(answer, context.notices)
 
     async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, list[Notice]]:

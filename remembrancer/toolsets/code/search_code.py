@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from typing import Annotated, Final
 
 import anyio.to_thread
@@ -11,7 +11,7 @@ from msgspec import Meta
 from remembrancer.code.words import terms_in
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.text import check_text, neutralised
-from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.code import CodeChunk, SearchCode
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool, with_caveats
@@ -23,8 +23,6 @@ FIRST_LINES: Final = 4
 MOST_LINES: Final = 14
 """Lines shown of a chunk: the first ones, and those around the words of the question."""
 LONGEST_LINE: Final = 200
-MOST_OF_MEMORY: Final = 60
-"""Tokens shown of a memory beside a place."""
 
 
 @tool("Find the places in indexed code that answer a question or define a name, the best of each file.", read_only=True)
@@ -47,18 +45,18 @@ async def search_code(
 
 
 async def find_code(
-    call: Call, query: str, limit: int, tree_id: str | None = None, beside: Sequence[str] = ()
+    call: Call, query: str, limit: int, tree_id: str | None = None
 ) -> tuple[list[Answer], tuple[Notice, ...], bool]:
-    """The best places in the code of the caller's project, the notices, and whether the answer is old. Places that the
-    memories `beside` are about come first. Raises `InvalidInput` if the query is empty or too long."""
+    """The best places in the code of the caller's project, the notices, and whether the answer is old. Raises
+    `InvalidInput` if the query is empty or too long."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
-    request = SearchCode(call.caller.project, query, tree_id, limit, call.caller.session_id, tuple(beside))
+    request = SearchCode(call.caller.project, query, tree_id, limit)
     asked = await call.service.ask(request, call.received_at)
     several = len({chunk.tree_id for chunk in asked.reply}) > 1
     terms = set(terms_in(query))
 
     def show() -> list[Answer]:
-        return [_shown(chunk, terms, beside, with_tree=several) for chunk in asked.reply]
+        return [_shown(chunk, terms, with_tree=several) for chunk in asked.reply]
 
     # In a thread, because looking for credentials takes a while.
     return await anyio.to_thread.run_sync(show), asked.notices, asked.is_old
@@ -74,7 +72,7 @@ def within(found: list[Answer], tokens: int, least: int = 1) -> int:
     return len(found)
 
 
-def _shown(chunk: CodeChunk, terms: Set[str], known: Sequence[str], *, with_tree: bool) -> Answer:
+def _shown(chunk: CodeChunk, terms: Set[str], *, with_tree: bool) -> Answer:
     answer: Answer = {
         "file_path": chunk.file_path,
         "start_line": chunk.start_line,
@@ -83,12 +81,7 @@ def _shown(chunk: CodeChunk, terms: Set[str], known: Sequence[str], *, with_tree
         "chunk_type": chunk.chunk_type,
     }
     answer |= non_empty(project_id=chunk.tree_id if with_tree else None, name=chunk.name)
-    answer |= {"content": masked(excerpt(chunk.text, terms)), "score": round(chunk.score, 3)}
-    memories = [
-        {"id": memory_id} | ({} if memory_id in known else {"content": truncate(content, MOST_OF_MEMORY)})
-        for memory_id, content in chunk.memories.items()
-    ]
-    return answer | non_empty(memories=memories)
+    return answer | {"content": masked(excerpt(chunk.text, terms)), "score": round(chunk.score, 3)}
 
 
 def excerpt(text: str, terms: Set[str]) -> str:

@@ -118,9 +118,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         note_short_ids(call, recalled.short_ids)
     places, code_notices = list[Answer](), tuple[Notice, ...]()
     if CODE in asked_for:
-        places, code_notices, is_old = await find_code(
-            call, arguments.query, request.limit, beside=[each.id for each in recalled.memories]
-        )
+        places, code_notices, is_old = await find_code(call, arguments.query, request.limit)
         is_degraded = is_degraded or is_old
         if arguments.max_tokens is not None:
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
