@@ -1,4 +1,4 @@
-"""Cuts Markdown into overlapping chunks for search, between headings and blocks, or within those that are too long.
+"""Cuts Markdown into overlapping chunks for search, between headings and blocks, or at the lines of too long a block.
 
 A chunk is a range of the original text, so its lines can be shown and opened. Blocks are those of CommonMark with
 tables, as parsed by markdown-it-py; front matter is one more block.
@@ -86,14 +86,12 @@ def line_starts(text: str) -> list[int]:
 
 
 class _Block(NamedTuple):
-    """Lines `first` to `end` (from 0, exclusive), and the blocks in it. A heading has a title, and a level from 1 to
-    6."""
+    """Lines `first` to `end` (from 0, exclusive). A heading has a title, and a level from 1 to 6."""
 
     first: int
     end: int
-    level: int
-    title: str
-    inner: list[_Block]
+    level: int = 0
+    title: str = ""
 
 
 class _HeadingPath:
@@ -183,7 +181,7 @@ class _Cutter:
             yield waiting
 
     def _cut(self, block: _Block) -> Iterator[_Piece]:
-        """A block in pieces that fit: the whole block, or the blocks in it, or its lines, or parts of a line."""
+        """A block in pieces that fit: the whole block, or its lines, or parts of a line."""
         first, end = block.first, block.end
         while first < end and self._blank[first]:
             first += 1
@@ -194,12 +192,9 @@ class _Cutter:
         tokens = self._tokens_before[end] - self._tokens_before[first]
         if tokens <= self._limit:
             yield _Piece(*self._trimmed(self._starts[first], self._starts[end]), tokens)
-        elif block.inner:
-            for inner in _filled(block.inner, first, end):
-                yield from self._cut(inner)
         elif end - first > 1:
             for line in range(first, end):
-                yield from self._cut(_Block(line, line + 1, 0, "", []))
+                yield from self._cut(_Block(line, line + 1))
         else:
             yield from self._cut_line(*self._trimmed(self._starts[first], self._starts[end]))
 
@@ -249,26 +244,17 @@ def _blocks_of(text: str, starts: Sequence[int]) -> list[_Block]:
     front = _FRONT_MATTER.match(text)
     first = bisect_right(starts, front.end() - 1) if front else 0
     body = text[starts[first] :] if first < len(starts) else ""
-    blocks = [_Block(0, first, 0, "", [])] if first else []
-    open_blocks = [blocks]
-    title: list[_Block] = []
-    for token in _BLOCKS.parse(body):
-        if token.type == "inline":
-            if title:
-                heading = title.pop()
-                named = " ".join(token.content.split())[:LONGEST_TITLE]
-                open_blocks[-2][-1] = heading._replace(title=named)
-        elif token.nesting < 0:
-            open_blocks.pop()
-        else:
-            lines = token.map or (0, 0)
-            block = _Block(lines[0] + first, lines[1] + first, 0, "", [])
-            if token.type == "heading_open" and len(open_blocks) == 1:
-                block = block._replace(level=int(token.tag[1]))
-                title.append(block)
-            open_blocks[-1].append(block)
-            if token.nesting > 0:
-                open_blocks.append(block.inner)
+    blocks = [_Block(0, first)] if first else []
+    tokens = _BLOCKS.parse(body)
+    for place, token in enumerate(tokens):
+        if token.level or token.nesting < 0:
+            continue
+        lines = token.map or (0, 0)
+        block = _Block(lines[0] + first, lines[1] + first)
+        if token.type == "heading_open":
+            title = " ".join(tokens[place + 1].content.split())[:LONGEST_TITLE]
+            block = block._replace(level=int(token.tag[1]), title=title)
+        blocks.append(block)
     return blocks
 
 
@@ -277,10 +263,10 @@ def _filled(blocks: Iterable[_Block], first: int, end: int) -> Sequence[_Block]:
     filled: list[_Block] = []
     for block in blocks:
         if block.first > first:
-            filled.append(_Block(first, block.first, 0, "", []))
+            filled.append(_Block(first, block.first))
         if block.end > first:
             filled.append(block._replace(first=max(first, block.first)))
             first = block.end
     if first < end:
-        filled.append(_Block(first, end, 0, "", []))
+        filled.append(_Block(first, end))
     return filled
