@@ -105,8 +105,10 @@ class Definition(NamedTuple):
     name: str
 
 
-def chunks_of(source: Source | None, text: str) -> list[Chunk]:
-    """The chunks of a file in the order of its lines. Text that the parser cannot read is cut as well."""
+def chunks_of(text: str, language: str, *, is_plain: bool = False) -> list[Chunk]:
+    """The chunks of a file in the order of its lines. Text that the parser cannot read is cut as well, and text that is
+    plain without it."""
+    source = None if is_plain else parsed(text, language)
     return cut_by_lines(text) if source is None else list(source.chunks())
 
 
@@ -124,8 +126,6 @@ class Source:
         self.language = language
         self.root = parser.parse(self.data).root_node
         self._lines = text.split("\n")
-        self._found: dict[int, list[Definition]] = {}
-        """The definitions in each visited node, by the node's id."""
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks in the order of the lines."""
@@ -133,8 +133,6 @@ class Source:
 
     def definitions(self, node: tree_sitter.Node, depth: int = 0) -> list[Definition]:
         """The outermost definitions in a node."""
-        if node.id in self._found:
-            return self._found[node.id]
         found: list[Definition] = []
         for child in node.named_children:
             definition = self._definition(child, child)
@@ -145,8 +143,6 @@ class Source:
                 if len(inner) == 1 and child.type not in ("ERROR", "block", "declaration_list", "do_block"):
                     inner = [inner[0]._replace(node=child)]
                 found += inner
-        if not depth:
-            self._found[node.id] = found
         return found
 
     def _definition(self, node: tree_sitter.Node, inner: tree_sitter.Node) -> Definition | None:
@@ -224,7 +220,7 @@ class Source:
         is_long = end - start >= MOST_LINES // 2
         if kind in OPEN and (is_long or kind == "module") and depth < DEEPEST:
             body = body_of(definition.inner) or definition.inner
-            members = self.definitions(body, 0)
+            members = self.definitions(body)
             if members:
                 opening = max(start, self._with_comments(members[0].node, start) - 1)
                 yield self._chunk(start, opening, kind, name, signature, head)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.code.chunks import Chunk, chunks_of, parsed
+from remembrancer.code.chunks import Chunk, chunks_of
 from remembrancer.code.languages import language_of
 from remembrancer.code.tree import SourceFile, Unreadable, read_source
 from remembrancer.code.words import terms_of, words_in
@@ -83,8 +83,7 @@ def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[C
         return [], str(error)
     except OSError:
         return [], "unreadable"
-    source = None if is_plain else parsed(text, language)
-    return chunks_of(source, text), ""
+    return chunks_of(text, language, is_plain=is_plain), ""
 
 
 def _path_text(path: str) -> str:

@@ -13,7 +13,6 @@ from remembrancer.code.chunks import (
     MOST_CHARACTERS,
     MOST_LINES,
     OPEN,
-    Chunk,
     Source,
     body_of,
     chunks_of,
@@ -63,12 +62,8 @@ COMMENTS = {
 }
 
 
-def cut(text: str, language: str) -> list[Chunk]:
-    return chunks_of(parsed(text, language), text)
-
-
 def test_a_class_is_cut_into_its_members_under_the_path_of_their_names() -> None:
-    named = {chunk.name: chunk for chunk in cut(PYTHON, "python") if chunk.kind != "block"}
+    named = {chunk.name: chunk for chunk in chunks_of(PYTHON, "python") if chunk.kind != "block"}
     assert list(named) == ["Pool", "Pool.acquire", "Pool.release", "connect"]
     assert (named["Pool"].kind, named["Pool"].start_line, named["Pool"].signature) == ("class", 6, "class Pool(Base)")
     assert "Keeps connections" in named["Pool"].head
@@ -82,7 +77,7 @@ def test_a_class_is_cut_into_its_members_under_the_path_of_their_names() -> None
 def test_a_definition_of_each_language_has_its_kind_and_its_name(language: str) -> None:
     text, kind, name = SAMPLES[language]
     assert parser_of(language) is not None
-    assert (kind, name) in [(chunk.kind, chunk.name) for chunk in cut(text, language)]
+    assert (kind, name) in [(chunk.kind, chunk.name) for chunk in chunks_of(text, language)]
 
 
 def defined(source: Source, body: Any, above: str = "") -> Iterator[tuple[str, str]]:
@@ -106,14 +101,14 @@ def test_every_definition_of_a_language_has_the_path_of_its_names(language: str)
 @pytest.mark.parametrize("language", COMMENTS)
 def test_a_definition_has_the_comment_before_it_and_all_its_parts_in_one_chunk(language: str) -> None:
     text, name, within = COMMENTS[language]
-    (chunk,) = [chunk for chunk in cut(text, language) if chunk.name == name and chunk.kind != "block"]
+    (chunk,) = [chunk for chunk in chunks_of(text, language) if chunk.name == name and chunk.kind != "block"]
     assert "Keeps them." in chunk.head
     assert within in chunk.text
 
 
 def test_a_long_function_makes_several_chunks_of_one_name() -> None:
     text = "def long():\n" + "\n".join(f"    step({number})" for number in range(3 * MOST_LINES))
-    chunks = cut(text, "python")
+    chunks = chunks_of(text, "python")
     assert len(chunks) == 4
     assert {chunk.name for chunk in chunks} == {"long"}
     assert [chunk.start_line for chunk in chunks] == [1, *(chunk.end_line + 1 for chunk in chunks[:-1])]
@@ -123,14 +118,14 @@ def test_what_has_no_grammar_is_cut_at_blank_lines_before_definitions() -> None:
     text = "library a;\n\nimport 'b';\n\nclass Box {\n  int x;\n\n  int open() => 1;\n}\n\nvoid main() {\n}\n"
     assert language_of("lib/box.dart") == "dart"
     assert parser_of("dart") is None
-    assert [(chunk.name, chunk.start_line) for chunk in cut(text, "dart") if chunk.name] == [("Box", 5)]
+    assert [(chunk.name, chunk.start_line) for chunk in chunks_of(text, "dart") if chunk.name] == [("Box", 5)]
 
 
 @given(
     st.text(alphabet="abc{}()\n\t :=#'\"defclassé漢", max_size=600), st.sampled_from(["python", "typescript", "dart"])
 )
 def test_no_line_with_a_name_in_it_is_lost_or_found_twice(text: str, language: str) -> None:
-    chunks = cut(text, language)
+    chunks = chunks_of(text, language)
     lines = text.split("\n")
     found = [line for chunk in chunks for line in range(chunk.start_line, chunk.end_line + 1)]
     assert len(found) == len(set(found))
