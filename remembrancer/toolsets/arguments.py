@@ -50,25 +50,6 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
     return flat
 
 
-def describe(schema: dict[str, Any]) -> str:
-    """The allowed values of a schema in words: `a number from 0 to 1`."""
-    if "enum" in schema:
-        return f"one of {', '.join(schema['enum'])}"
-    kind = schema.get("type")
-    if kind == "array":
-        return f"a list, each item {describe(schema.get('items', {}))}"
-    if kind == "object":
-        fields = ", ".join(schema.get("properties", {}))
-        return f"an object with the fields {fields}" if fields else "an object"
-    if kind in ("integer", "number"):
-        noun = "an integer" if kind == "integer" else "a number"
-        low, high = schema.get("minimum"), schema.get("maximum")
-        if low is not None and high is not None:
-            return f"{noun} from {low} to {high}"
-        return f"{noun} of at least {low}" if low is not None else noun
-    return {"string": "a string", "boolean": "true or false"}.get(str(kind), "a value")
-
-
 def at_path(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
     """The part of a schema at a path of field names (through the items of lists)."""
     node = schema
@@ -82,7 +63,6 @@ def at_path(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
 T = TypeVar("T", bound=msgspec.Struct)
 _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _MISSING: Final = re.compile(r"missing required field `(?P<name>[^`]*)`")
-_STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")
 
 
 class ArgumentDecoder(Generic[T]):
@@ -111,26 +91,19 @@ class ArgumentDecoder(Generic[T]):
         try:
             return msgspec.convert(given, self._type)
         except msgspec.ValidationError as error:
-            raise self._explain(str(error), given) from error
+            raise self._explain(str(error)) from error
 
-    def _explain(self, message: str, given: dict[str, Any]) -> InvalidInput:
-        place = _PLACE.search(message)
-        steps = list(_STEP.finditer(place["path"])) if place else []
-        names = [step["name"] for step in steps if step["name"]]
-        field = "".join(step.group() for step in steps).removeprefix(".")
-        missing = _MISSING.search(message)
+    def _explain(self, message: str) -> InvalidInput:
+        """The decoder's error with the field that is at fault, and what an enum allows."""
+        place, missing = _PLACE.search(message), _MISSING.search(message)
+        path = place["path"] if place else ""
+        field = f"{path}.{missing['name']}" if missing else path
         if missing:
-            name = missing["name"]
-            field = f"{field}.{name}" if field else name
-            allowed = describe(at_path(self.schema, [*names, name]))
-            return InvalidInput(f"{field} is missing: it must be {allowed}", field=field)
-        node = at_path(self.schema, names)
-        if steps and steps[-1]["index"]:
-            node = node.get("items", {})
-        value = _value_at(given, steps)
-        meant = [name for name, each in self.schema["properties"].items() if value in each.get("enum", ())]
-        hint = f": that is a value of {meant[0]}" if meant else ""
-        return InvalidInput(f"{field} must be {describe(node)}, not {shown(value)}{hint}", field=field)
+            return InvalidInput(f"{field[1:]} is missing", field=field[1:])
+        node = at_path(self.schema, re.sub(r"\[\d+\]", "", path).split(".")[1:])
+        allowed = node.get("enum") or node.get("items", {}).get("enum") or ()
+        hint = f": one of {', '.join(allowed)}" if allowed else ""
+        return InvalidInput(f"{field[1:]}: {_PLACE.sub('', message)}{hint}", field=field[1:])
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
@@ -166,9 +139,3 @@ def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
     if isinstance(value, float) and kind == "integer" and value.is_integer():
         return int(value)  # 10.0 is an integer to JSON Schema
     return value
-
-
-def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:
-    for step in steps:
-        given = given[step["name"]] if step["name"] else given[int(step["index"])]
-    return given

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from remembrancer.toolsets.arguments import at_path, describe, input_schema
+from remembrancer.toolsets.arguments import input_schema
 from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments
 from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments
 
@@ -43,14 +43,6 @@ def test_a_schema_is_inlined_and_says_no_more_than_a_model_needs() -> None:
         },
         "required": ["title", "kind"],
     }
-
-
-def test_what_is_allowed_is_said_in_words() -> None:
-    schema = input_schema(Outer)
-    assert describe(at_path(schema, ["level"])) == "an integer from 1 to 5"
-    assert describe(at_path(schema, ["kind"])) == "one of a, b"
-    assert describe(at_path(schema, ["inner"])) == "a list, each item an object with the fields name"
-    assert describe(at_path(schema, ["inner", "name"])) == "a string"
 
 
 def _keys(node: Any) -> set[str]:
