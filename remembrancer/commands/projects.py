@@ -16,11 +16,10 @@ from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import ask_home, ask_running_home, ask_store, paths_here
 from remembrancer.config.project import project_of, working_tree_of
-from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MoveProject
-from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef
 
 GIT_DIRECTORY: Final = ".git"
@@ -105,7 +104,7 @@ def list_projects() -> Report:
 def notice_of_move(directory: Path) -> str:
     """What to do if the memories of a directory may be those of a project that is no longer where it was; empty if it
     has memories, if nothing is missing, or if the store does not answer."""
-    with suppress(*AWAY):
+    with suppress(RemembrancerError):  # who asked reports it
         known = ask_running_home(paths_here(), DescribeProjects()).projects
         here = project_of(directory).id
         if not any(each.id == here and each.memories for each in known):
