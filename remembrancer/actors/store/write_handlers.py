@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -99,6 +100,9 @@ class WriteHandlers:
         while left:
             run = _independent(left)
             left = left[len(run) :]
+            with suppress(RemembrancerError):  # reported by `_apply`
+                for operation in run:  # an opening in one of the tasks would let later operations go first
+                    await self._open_for(operation)
             for operation, reply in zip(run, await asyncio.gather(*map(self._apply, run)), strict=True):
                 if isinstance(reply, Applied):
                     applied.append(reply.operation_id)
@@ -129,11 +133,14 @@ class WriteHandlers:
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
         return self._completed(outcome)
 
-    async def _without_commit(self, operation: Operation) -> Outcome | None:
-        """Return the outcome of an operation that is no change of records, having opened its project; else None."""
+    async def _open_for(self, operation: Operation) -> None:
         await self._files.wait_for_opening()
         if not self._is_ready(operation):
             await self._files.project(operation.project)
+
+    async def _without_commit(self, operation: Operation) -> Outcome | None:
+        """Return the outcome of an operation that is no change of records, having opened its project; else None."""
+        await self._open_for(operation)
         project, change = self._files.open_project(operation.project), operation.change
         if isinstance(change, WriteNote):
             assert project is not None
