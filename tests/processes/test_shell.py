@@ -264,7 +264,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     ):
         assert error in shell("list", *options, status=exit_codes.USAGE)
     for looks in (("list",), ("search", "x")):
-        assert "-n must be" in shell(*looks, "-n", "0", status=exit_codes.USAGE)
+        assert "-n: Expected `int` >= 1" in shell(*looks, "-n", "0", status=exit_codes.USAGE)
         turned = ("--since", "yesterday", "--until", "2020-02-20")
         assert "--since must not be later" in shell(*looks, *turned, status=exit_codes.USAGE)
 
