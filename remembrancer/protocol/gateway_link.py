@@ -65,8 +65,6 @@ MAX_EVENT_BYTES = 256 * 1024
 MAX_TURN_BYTES = 32 * 1024
 MAX_TOOL_BYTES = 2 * 1024
 """The bytes that are kept of a turn, of a tool's arguments and of its result; the rest is cut, with a note."""
-REJECTED = "rejected"
-"""The directory for files that are not valid events."""
 RUNNING = "running"
 """The directory where a hook notes which memories it has given to a session."""
 

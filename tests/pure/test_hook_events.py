@@ -4,14 +4,12 @@ rest."""
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.hook_events import MAX_REJECTED, PRESENT_S, HookIntake, to_operation
+from remembrancer.actors.gateway.hook_events import PRESENT_S, HookIntake, to_operation
 from remembrancer.commands import hook_files
 from remembrancer.commands.hook_files import leave, note
 from remembrancer.config.project import project_of
@@ -162,34 +160,7 @@ async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -
     assert list(spool.iterdir()) == []
 
 
-async def test_a_directory_that_nobody_changes_is_not_listed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lists: list[Path] = []
-    listed = Path.iterdir
-
-    def iterdir(path: Path) -> Iterator[Path]:
-        lists.append(path)
-        return listed(path)
-
-    monkeypatch.setattr(Path, "iterdir", iterdir)
-    now = time.time()
-    writes = Recorder()
-    intake = HookIntake(tmp_path, writes.apply, lambda: now)
-    for _ in range(3):
-        assert await intake.take_all() == 0
-    assert len(lists) == 3, "it was made a moment ago, and may be changed at the very same time"
-    now += 10.0
-    for _ in range(3):
-        assert await intake.take_all() == 0
-    assert len(lists) == 4
-    for number in (1, 2):
-        leave(str(tmp_path), prompt(f"{number}"), number)
-        assert await intake.take_all() == 1
-    assert writes.texts == ["1", "2"]
-
-
-async def test_a_broken_file_is_put_aside_and_the_rest_goes_on(tmp_path: Path) -> None:
+async def test_a_broken_file_is_deleted_and_the_rest_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writes = Recorder()
     (tmp_path / "1-a.json").write_bytes(b"{")
     (tmp_path / "2-a.json").symlink_to("/etc/passwd")
@@ -199,15 +170,8 @@ async def test_a_broken_file_is_put_aside_and_the_rest_goes_on(tmp_path: Path) -
     leave(str(tmp_path), prompt("fine"), 6)
     assert await intake_of(tmp_path, writes).take_all() == 1
     assert writes.texts == ["fine"]
-    assert sorted(path.name for path in (tmp_path / "rejected").iterdir()) == [f"{n}-a.json" for n in (1, 2, 3, 4)]
-
-
-async def test_files_that_were_put_aside_are_not_kept_without_end(tmp_path: Path) -> None:
-    for number in range(MAX_REJECTED + 20):
-        (tmp_path / f"{number:05d}.json").write_bytes(b"{")
-    await intake_of(tmp_path, Recorder()).take_all()
-    left = sorted(path.name for path in (tmp_path / "rejected").iterdir())
-    assert (left[0], len(left)) == ("00020.json", MAX_REJECTED)
+    assert [vars(each)["file"] for each in caplog.records] == ["1-a.json", "3-a.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".5-a.json", "2-a.json", "4-a.json"]
 
 
 async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> None:
@@ -223,13 +187,13 @@ async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("error", [NotFound("gone"), OverflowError("too large")])
-async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, error: Exception) -> None:
+async def test_an_event_that_can_never_be_written_is_deleted(tmp_path: Path, error: Exception) -> None:
     assert not isinstance(error, RemembrancerError) or not error.retry_possible
     writes = Recorder()
     writes.error = error
     leave(str(tmp_path), prompt("one"), 1)
     assert await intake_of(tmp_path, writes).take_all() == 0
-    assert len(list((tmp_path / "rejected").iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_of_too_many_events_the_later_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

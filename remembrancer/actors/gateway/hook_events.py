@@ -1,14 +1,14 @@
 """Reads the events that hooks leave in a directory, records each as an operation, and deletes its file.
 
-Hooks notify nobody, so the directory is checked twice a second: only its modification time, as long as that does not
-change. If a crash leaves an event's file, the event is recorded again under the same operation id, which changes
-nothing.
+Hooks notify nobody, so the directory, which is usually empty, is listed twice a second. If a crash leaves an event's
+file, the event is recorded again under the same operation id, which changes nothing.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.gateway_link import HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES, REJECTED
+from remembrancer.protocol.gateway_link import HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn, TurnRole
 from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
@@ -140,14 +140,9 @@ def _tool_call(event: HookEvent) -> ToolCall:
 LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
 """The pause before an event is retried that cannot be written at the moment (a full disk, say)."""
-MAX_REJECTED: Final = 100
-"""The number of rejected files that are kept for inspection."""
 PRESENT_S: Final = 1800.0
 """A session counts as present for this time after its last event, unless it has ended: a person may think for a
 while."""
-SETTLED_S: Final = 2.0
-"""A directory changed within this time may change again without a new modification time, whose resolution is that of
-the file system's clock: two seconds at the coarsest (FAT)."""
 
 logger = logging.getLogger(__name__)
 
@@ -168,8 +163,6 @@ class HookIntake:
         self._apply = apply
         self._clock = clock
         self._last_events: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
-        self._done_with_ns: int | None = None
-        """The directory's modification time when nothing was left in it to record."""
 
     def present(self) -> list[tuple[ProjectRef, str]]:
         """The sessions with recent events that have not ended: one without a bridge is not abandoned between two
@@ -198,29 +191,15 @@ class HookIntake:
             RemembrancerError: an event cannot be written for now; it and later ones stay.
             OSError: the directory cannot be read, or a file not removed.
         """
-        changed_ns = self._changed_ns()
-        if changed_ns is None or changed_ns == self._done_with_ns:
-            return 0
-        taken, waiting = 0, self._waiting()
-        for name in waiting:
-            taken += await self._take(name)
-        is_settled = not waiting and self._clock() - changed_ns / 1e9 > SETTLED_S
-        self._done_with_ns = changed_ns if is_settled else None
-        return taken
-
-    def _changed_ns(self) -> int | None:
-        """The directory's modification time; None if it does not exist."""
-        try:
-            return self._directory.stat().st_mtime_ns
-        except FileNotFoundError:
-            return None
+        return sum([await self._take(name) for name in self._waiting()])
 
     def _waiting(self) -> list[str]:
+        """The names of the events' files, in order."""
         try:
-            found = sorted(path.name for path in self._directory.iterdir())
+            with os.scandir(self._directory) as entries:
+                return sorted(each.name for each in entries if _is_event(each))
         except FileNotFoundError:
             return []
-        return [name for name in found if name.endswith(HOOK_SUFFIX) and not name.startswith(".")]
 
     async def _take(self, name: str) -> bool:
         path = self._directory / name
@@ -229,7 +208,7 @@ class HookIntake:
         except FileNotFoundError:
             return False
         except InvalidInput as error:
-            self._reject(path, error.message)
+            _drop(path, error.message)
             return False
         with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
             try:
@@ -237,11 +216,11 @@ class HookIntake:
             except RemembrancerError as error:
                 if error.retry_possible:
                     raise
-                self._reject(path, error.message)
+                _drop(path, error.message)
                 return False
             except Exception as error:
                 logger.exception("an event of a hook could not be recorded")
-                self._reject(path, type(error).__name__)
+                _drop(path, type(error).__name__)
                 return False
             key = (operation.project.id, operation.session_id)
             if isinstance(operation.change, EndSession):
@@ -251,21 +230,20 @@ class HookIntake:
             path.unlink(missing_ok=True)
         return True
 
-    def _reject(self, path: Path, reason: str) -> None:
-        """Move a file to the rejected ones, and delete the oldest beyond the limit."""
-        logger.error("an event of a hook was set aside", extra={"file": path.name, "reason": reason})
-        aside = self._directory / REJECTED
-        aside.mkdir(mode=0o700, exist_ok=True)
-        path.replace(aside / path.name)
-        for oldest in sorted(aside.iterdir())[:-MAX_REJECTED]:
-            oldest.unlink(missing_ok=True)
+
+def _is_event(entry: os.DirEntry[str]) -> bool:
+    name = entry.name
+    return name.endswith(HOOK_SUFFIX) and not name.startswith(".") and entry.is_file(follow_symlinks=False)
+
+
+def _drop(path: Path, reason: str) -> None:
+    """Delete the file of an event that can never be recorded."""
+    logger.error("an event of a hook is not recorded", extra={"file": path.name, "reason": reason})
+    path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Operation:
     """The operation of an event's file. Raises InvalidInput if the event is invalid."""
-    about = path.lstat()
-    if not path.is_file() or path.is_symlink():
-        raise InvalidInput("it is not a file")
-    if about.st_size > MAX_EVENT_BYTES:
+    if path.lstat().st_size > MAX_EVENT_BYTES:
         raise InvalidInput(f"it has more than {MAX_EVENT_BYTES} bytes")
     return to_operation(path.name, path.read_bytes())
