@@ -215,13 +215,13 @@ async def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Pat
 async def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
     async with gateway(runtime), bridge(runtime) as client:
         await client.initialize()
-        for data, code in ((b"{broken", -32700), (b"\xff\xfe", -32700), (b"[]", -32600), (b"x" * 17_000_000, -32600)):
+        for data, code in ((b"{broken", -32700), (b"\xff\xfe", -32700), (b"[]", -32600), (b'{"n":NaN}', -32700)):
             await client.send_raw(data + b"\n")
             refusal = await stray(client)
             assert (refusal["id"], refusal["error"]["code"]) == (None, code)
         await client.send_raw(b'\n{"jsonrpc":"2.0","id":"crlf","method":"ping"}\r\n')
         assert await stray(client) == {"jsonrpc": "2.0", "id": "crlf", "result": {}}
-        for params in (b'{"n":NaN}', b"[" * 940 + b"]" * 940, b"3"):  # the second is too deep for the gateway alone
+        for params in (b"[" * 940 + b"]" * 940, b"3"):  # the first is too deep for the gateway alone
             await client.send_raw(b'{"jsonrpc":"2.0","id":"unread","method":"ping","params":' + params + b"}\n")
             refusal = await stray(client)
             assert (refusal["id"], refusal["error"]["code"]) == ("unread", -32700)

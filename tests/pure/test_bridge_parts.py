@@ -29,13 +29,11 @@ def test_lines_are_the_same_however_the_bytes_are_cut(pieces: list[bytes]) -> No
     assert buffer.finish() == ([rest] if rest else [])
 
 
-def test_an_overlong_line_is_thrown_away_and_the_next_one_is_not() -> None:
-    buffer = LineBuffer(10)
-    assert buffer.feed(b"x" * 8) == []
-    assert buffer.feed(b"x" * 8) == []
-    assert buffer.feed(b"x" * 8 + b"\nshort\nhal") == [b"short"]
-    assert buffer.feed(b"f\n") == [b"half"]
-    assert buffer.overlong == 1
+def test_an_overlong_line_is_refused() -> None:
+    buffer = LineBuffer(12)
+    assert buffer.feed(b"short\n12345") == [b"short"]
+    with pytest.raises(OverflowError, match="at most 12 bytes"):
+        buffer.feed(b"67890123")
 
 
 def test_a_bridge_names_itself_with_a_ulid() -> None:

@@ -17,7 +17,7 @@ import sys
 import time
 
 from remembrancer.actors.bridge.places import find_places, hello_line, named_project, session_id
-from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers, error_line
+from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.protocol.gateway_link import (
     BYE,
@@ -25,7 +25,6 @@ from remembrancer.protocol.gateway_link import (
     END,
     INVALID,
     INVALID_PARAMS,
-    INVALID_REQUEST,
     MAX_LINE_BYTES,
     REFUSED,
     WELCOME,
@@ -77,7 +76,7 @@ Speak MCP on standard input and output: what an assistant's client starts ('reme
                   where the token for it is, alone
   --ca-file FILE  the PEM file of a certificate to trust beside the system's
 
-exit status: 0 the client has gone (or SIGTERM, SIGHUP), 2 wrong command line
+exit status: 0 the client has gone (or SIGTERM, SIGHUP), 1 a line of it is too long, 2 wrong command line
 """
 
 
@@ -125,7 +124,7 @@ class Bridge:
         self._from_client = LineBuffer(MAX_LINE_BYTES)
         self._to_client = bytearray()
         self._gateway: socket.socket | None = None
-        self._from_gateway = LineBuffer(4 * MAX_LINE_BYTES)
+        self._from_gateway = LineBuffer()
         self._to_gateway = bytearray()
         self._welcomed = False
         self._dormant = False
@@ -239,10 +238,6 @@ class Bridge:
                 self._to_gateway += to_gateway
             if to_client is not None:
                 self._tell_client([to_client])
-        if self._from_client.overlong:
-            refusal = error_line(None, INVALID_REQUEST, f"a line may have at most {MAX_LINE_BYTES} bytes")
-            self._tell_client([refusal] * self._from_client.overlong)
-            self._from_client.overlong = 0
         if not data:
             self._ended = True
             self._leave_soon()
@@ -294,7 +289,7 @@ class Bridge:
             return False
         self._gateway = link
         self._dormant = self._welcomed = False
-        self._from_gateway = LineBuffer(4 * MAX_LINE_BYTES)
+        self._from_gateway = LineBuffer()
         self._to_gateway = bytearray(self._hello)
         for line in self._conversation.connect(int(time.time() * 1000), time.monotonic()):
             self._to_gateway += line
@@ -482,5 +477,8 @@ def main(argv: list[str]) -> int:
         signal.signal(number, _leave_on_signal)
     try:
         return bridge.run()
+    except OverflowError as error:
+        sys.stderr.write(f"remembrancer mcp: {error}\n")
+        return 1
     except KeyboardInterrupt:
         return 130

@@ -119,8 +119,9 @@ class Conversation:
         """Process a client's line. Returns the line for the gateway and the line for the client."""
         try:
             message = _decoder.decode(line.decode())
-        except (ValueError, RecursionError) as error:
-            return None, self._unread(line, error)
+        except (ValueError, RecursionError):
+            reason = "the line is not valid JSON in UTF-8, or nested too deeply"
+            return None, error_line(None, PARSE_ERROR, reason)
         if isinstance(message, list):
             return None, error_line(None, INVALID_REQUEST, "batches are not supported: send one message a line")
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -167,18 +168,6 @@ class Conversation:
             return isinstance(params, dict)
         is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # a progress token, say
         return self._initialize is not None and is_whole
-
-    def _unread(self, line: bytes, error: ValueError | RecursionError) -> bytes:
-        """The answer to an unreadable line, under its id if only a `NaN`, as Python writes it, makes it invalid
-        JSON."""
-        is_deep = isinstance(error, RecursionError)
-        reason = "the line is nested too deeply" if is_deep else "the line is not valid JSON in UTF-8"
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        request_id = _id_of(message) if isinstance(message, dict) and "method" in message else None
-        return error_line(None if request_id in self._open else request_id, PARSE_ERROR, reason)
 
     def _notification(self, method: str, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes | None:
         if method == "notifications/initialized":
@@ -365,39 +354,28 @@ def _kind_and_id(line: bytes) -> tuple[str, RequestId | None]:
 
 
 class LineBuffer:
-    """Collects bytes and returns complete lines, without those over `limit` bytes."""
+    """Collects bytes and returns complete lines."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: float = math.inf) -> None:
         self._limit = limit
         self._rest = bytearray()
-        self._skipping = False
-        self.overlong = 0
-        """The number of dropped lines. The caller resets it after reporting them."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their newlines."""
+        """The lines that `data` completes, without their newlines.
+
+        Raises:
+            OverflowError: a line would exceed the limit.
+        """
+        if len(self._rest) + len(data) > self._limit:
+            raise OverflowError(f"a line may have at most {self._limit} bytes")
         if b"\n" not in data:
-            self._keep(data)
+            self._rest += data
             return []
-        first, *lines, rest = data.split(b"\n")
-        self._keep(first)
-        if self._skipping:
-            self._skipping = False
-            self.overlong += 1
-        else:
-            lines.insert(0, bytes(self._rest))
-        self._rest = bytearray()
-        self._keep(rest)
+        *lines, rest = (bytes(self._rest) + data).split(b"\n")
+        self._rest = bytearray(rest)
         return lines
 
     def finish(self) -> list[bytes]:
         """The last line, if it does not end with a newline."""
         rest, self._rest = bytes(self._rest), bytearray()
         return [rest] if rest else []
-
-    def _keep(self, data: bytes) -> None:
-        self._skipping = self._skipping or len(self._rest) + len(data) > self._limit
-        if self._skipping:
-            self._rest.clear()
-        else:
-            self._rest += data
