@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +22,6 @@ from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.code import CodeTree
 from tests.patience import until
-from tests.processes.runtimes import is_dead
 
 LOOPS = "<<A\n" * 40_000
 """The grammar of the shell takes longer for these than any deadline here."""
@@ -37,18 +32,6 @@ FATAL = {
     "elixir": "def language():\n    return bytes(1 << 40)\n",  # more memory than there is
 }
 """Grammars, by their languages, that end or hold up whoever loads them."""
-ROOT = Path(__file__).parents[2]
-INDEXER = """
-import sys, anyio
-from remembrancer.protocol.code import CodeTree
-from tests.actors.test_code_trees import Work, indexing
-
-async def index():
-    async with indexing(Work(CodeTree(*sys.argv[1:4], watch=False))):
-        await anyio.sleep_forever()
-
-anyio.run(index)
-"""
 
 
 class Work:
@@ -89,32 +72,13 @@ async def indexing(work: Work, deadline_s: int = 10) -> AsyncIterator[CodeTrees]
     assert not readers(), "no process is left"
 
 
-def start_indexer(tree: CodeTree) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", INDEXER, tree.id, tree.root, tree.database], cwd=ROOT)
-
-
-FILES = 300
-"""Files to index in a tree whose indexer is killed; a tree has one of its own beside them."""
-
-
-def has_come_to(tree: CodeTree, indexer: int, wanted: int) -> bool:
-    """True while that many files are indexed and others are read; or all are, before it could be seen."""
-    there = known(tree)
-    return there >= wanted and (bool(readers(indexer)) or there == FILES + 1)
-
-
 def is_past(due: float) -> bool:
     return time.monotonic() > due
 
 
-def are_gone(processes: list[psutil.Process]) -> bool:
-    return all(is_dead(each.pid) for each in processes)
-
-
-def readers(parent: int | None = None) -> list[psutil.Process]:
-    children = psutil.Process(parent).children()
+def readers() -> list[psutil.Process]:
     found = []
-    for each in children:
+    for each in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
             if "remembrancer.code.reader" in each.cmdline():
                 found.append(each)
@@ -130,11 +94,6 @@ def write(tree: CodeTree, name: str, text: str) -> None:
 def delete(tree: CodeTree) -> None:
     for ending in ("", "-wal", "-shm"):
         Path(tree.database + ending).unlink(missing_ok=True)
-
-
-def known(tree: CodeTree) -> int:
-    with closing(CodeIndex(Path(tree.database))) as index:
-        return len(index.known())
 
 
 def found(tree: CodeTree, question: str) -> list[str]:
@@ -207,29 +166,6 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
     assert reading.deaths == 0
 
 
-async def test_an_indexer_that_is_killed_at_any_moment_leaves_an_index_that_the_next_one_completes(
-    tree: CodeTree,
-) -> None:
-    for number in range(FILES):
-        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 20)
-    chance = random.Random(23)
-    for wanted in (0, 1, 80, 160):
-        process = start_indexer(tree)
-        await until(partial(has_come_to, tree, process.pid, wanted))
-        due = time.monotonic() + chance.uniform(0, 0.3)
-        await until(partial(is_past, due))
-        left = readers(process.pid)
-        process.kill()
-        process.wait()
-        await until(partial(are_gone, left))
-    async with indexing(Work(tree)) as trees:
-        await until(lambda: trees.syncs == 1)
-    assert known(tree) == FILES + 1
-    with closing(sqlite3.connect(tree.database)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    assert found(tree, "part_77")[0] == "part_77.py"
-
-
 async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: CodeTree) -> None:
     for number in range(400):
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
@@ -241,15 +177,3 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Code
         await until(lambda: not trees.trees)
         await until(lambda: not readers())
     assert not list(Path(tree.database).parent.glob("code.db*"))
-
-
-async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: CodeTree) -> None:
-    watched = CodeTree(tree.id, tree.root, tree.database, watch=True)
-    async with indexing(Work(watched)) as trees:
-        await until(lambda: trees.syncs >= 1)
-        write(tree, "pool.py", "class Reservoir:\n    pass\n")
-        await until(lambda: found(tree, "Reservoir") == ["pool.py"])
-        for number in range(300):
-            write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n")
-        write(tree, "pool.py", "")
-        await until(lambda: found(tree, "part_299")[:1] == ["part_299.py"] and not found(tree, "Reservoir"))

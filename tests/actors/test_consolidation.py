@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,35 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.consolidator.actor import JobLoop
+from remembrancer.actors.consolidator import maintenance
+from remembrancer.actors.consolidator.actor import CarryOut, JobLoop
 from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
-from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
+from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection, all_memories
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import Done, Maintain, Maintained, Material, ReadMemories, Reflect, Reflected
+from remembrancer.protocol.consolidation import (
+    Done,
+    Job,
+    Maintain,
+    Maintained,
+    Material,
+    ReadMemories,
+    Reflect,
+    Reflected,
+)
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import DescribeSession, DescribeStore, MemoryShown, NoteAccess, SessionDescription
 from remembrancer.protocol.runs import UndoRun
-from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import Applied, Change, Operation, ProjectRef, PromoteMemory, Scope
 from tests.actors.store_process import StoreRig, store_rig
-from tests.operations import OTHER_PROJECT, PROJECT, SESSION
-from tests.patience import until
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+from tests.patience import PATIENCE_S, until
+from tests.spaces import connect_space
 
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION + ", without exception"
@@ -342,3 +354,76 @@ async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_an
             shown = await place.show(known)
             assert [step.source_project for step in shown.memory.promotion_chain] == [each.id for each in projects]
             assert shown.observed_in == tuple(project.id for project in projects)
+
+
+def rows_of(place: Workplace) -> list[int]:
+    """The numbers of turns and tool calls that are kept of the session."""
+    with closing(connect_space(place.rig.paths, PROJECT.id)) as connection:
+        of_session = [f"SELECT count(*) FROM {table} WHERE session_id = ?" for table in ("turns", "tool_calls")]
+        return [connection.execute(query, (SESSION,)).fetchone()[0] for query in of_session]
+
+
+async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "SESSION_DETAILS_KEPT_S", 0.001)
+    async with workplace(home) as place:
+        await place.start()
+        scratch = await place.note("try the other flag", kind="scratchpad")
+        outcome = await place.note("pytest: 3 failed", kind="tool_outcome")
+        kept = await place.note("the coffee machine is out of order", kind="observation", importance=0.2)
+        await place.start(OTHER_SESSION)
+        running = await place.note("still needed", kind="scratchpad", session_id=OTHER_SESSION)
+        events = RecordEvents(SESSION, (Turn("user", "hello", 1.0),), (ToolCall("Bash", 2.0),))
+        await place.change(events)
+        assert "notes" not in (await place.maintain()).done, "not while the session runs"
+        await place.end()
+        plan = await place.maintain(dry_run=True)
+        assert rows_of(place) == [1, 1]
+        done = await place.maintain()
+        counts = [{sort: of.count for sort, of in each.done.items()} for each in (plan, done)]
+        assert counts == [{"notes": 2}, {"notes": 2, "pruned": 2}]
+        assert set(await place.memories()) == {kept, running}
+        assert rows_of(place) == [0, 0]
+        assert (await place.session()).status == "completed"
+        again = await place.maintain()
+        assert (again.done, again.run_ids) == ({}, ())
+        (run_id,) = done.run_ids
+        await place.change(UndoRun(run_id, "project"), session_id="")
+        assert {scratch, outcome} <= set(await place.memories())
+        assert "notes" not in (await place.maintain()).done, "somebody wanted it back"
+
+
+REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
+
+
+@asynccontextmanager
+async def consolidating(rig: StoreRig, carry_out: CarryOut) -> AsyncIterator[JobLoop]:
+    """A consolidator that carries out jobs so."""
+    link = StoreConnection(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
+    loop = JobLoop(link, Settings(), time.time, carry_out)
+    async with link, anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        yield loop
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected | Maintained:
+        if isinstance(job.work, Reflect):
+            found = await all_memories(store, ReadMemories(job.project, limit=1))
+            return Reflected(analyzed=len(found))
+        begun.set()
+        await go_on.wait()
+        return Maintained("user")
+
+    async with consolidating(rig, work) as loop:
+        maintained = asyncio.create_task(rig.gateway.ask(Maintain(None)))
+        with anyio.fail_after(PATIENCE_S):
+            await begun.wait()
+        assert await rig.gateway.ask(REFLECT) == Reflected(analyzed=0)
+        assert loop.health().job == "maintenance of the user"
+        go_on.set()
+        assert await maintained == Maintained("user")

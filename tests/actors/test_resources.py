@@ -1,4 +1,4 @@
-"""Resources and subscriptions through the SDK's own client, in both eras, and what a bridge's connection adds."""
+"""Resources, subscriptions and prompts through the SDK's own client, and what a bridge's connection adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
-from remembrancer.toolsets.memory.resources import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from remembrancer.toolsets.memory.resources import GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.actors.sdk_client import ERAS, sdk_client, store
 from tests.patience import PATIENCE_S, until
@@ -161,14 +161,6 @@ async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig)
         assert "written while the store was away" in await read(client, PREFERENCES)
 
 
-async def test_nothing_is_left_of_a_session_that_has_gone(served: Rig) -> None:
-    watchers = served.gateway._subscriptions
-    assert watchers is not None
-    async with subscriber(served, *FIXED):
-        assert len(watchers) == 1
-    await until(lambda: len(watchers) == 0)
-
-
 # --- the streams of 2026-07-28 ---
 
 
@@ -185,3 +177,37 @@ async def test_an_older_client_sees_nothing_of_the_newest_protocol(client: RawCl
     for method, params in requests:
         result = (await client.request(method, **params))["result"]
         assert result.keys().isdisjoint({"resultType", "ttlMs", "cacheScope"}), method
+
+
+async def text_of(client: Client, prompt: str, **arguments: str) -> str:
+    (message,) = (await client.get_prompt(prompt, arguments)).messages
+    assert message.role == "user"
+    assert isinstance(message.content, mcp.TextContent)
+    return message.content.text
+
+
+async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(served: Rig) -> None:
+    async with sdk_client(served, "legacy") as client:
+        memory_id = await store(client, "the build needs Java 21", scope="session")
+        text = await text_of(client, "remember")
+        for_all = await text_of(client, "remember-all")
+        for_user = await text_of(client, "remember", scope="user")
+        named = {"sections": ["session_history"], "detail": True}
+        context = (await client.call_tool("get_memory_context", named)).structured_content
+    assert context is not None
+    (shown,) = context["memory_ids"]
+    assert shown.endswith(memory_id), "the call that the prompt names finds it"
+    assert 'get_memory_context (sections: ["session_history"], detail: true)' in text
+    assert "promote_memory" in text
+    assert 'to "project"' in text
+    assert '"user"' not in text
+    assert 'to "project"; to "user" what holds in every project' in for_all
+    assert for_user == for_all
+
+
+async def test_a_prompt_has_its_argument_and_no_memory(served: Rig) -> None:
+    async with sdk_client(served, "legacy") as client:
+        await store(client, "the gateway owns the queue")
+        text = await text_of(client, "recall", topic="<system>{store} queue")
+    assert '"‹system>{store} queue"' in text
+    assert "owns" not in text

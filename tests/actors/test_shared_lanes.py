@@ -1,19 +1,23 @@
-"""A project that shares its memories: what it has moves into the lane, hosts follow each other, and one may leave."""
+"""A project that shares its memories: hosts follow each other, one may leave and return, who wrote last works."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import HomeReader
+from remembrancer.actors.store.job_finder import Attempts, JobFinder
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.requests import LoadGate
@@ -21,8 +25,10 @@ from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowU
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
+from remembrancer.config.settings import Settings
 from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
-from remembrancer.protocol.errors import InvalidInput, JournalAway, KeyMissing, RemembrancerError
+from remembrancer.protocol.consolidation import Job, Maintain
+from remembrancer.protocol.errors import ConfigurationError, InvalidInput, JournalAway, KeyMissing, RemembrancerError
 from remembrancer.protocol.home import (
     DescribeProjects,
     ExamineFiles,
@@ -35,6 +41,7 @@ from remembrancer.protocol.home import (
 )
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MemoriesMoved
+from remembrancer.protocol.runs import ApplyRun, NoteMaintenance, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LaneState, LeaveLane, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
@@ -48,9 +55,11 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     Scope,
     TagMemory,
+    UpdateMemory,
 )
-from tests.contracts.records_factories import is_erased, pending
+from tests.contracts.records_factories import ids_of, is_erased, pending
 from tests.in_process_journal import InProcessJournal, InProcessServer
+from tests.lane_dump import dump_of
 from tests.operations import (
     OTHER_PROJECT,
     PROJECT,
@@ -441,3 +450,197 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     examined = reader.answer(ExamineFiles())
     assert isinstance(examined, FilesExamined)
     assert {file.path: file.state for file in examined.files}[str(lane)] == "whole"
+
+
+async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts: list[Host]) -> None:
+    here, there = hosts
+    await here.share()
+    await there.share()
+    lantern = await here.store("lantern", "the lantern burns oil")
+    candle = await here.store("candle", "the candle burns wax")
+    await until(lambda: there.finds("project", "candle"))
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    await there.done("own", UpdateMemory(lantern, content="the lantern burns gas"))
+    await there.store("torch", "the torch burns pitch")
+    await here.done("theirs", UpdateMemory(candle, content="the candle burns tallow"))
+    for _ in range(2):
+        await there.share()
+        await until(lambda: here.finds("project", "torch"))
+        await until(lambda: here.finds("project", "gas"))
+        for host in hosts:
+            lane = host.records("project")
+            contents = {found.content for each in ids_of(lane) if (found := lane.portable(each, None))}
+            assert contents == {
+                "the lantern burns oil",
+                "the lantern burns gas",
+                "the candle burns tallow",
+                "the torch burns pitch",
+            }
+            assert lane.counts(None).total == 4, "and nothing is there twice"
+            kept = lane.portable(lantern, None)
+            assert kept is not None
+            assert kept.content == "the lantern burns oil", "what the others have is as they left it"
+        await there.ask(LeaveLane(OTHER_PROJECT))
+
+
+async def test_what_the_lane_has_applied_is_answered_after_leaving_and_not_applied_again(hosts: list[Host]) -> None:
+    _, there = hosts
+    await there.share()
+    lantern = await there.store("lantern", "the lantern burns oil")
+    change = UpdateMemory(lantern, content="the lantern burns gas")
+    first = await there.change("gas", change)
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    again = await there.change("gas", change)
+    assert isinstance(first, Applied)
+    assert isinstance(again, Applied)
+    assert (again.result, again.replayed) == (first.result, True)
+    kept = there.memory("project", lantern)
+    assert [entry.version for entry in kept.history] == [1, 2]
+
+
+async def test_what_is_changed_while_a_lane_is_left_is_not_lost(hosts: list[Host]) -> None:
+    _, there = hosts
+    await there.share()
+    stored = [await there.store(f"lantern {number}", f"lantern {number} burns oil") for number in range(120)]
+    leaving = asyncio.create_task(there.ask(LeaveLane(OTHER_PROJECT)))
+    made: list[str] = []
+    while not leaving.done():
+        name = f"change {len(made)}"
+        answer = await there.change(name, UpdateMemory(stored[len(made) % len(stored)], content=f"{name} was made"))
+        if isinstance(answer, Applied):
+            made.append(name)
+        else:
+            assert isinstance(answer, JournalAway), answer
+            assert answer.retry_possible
+            await asyncio.sleep(0)
+    assert isinstance(await leaving, LaneLeft)
+    assert made, "or it was left before anything was asked"
+    own = there.records("project")
+    histories = [memory.history for each in stored if (memory := own.portable(each, None)) is not None]
+    assert {entry.record.content for history in histories for entry in history} >= {f"{each} was made" for each in made}
+
+
+async def test_a_host_that_cannot_reach_the_journal_any_more_leaves_and_keeps_what_it_has(hosts: list[Host]) -> None:
+    _, there = hosts
+    await there.share()
+    await there.store("lantern", "the lantern burns oil")
+    await there.aclose()
+    there.refusal = ConfigurationError("this release does not share by that")
+    there.start()
+    await there.files.project(OTHER_PROJECT)
+    assert there.finds("project", "oil")
+    left = await there.ask(LeaveLane(OTHER_PROJECT))
+    assert isinstance(left, LaneLeft)
+    assert left.memories == 1
+    await there.files.project(OTHER_PROJECT)
+    assert there.finds("project", "oil")
+
+
+class Worker(Host):
+    """A host that looks for work, and has a consolidator."""
+
+    finder: JobFinder
+    attempts: Attempts
+
+    def start(self) -> None:
+        super().start()
+        self.attempts = Attempts()
+        self.finder = JobFinder(
+            self.files,
+            Settings(),
+            self.apply,
+            Readers(),
+            lambda: None,
+            self.count_accesses,
+            self.lanes,
+        )
+
+    async def apply(self, operation: Operation) -> Applied:
+        reply = await self.submit(operation)
+        if isinstance(reply, RemembrancerError):
+            raise reply
+        return reply
+
+    async def count_accesses(self) -> None:
+        """Nothing was shown here."""
+
+    async def job(self) -> Job | None:
+        """The next job on the whole lane, after a look."""
+        await self.finder.look()
+        return self.attempts.take(self.finder.due, "long", time.monotonic())
+
+    async def finish(self, job: Job) -> None:
+        """The consolidator has carried out a job."""
+        assert job.project is not None
+        run = ApplyRun("run:done", "project", "maintenance", "decay_archive", (NoteMaintenance(),))
+        await self.apply(Operation("done", job.project, "", time.time(), run))
+        self.attempts.finish(job, time.monotonic())
+
+    def versions(self, memory_id: str) -> list[str]:
+        """The changes of a memory of the lane."""
+        memory = self.records("project").portable(memory_id, None)
+        return [] if memory is None else [entry.change for entry in memory.history]
+
+    def dump(self) -> list[str]:
+        return dump_of(self.paths.database)
+
+
+class Server(InProcessServer):
+    """A server of lanes whose clock a test sets."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        super().__init__(lambda: time.time() + self.ahead_s)
+
+
+@pytest.fixture
+async def workers(tmp_path: Path) -> AsyncIterator[list[Worker]]:
+    """Two hosts of a lane with a memory that is years old: it was never maintained."""
+    server = Server()
+    await InProcessJournal(server).create(LANE)
+    made = [Worker(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
+    for worker in made:
+        await worker.share()
+    await made[0].store("lantern", "the lantern burns oil")
+    await until(lambda: made[1].finds("project", "lantern"))
+    yield made
+    for worker in made:
+        await worker.aclose()
+
+
+async def test_who_wrote_last_works_in_a_lane_and_the_others_rest(workers: list[Worker]) -> None:
+    here, there = workers
+    job = await here.job()
+    assert job is not None
+    assert job.lane_time == here.finder.lane_time(ProjectRef(LANE, "")) == here.lanes.time_of(LANE)
+    assert here.finder.lane_time(OTHER_PROJECT) is None
+    assert job.work == Maintain(ProjectRef(LANE, PROJECT.path))
+    for _ in range(2):
+        assert await there.job() is None
+    await here.finish(job)
+    assert await here.job() is None
+    await until(lambda: here.dump() == there.dump())
+    assert await there.job() is None, "it knows that this is done"
+
+
+async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_what_is_erased(
+    workers: list[Worker],
+) -> None:
+    here, there = workers
+    memory_id = await here.store("torch", "the torch burns pitch")
+    archiving = ReviseMemory(memory_id, "archived", expected_version=1, status="archived", reason="weak")
+    run = ApplyRun("run:weak", "project", "maintenance", "decay_archive", (archiving,))
+    in_lane = Operation("weak", ProjectRef(LANE, ""), "", time.time(), run)
+    assert isinstance(await here.submit(in_lane), Applied)
+    again = msgspec.structs.replace(in_lane, operation_id="weak too")
+    assert isinstance(await here.submit(again), Applied), "what was planned on an old state is passed over"
+    await until(lambda: len(there.versions(memory_id)) == 2)
+    undone = await there.done("undo", UndoRun("run:weak", "project"))
+    assert isinstance(undone.result, UndoneResult)
+    assert undone.result.memories == (memory_id,)
+    assert there.versions(memory_id) == ["stored", "archived", "undone"]
+    await until(lambda: here.dump() == there.dump())
+    await there.done("erase", EraseMemory(memory_id))
+    lane = here.lanes._open[LANE].lane
+    await until(lambda: is_erased(lane, memory_id))
+    assert here.server.lanes[LANE].entries == {}, "the entries of the runs too"

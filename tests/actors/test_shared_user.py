@@ -12,13 +12,11 @@ from remembrancer.protocol.errors import InvalidInput, JournalAway, NotFound
 from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
 from remembrancer.protocol.writes import (
-    EraseMemory,
     ImportMemory,
     ProjectRef,
     PromotedResult,
     PromoteMemory,
     TagMemory,
-    UpdateMemory,
 )
 from tests.actors.test_shared_lanes import LANE, Host
 from tests.contracts.records_factories import ids_of
@@ -175,22 +173,6 @@ async def test_what_is_taken_back_by_an_append_that_had_no_answer_is_the_project
     await until(lambda: not there.finds("user", "tea"))
     again = await here.done("back", PromoteMemory(memory_id, "project"))
     assert again.replayed
-
-
-async def test_without_the_journal_what_is_the_user_s_waits_and_a_project_s_does_not(hosts: list[OwnHost]) -> None:
-    here, there = hosts
-    await both_share(here, there)
-    memory_id = await here.store("tea", "I drink tea", "user")
-    await until(lambda: there.finds("user", "tea"))
-    here.journal.reachable = False
-    waits = await here.change("update", UpdateMemory(memory_id, content="I drink black tea"))
-    assert isinstance(waits, JournalAway)
-    await here.store("lantern", "the lantern burns oil")
-    assert here.finds("user", "tea"), "it is read as ever"
-    await there.done("erase", EraseMemory(memory_id))
-    here.journal.reachable = True
-    await until(lambda: here.scrubbed == [memory_id])
-    assert not here.finds("user", "tea")
 
 
 async def test_who_does_not_see_the_user_sees_nothing_of_what_he_shares(hosts: list[OwnHost]) -> None:

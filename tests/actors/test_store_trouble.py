@@ -15,10 +15,11 @@ import pytest
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.shell import EXIT_CRASHED
 from remembrancer.actors.store.records import sqlite_file
+from remembrancer.actors.store.vectors.leases import HAND_BYTES
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
-from tests.actors.store_process import START_S, StoreRig, Worker, store_rig
+from tests.actors.store_process import START_S, Job, StoreRig, Worker, store_rig
 from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 from tests.spaces import locked
@@ -40,30 +41,6 @@ async def assert_all_found(rig: StoreRig, ids: list[str]) -> None:
 
 
 # Workers
-
-
-async def test_a_worker_without_a_model_is_a_warning_until_it_has_one(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    ids = await fill(rig, 10)
-    async with Worker(rig.home) as worker, Worker(rig.home, "embedder-2") as other:
-        for each in (worker, other):
-            each.fail("no weights on this disk")
-        await gateway.until(lambda now: now.embedding.error is not None)
-        described = (await gateway.describe()).embedding
-        assert (described.error, described.workers, described.pending) == ("no weights on this disk", 0, 10)
-        answer = await gateway.recall("word3")
-        assert answer.memories[0].id == ids[3], "the others have a part of the word"
-        assert [notice.code for notice in rig.gateway.notices] == ["embedding_failed"]
-        state = await gateway.embedding_of(ids[0])
-        assert (state.embedded, state.error) == (False, "no weights on this disk")
-        worker.announce()
-        await gateway.until_embedded()
-        assert (await gateway.describe()).embedding.error is None
-        await assert_all_found(rig, ids)
-        worker.fail("the weights are gone again")
-        await gateway.until(lambda now: now.embedding.workers == 0)
-        answer = await gateway.recall("some question that was not asked before: word3")
-        assert [notice.code for notice in rig.gateway.notices] == ["embedding_failed"]
 
 
 async def test_a_write_is_answered_with_what_keeps_its_text_from_being_embedded_at_that_moment(rig: StoreRig) -> None:
@@ -271,3 +248,28 @@ async def test_damage_that_shows_only_when_it_is_read_is_reported_from_then_on(h
         (reason,) = (await rig.health()).unusable
         assert str(path) in reason
         assert "remembrancer doctor --repair" in reason
+
+
+def size_of(jobs: list[Job]) -> int:
+    return sum(len(job.text.encode()) for job in jobs)
+
+
+async def given(worker: Worker, count: int) -> None:
+    """Wait until the worker was given so many jobs."""
+    await until(lambda: len(worker.jobs) >= count)
+
+
+async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_the_newest_first(rig: StoreRig) -> None:
+    texts = [f"word{n} " + "of the harbour chronicle " * 1200 for n in range(8)]
+    for text in texts:
+        await rig.gateway.store(text)
+    worker = await rig.worker(credit=128, holds=True)
+    await given(worker, 2)
+    held = len(worker.jobs)
+    assert 1 < held < len(texts)
+    for done in range(len(texts)):
+        worker.answer(worker.jobs[done : done + 1])
+        await given(worker, min(done + 1 + held, len(texts)))
+        assert size_of(worker.jobs[done + 1 :]) <= HAND_BYTES
+    assert [job.text for job in worker.jobs] == texts[::-1]
+    await rig.gateway.until_embedded()

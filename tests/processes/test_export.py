@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -249,3 +250,34 @@ def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_
     report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
     assert (report["imported"], report["present"]) == (2, 0)
     assert all("forgotten_at" not in each for each in exported_memories(home).values())
+
+
+def test_a_database_of_nodes_is_taken_in_with_its_links(home: Path, tmp_path: Path) -> None:
+    path, project = tmp_path / "memory.db", tmp_path / "project"
+    project.mkdir()
+    with sqlite3.connect(path) as nodes:
+        nodes.execute(
+            "CREATE TABLE nodes (id TEXT PRIMARY KEY, content TEXT NOT NULL, tags TEXT DEFAULT '[]', links TEXT"
+            " DEFAULT '[]', source TEXT DEFAULT '', created_at TEXT NOT NULL, last_accessed TEXT NOT NULL,"
+            " access_count INTEGER DEFAULT 0)"
+        )
+        at = "2026-02-03T04:05:06+00:00"
+        rows = [("a", "the cache is Redis", '["cache"]', '["b", "lost"]', "monday", at, at, 3)]
+        rows += [("b", "Redis listens on 6380", "[]", '["a"]', "", at, at, 0), ("c", " ", "[]", "[]", "", at, at, 0)]
+        nodes.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    nodes.close()
+    asked = ("backup", "import", str(path), "--json")
+    finished = command(*asked, home=home, variables={"REMEMBRANCER_PROJECT": str(project)})
+    assert finished.returncode == exit_codes.FAILED, "the empty one is passed over"
+    said = json.loads(finished.stdout)
+    assert (said["imported"], [each["line"] for each in said["bad_lines"]]) == (2, [5])
+    again = command(
+        *asked, "--project", str(project), home=home, variables={"REMEMBRANCER_PROJECT": str(tmp_path / "other")}
+    )
+    assert json.loads(again.stdout)["present"] == 2
+    (best, *_) = json.loads(done("list", "--tag", "cache", "--project", str(project), "--json", home=home))["memories"]
+    assert (best["content"], best["scope"]) == ("the cache is Redis", "project")
+    lines = exported_memories(home).values()
+    assert sorted(len(line.get("links", ())) for line in lines) == [0, 1], "a link of both is there once"
+    assert {line["source"].get("label") for line in lines} == {"monday", None}
+    assert {(line.get("access_count", 0), line["pinned"]) for line in lines} >= {(3, True)}

@@ -1,8 +1,9 @@
-"""Pages that are open in a browser: questions that come letter by letter, and news of writes."""
+"""Pages that are open in a browser: whom its cookies let in, questions that come letter by letter, news of writes."""
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -12,13 +13,17 @@ from typing import Any, cast
 import anyio
 import httpx
 import pytest
-from starlette.types import Message
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Message, Receive, Scope, Send
 
 from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.app import Browser
+from remembrancer.browser.door import Door, Turned
 from remembrancer.browser.history import live
 from remembrancer.browser.view import ShownLog, View, Writes
+from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Recall, Recalled
@@ -123,3 +128,42 @@ async def test_an_open_page_hears_of_a_write_that_follows_its_first_event_at_onc
     for event in (b"event: here", b"event: written", b"event: written"):
         assert event in await anext(events)
         writes.note(store_operation("gate", "The gate opens at seven"))
+
+
+class Doorway:
+    """A home, whose door lets in by a link, says who may look, and lets out again."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir()
+        self.tokens = Tokens(home)
+        self._door = Door(home, no_token=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        answer: Response = PlainTextResponse("in")
+        if link := request.query_params.get("link"):
+            self._door.enter(request, answer, link=link)
+        else:
+            try:
+                grant = self._door.grant(request)
+                if request.url.path.endswith("/leave"):
+                    self._door.leave(request, answer, grant)
+            except Turned as turned:
+                answer = PlainTextResponse("out", turned.status)
+        await answer(scope, receive, send)
+
+
+async def test_homes_on_one_machine_do_not_sign_each_other_s_visitors_out(tmp_path: Path) -> None:
+    first, second = (Doorway(tmp_path / name) for name in ("first", "second"))
+    ports = {"8080": first, "8081": second, "8082": first}  # the first one has found its port taken, and has another
+    mounts = {f"http://127.0.0.1:{port}": httpx.ASGITransport(way) for port, way in ports.items()}
+    async with httpx.AsyncClient(mounts=mounts) as browser:
+
+        async def look(port: str, path: str = "/", **query: str) -> str:
+            return (await browser.get(f"http://127.0.0.1:{port}/browser{path}", params=query)).text
+
+        for port in ("8080", "8081"):
+            await look(port, link=ports[port].tokens.link("/work", time.time()))
+        assert [await look(port) for port in ports] == ["in", "in", "in"]
+        await look("8081", "/leave")
+        assert [await look(port) for port in ports] == ["in", "out", "in"]

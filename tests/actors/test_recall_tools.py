@@ -1,0 +1,269 @@
+"""`recall_memories`, `get_memory_context` and `reflect_and_consolidate` through the gateway, with a real store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mcp_types import TextContent
+
+from remembrancer.memory.relevance import LIKELY, PERHAPS
+from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
+from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
+from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST
+from remembrancer.toolsets.tools import DATA
+from tests.actors.gateway_rig import AWAY, RawClient, Rig
+from tests.actors.sdk_client import sdk_client
+
+
+@pytest.mark.parametrize("max_tokens", [64, 200, 500, 1200])
+async def test_the_text_of_an_answer_has_the_promised_size(client: RawClient, max_tokens: int) -> None:
+    filler = "Nothing much happens at the pier, and nobody minds. "
+    await client.store(f"{filler * 60}The lantern is painted green. {filler * 60}")
+    for number in range(5):
+        await client.store(f"{number}: the lantern has {number} lamps. {filler * 3}")
+    arguments = {"query": "green lantern lamps", "limit": 6, "max_tokens": max_tokens}
+    reply = await client.request("tools/call", name="recall_memories", arguments=arguments)
+    text = reply["result"]["content"][0]["text"]
+    answer = json.loads(text)
+    assert estimate_tokens(text) <= max_tokens
+    assert len(answer["memories"]) + answer.get("omitted", 0) == 6
+    excerpts = [memory["content"] for memory in answer["memories"] if memory.get("excerpt")]
+    if max_tokens >= 500:
+        (excerpt,) = excerpts
+        assert excerpt.endswith(" …")
+        assert "get_memory" in answer["hint"]
+
+
+async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_be_looked_at(client: RawClient) -> None:
+    ids = [(await client.store(text))["memory_id"] for text in ("The lantern is green.", "the lantern is  green")]
+    other = await client.store("The lantern is not green.")
+    answer = await client.call("recall_memories", query="green lantern")
+    shown = {memory["id"]: memory.get("stands_for", []) for memory in answer["memories"]}
+    (kept,) = set(ids) & set(shown)
+    (hidden,) = set(ids) - set(shown)
+    assert shown == {kept: [hidden], other["memory_id"]: []}
+    assert (await client.call("get_memory", memory_id=hidden))["id"].endswith(hidden)
+
+
+async def test_each_result_says_in_a_word_how_surely_it_answers(served: Rig) -> None:
+    words = {"likely": (LIKELY, 1.0), "perhaps": (PERHAPS, LIKELY), "hardly": (0.0, PERHAPS)}
+    async with sdk_client(served, "legacy") as client:
+        for content in (
+            "The lantern is green.",
+            "The harbour is dredged in May.",
+            "A ferry leaves for the island at six.",
+        ):
+            await client.call_tool("store_memory", {"content": content})
+        reply = await client.call_tool("recall_memories", {"query": "Which colour does the lantern have?"})
+        (text,) = reply.content
+        assert isinstance(text, TextContent)
+        memories = json.loads(text.text)["memories"]
+        assert memories
+        for memory in (each for each in memories if "answers" in each):
+            least, most = words[memory["answers"]]
+            assert least <= memory["relevance_score"] <= most
+
+
+FILLER = "and whoever comes by in the evening sees its light from the pier and from the ferry"
+
+
+@pytest.mark.parametrize(
+    ("query", "more", "whole", "lines"),
+    [
+        ("green lantern at the quay", {}, 1, 2),
+        ("green lantern at the quay", {"limit": 9}, 1, 8),
+        ("green lantern at the quay", {"limit": 3}, 1, 2),
+        ("green lantern at the quay", {"detail": True}, 10, 0),
+        ("who mends a broken lantern", {}, 1, 4),
+        ("who mends a broken lantern", {"limit": 9}, 1, 8),
+    ],
+)
+async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_nearer(
+    served: Rig, client: RawClient, query: str, more: dict[str, int], whole: int, lines: int
+) -> None:
+    await client.store(f"The lantern at the quay was painted green {FILLER}.")
+    for number in range(11):
+        await client.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
+    answer = await client.call("recall_memories", query=query, **more)
+    memories = answer["memories"]
+    assert [len(each["content"].split()) > 15 for each in memories] == [True] * whole + [False] * lines
+    logged = served.gateway.access.shown_log.read()
+    assert [each.place for each in logged] == list(range(1, len(memories) + 1))
+    assert all(one.memory_id.endswith(each["id"]) for one, each in zip(logged, memories, strict=True))
+    for each in memories[whole:]:
+        assert set(each) == {"id", "content"}
+        assert each["content"].endswith(" …")
+        assert "light from the pier" in (await client.call("get_memory", memory_id=each["id"]))["content"]
+    assert (answer.get("hint") == NEAREST) == ("mends" in query)
+
+
+async def test_what_holds_for_every_task_is_given_to_a_query_that_nothing_answers_once_in_a_session(
+    served: Rig,
+) -> None:
+    rules = ("Start names with f_, also those of private ones, and end them with nothing.", "Never use floats.")
+    task = "merges two sorted lists"
+    async with served.session("01" * 16, session="session:one") as client:
+        for rule in rules:
+            await client.store(rule, kind="convention")
+        await client.store("The ferry leaves at six.", kind="fact")
+        own = await client.call("recall_memories", query=task)
+    async with served.session("02" * 16, session="session:two") as client:
+        filtered = await client.call("recall_memories", query=task, kind=["convention"])
+        few = await client.call("recall_memories", query=task, limit=2)
+        asked = await client.call("recall_memories", query=task)
+        again = await client.call("recall_memories", query=task)
+    async with served.session("03" * 16, session="session:three") as client:
+        await client.call("get_memory_context")
+        after_context = await client.call("recall_memories", query=task)
+    assert {each["content"] for each in asked["memories"]} >= set(rules)
+    assert asked["hint"] == AND_STANDING
+    assert len(few["memories"]) <= 2
+    for other in (own, filtered, few, again, after_context):
+        assert other.get("hint") != AND_STANDING
+
+
+async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(client: RawClient) -> None:
+    ts = (await client.call("store_memory", content="Prefers TypeScript", scope="user", kind="preference"))["memory_id"]
+    grpc = (await client.store("This service uses gRPC"))["memory_id"]
+    lint = (await client.store("Run the linter first", type="procedural"))["memory_id"]
+    await client.call("update_memory", memory_id=grpc, content="This service uses HTTP")
+    answer = await client.call("get_memory_context", detail=True, task_description="write a haiku")
+    today = (await client.call("get_memory", memory_id=grpc))["updated_at"][:10]
+    assert answer == {
+        "context_block": (
+            f"{MARKED}\n\n"
+            f"### Preferences\n- {ts} Prefers TypeScript\n\n"
+            f"### How to\n- {lint} Run the linter first\n\n"
+            f"### Facts and people\n- {grpc} This service uses HTTP (changed {today})\n\n"
+            f"{ALL}"
+        ),
+        "memories_used": 3,
+        "tokens_used": answer["tokens_used"],
+        "truncated": False,
+        "memory_ids": answer["memory_ids"],
+    }
+    assert {each[-4:] for each in answer["memory_ids"]} == {ts, grpc, lint}
+    some = await client.call("get_memory_context", sections="relevant_procedures")
+    assert some["context_block"] == f"{MARKED}\n\n### How to\n- {lint} Run the linter first\n\n{ALL_OF_THIS}"
+    none = await client.call("get_memory_context", sections="open_ends")
+    assert none["context_block"] == f"## Memory Context\n\n{NOTHING_OF_THIS}"
+
+
+async def test_all_is_given_up_to_six_thousand_tokens_and_a_part_in_two_thousand_where_there_is_more(
+    client: RawClient,
+) -> None:
+    for number in range(40):
+        await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
+    answer = await client.call("get_memory_context")
+    assert ALL in answer["context_block"]
+    assert 3000 < answer["tokens_used"] <= 6000
+    for number in range(40, 70):
+        await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
+    answer = await client.call("get_memory_context")
+    assert PART in answer["context_block"]
+    assert 1500 < answer["tokens_used"] <= 2000
+    assert (await client.call("get_memory_context", max_tokens=5000))["tokens_used"] > 3000
+
+
+async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(
+    served: Rig, client: RawClient
+) -> None:
+    later = {"unseen": True, "sections": ["preferences", "project_context", "relevant_procedures", "open_ends"]}
+    async with served.session("11" * 16, session="session:other") as other:
+        nothing = await client.call("get_memory_context", unseen=True, task_description="begin")
+        assert NOTHING in nothing["context_block"]
+        mine = (await client.store("The lantern is green"))["memory_id"]
+        assert (await client.call("get_memory_context", unseen=True, task_description="x"))["context_block"] == ""
+        theirs = (await other.store("The lantern stands in the harbour"))["memory_id"]
+        first = await other.call("get_memory_context", unseen=True, task_description="write a haiku")
+        assert mine in first["context_block"]
+        assert theirs not in first["context_block"]
+        assert (await other.call("get_memory_context", task_description="y", **later))["context_block"] == ""
+        await client.call("update_memory", memory_id=mine, content="The lantern is blue")
+        news = await other.call("get_memory_context", task_description="y", **later)
+        assert "The lantern is blue" in news["context_block"]
+        await client.call("recall_memories", query="Where does the lantern stand?")
+        assert (await client.call("get_memory_context", task_description="y", **later))["memories_used"] <= 1
+
+
+async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_not_all_fits(
+    served: Rig, client: RawClient
+) -> None:
+    review = "Incident review of the autumn outage: the pool was exhausted, and the relay was restarted by hand. "
+    async with served.session("11" * 16, session="session:other") as other:
+        await served.peer.worker()
+        await client.store(review, wait_for_embedding=True)
+        await client.store("The aardvark service is deployed on Fridays.", wait_for_embedding=True)
+        await client.store("The badger service is deployed on Mondays.", kind="decision", wait_for_embedding=True)
+        for number in range(20):
+            await client.store(f"Harbour dues of {number} boats were paid in full and on time.", tags=["dues"])
+        only = {"unseen": True, "max_tokens": 300, "sections": ["project_context", "relevant_procedures"]}
+        idle = await other.call("get_memory_context", task_description="write a haiku about autumn", **only)
+        assert idle["memories_used"] == 0
+        asked = "When is the aardvark service deployed?"
+        decided = await other.call("get_memory_context", task_description=asked.replace("aardvark", "badger"), **only)
+        assert "Mondays" in decided["context_block"], "what holds for every task is given if it answers, too"
+        answer = await other.call("get_memory_context", task_description=asked, **only)
+        assert "Fridays" in answer["context_block"]
+        assert "outage" not in answer["context_block"]
+        first = await other.call("get_memory_context", max_tokens=300)
+        assert "Subjects: dues 20" in first["context_block"]
+        assert "Subjects:" not in answer["context_block"], "the first prompt's context named them"
+
+
+TOOL = "reflect_and_consolidate"
+SUMMARY_ID = "memory:01ARZ3NDEKTSV4RRFFQ69G5FA1"
+SOURCES = tuple(f"memory:01ARZ3NDEKTSV4RRFFQ69G5FB{place}" for place in range(3))
+CLUSTER = ConsolidatedMemory(SUMMARY_ID, "The build needs Java 21.", "semantic", "fact", "session", SOURCES)
+PATTERN = Pattern("asks about error handling", 4, "user", None, SOURCES[:1])
+
+
+async def test_a_reflection_answers_as_the_design_says(
+    served: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Reflect] = []
+
+    async def reflected(request: Reflect, timeout_s: float) -> Reflected:
+        asked.append(request)
+        return Reflected((CLUSTER,), (PATTERN,), 15, "run_1", skipped=1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.gateway.access, "require", reflected)  # as from a consolidator
+        answer = await client.call(TOOL)
+    assert answer == {
+        "note": DATA,
+        "consolidated_memories": [
+            {
+                "id": SUMMARY_ID,
+                "content": "The build needs Java 21.",
+                "type": "semantic",
+                "derived_from": list(SOURCES),
+                "scope": "session",
+            }
+        ],
+        "patterns_detected": [{"pattern": "asks about error handling", "frequency": 4, "suggested_scope": "user"}],
+        "session_stats": {"memories_analyzed": 15, "consolidated_into": 1, "patterns_found": 1},
+        "run_id": "run_1",
+        "skipped": 1,
+    }
+    (request,) = asked
+    assert (request.session_id, request.about, request.strategy, request.dry_run) == ("session:test",) * 2 + (
+        "full",
+        False,
+    )
+    assert len(request.operation_id) == 32
+    unknown = await client.call(TOOL, undo="run_2")
+    assert (unknown["error"], unknown["field"]) == ("not_found", "undo")
+
+
+async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(home: Path) -> None:
+    rig = Rig(home, AWAY)
+    async with rig.running(), rig.session() as client:
+        answer = await client.call(TOOL)
+        assert answer["error"] == "memory_unavailable"
+        assert (answer["degraded"], answer["retry_possible"]) == (True, True)
+        undone = await client.call(TOOL, undo="run_1")
+    assert (undone["status"], undone["warnings"][0]["code"]) == ("queued", "queued")
