@@ -50,9 +50,12 @@ def told(
     return [each.id for each in bearing_on(action, found, past or PastActions(), given, NOW)]
 
 
-def test_a_command_that_does_what_a_rule_denies_is_told_of_it() -> None:
+def test_a_command_that_does_what_a_rule_denies_is_told_of_it_twice_at_most_and_once_a_session() -> None:
     assert told(NPM, PNPM) == ["pnpm"]
     assert told(Action(command="make release"), PNPM) == []
+    assert told(NPM, memory("memory:ABCDPNPM", PNPM.content), given=("PNPM",)) == []
+    rules = (memory(f"pnpm{number}", PNPM.content, cosine=0.8) for number in range(4))
+    assert len(told(NPM, *rules)) == 2
 
 
 @pytest.mark.parametrize(
@@ -69,16 +72,7 @@ def test_what_does_not_hold_or_is_no_rule_is_not_told(fields: dict[str, Any]) ->
     assert told(NPM, memory("pnpm", PNPM.content, **fields)) == []
 
 
-def test_what_was_given_in_the_session_is_not_told_again() -> None:
-    assert told(NPM, memory("memory:ABCDPNPM", PNPM.content), given=("PNPM",)) == []
-
-
-def test_no_more_than_two_are_told() -> None:
-    rules = (memory(f"pnpm{number}", PNPM.content, cosine=0.8) for number in range(4))
-    assert len(told(NPM, *rules)) == 2
-
-
-def test_a_word_of_most_actions_says_nothing() -> None:
+def test_a_word_of_most_actions_says_nothing_and_those_of_earlier_ones_fade() -> None:
     rule = memory("rule", "The crate ember holds the maths.", cosine=0.45)
     action = Action(path="crates/ember/lib.rs", new="width: 1600")
     past = PastActions()
@@ -86,16 +80,10 @@ def test_a_word_of_most_actions_says_nothing() -> None:
     for _ in range(40):
         past.add(action.terms)
     assert told(action, rule, past=past) == []
-
-
-def test_what_another_session_did_once_is_told_of_again() -> None:
     past = PastActions()
     past.add(NPM.terms)
     past.add(NPM.terms)
     assert told(NPM, PNPM, past=past) == ["pnpm"]
-
-
-def test_the_words_of_earlier_actions_fade() -> None:
     past = PastActions()
     for _ in range(1200):
         past.add(["ember"])
@@ -129,25 +117,19 @@ def test_the_forms_that_a_rule_speaks_of(content: str, forms: list[list[str]]) -
     assert [list(form) for form in forms_of(content)] == forms
 
 
-def test_what_a_rule_denies_stands_behind_a_denial_or_before_what_is_gone() -> None:
+def test_what_a_rule_denies_stands_behind_a_denial_or_before_what_is_gone_and_forbids_by_never() -> None:
     assert {"npm", "yarn"} <= denied_in("We use pnpm, never npm or yarn: it broke.")
     assert "jest" in denied_in("Tests run with vitest since October; jest was removed.")
     assert "vitest" not in denied_in("Tests run with vitest since October; jest was removed.")
-
-
-def test_only_what_forbids_says_never() -> None:
     assert says_never("Revisions are rebased, never merged.")
     assert not says_never("Revisions are rebased.")
 
 
-def test_of_a_long_memory_so_much_is_told_as_bears_on_the_action() -> None:
+def test_of_a_long_memory_so_much_is_told_as_bears_on_the_action_and_no_more_than_120_tokens() -> None:
     long = memory("long", f"{'The release is announced in the channel. ' * 12}Never run npm install there. Wait then.")
     fact = fact_of(long, NPM.terms)
     assert fact == "… Never run npm install there. Wait then."
     assert estimate_tokens(fact_of(memory("m", "npm " * 400), NPM.terms)) <= TOKENS_OF_FACT + 2
-
-
-def test_two_facts_have_120_tokens_at_the_most() -> None:
     long = memory("long", "Never run `npm install --save-dev` here: pnpm_lock.yaml (2026-11-17) would not match. " * 9)
     lines = [render(fact_of(long, NPM.terms), long.source, "(decided 2026-11-17)", "ABCDE")] * MOST
     assert estimate_tokens("\n".join([HEADING, *lines])) <= 120

@@ -123,7 +123,7 @@ def test_a_member_that_the_manifest_does_not_name_a_link_and_a_missing_file_are_
         read_archive(tar(tmp_path / "backup", (MANIFEST, manifest_of()), *members, linked_to=linked_to))
 
 
-def test_a_backup_of_a_newer_release_is_told_from_one_that_is_none(tmp_path: Path) -> None:
+def test_a_backup_of_a_newer_release_is_told_from_none_and_further_fields_are_passed_over(tmp_path: Path) -> None:
     with pytest.raises(SchemaTooNew, match="newer"):
         read_manifest(tar(tmp_path / "newer", (MANIFEST, manifest_of(version=2))))
     with pytest.raises(FileUnusable):
@@ -136,14 +136,16 @@ def test_a_backup_of_a_newer_release_is_told_from_one_that_is_none(tmp_path: Pat
     assert "\n" not in caught.value.message
     with pytest.raises(FileUnusable, match="No such file"):
         read_manifest(tmp_path / "missing")
-
-
-def test_a_manifest_of_the_same_format_may_have_further_fields(tmp_path: Path) -> None:
     backup = tar(tmp_path / "backup", (MANIFEST, manifest_of(note="more")), ("user/memory.db", b"x"))
     assert isinstance(read_archive(backup), Manifest)
 
 
-def test_a_file_that_is_there_is_never_replaced_unless_it_is_wanted(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_replaced_only_if_wanted_and_an_error_leaves_none(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), new_file(tmp_path / "new", force=False) as file:
+        file.write(b"half" * (1 // 0))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileUnusable, match="No such file"), new_file(tmp_path / "no" / "new", force=False):
+        pass
     there = tmp_path / "there"
     there.write_text("precious")
     with pytest.raises(InvalidInput, match="--force"):
@@ -155,14 +157,6 @@ def test_a_file_that_is_there_is_never_replaced_unless_it_is_wanted(tmp_path: Pa
         file.write(b"new")
     assert there.read_text() == "new"
     assert target_of(str(tmp_path), "name", force=False) == tmp_path / "name"
-
-
-def test_an_error_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), new_file(tmp_path / "new", force=False) as file:
-        file.write(b"half" * (1 // 0))
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(FileUnusable, match="No such file"), new_file(tmp_path / "no" / "new", force=False):
-        pass
 
 
 # --- Files that a command makes for a person: where they lie, and that what a killed one left is cleared away.

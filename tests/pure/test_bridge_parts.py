@@ -36,14 +36,11 @@ def test_an_overlong_line_is_refused() -> None:
         buffer.feed(b"67890123")
 
 
-def test_a_bridge_names_itself_with_a_ulid() -> None:
+def test_a_bridge_names_itself_with_a_ulid_and_the_session_as_the_environment_does_or_anew() -> None:
     identity = new_identity(1_700_000_000.5)
     assert ULID.from_bytes(identity).milliseconds == 1_700_000_000_500
     assert as_ulid(identity) == str(ULID.from_bytes(identity))
     assert new_identity(1.0) != new_identity(1.0)
-
-
-def test_the_session_is_the_one_that_the_environment_names_or_a_new_one() -> None:
     assert session_id({"REMEMBRANCER_SESSION_ID": "a", "MEMORY_SESSION_ID": "b"}, 1.0) == "a"
     assert session_id({"MEMORY_SESSION_ID": "b"}, 1.0) == "b"
     made = session_id({}, 1.0)
@@ -51,11 +48,7 @@ def test_the_session_is_the_one_that_the_environment_names_or_a_new_one() -> Non
     assert made != session_id({}, 1.0)
 
 
-def test_no_setting_has_the_name_of_a_secret() -> None:
-    assert [name for name in SETTABLE if is_secret_variable(f"REMEMBRANCER_{name.upper()}")] == []
-
-
-def test_the_hello_carries_settings_but_no_keys() -> None:
+def test_the_hello_carries_settings_but_no_keys_and_no_setting_has_the_name_of_one() -> None:
     environ = {"REMEMBRANCER_ENGINE": "onnx", "REMEMBRANCER_VOYAGE_API_KEY": "secret", "PATH": "/bin"}
     environ |= {f"REMEMBRANCER_{name}": "secret" for name in ("TOKEN", "DB_PASSWORD", "API_KEY_2", "APIKEY")}
     hello = json.loads(hello_line(bytes(16), "session:x", "/code", environ))
@@ -63,6 +56,7 @@ def test_the_hello_carries_settings_but_no_keys() -> None:
     assert hello["project"] == "/code"
     assert hello["directory"] == str(Path.cwd())
     assert hello["bridge"] == "0" * 32
+    assert [name for name in SETTABLE if is_secret_variable(f"REMEMBRANCER_{name.upper()}")] == []
 
 
 def test_options_of_another_server_are_settings_of_the_runtime() -> None:

@@ -90,13 +90,20 @@ def test_a_new_gateway_is_told_handshake_subscriptions_and_open_requests_in_this
     assert [(stamp_ms, message["id"]) for stamp_ms, message in replayed[4:]] == [(sent_ms, "5"), (sent_ms, 6)]
 
 
-def test_ids_are_told_apart_by_their_type() -> None:
+def test_ids_are_told_apart_by_their_type_and_one_in_use_is_refused() -> None:
     client = Client()
     client.request(1)
     client.request("1")
     assert client.hears(answer("1"))
     assert not client.hears(answer("1"))
     assert [message["id"] for _, message in client.reconnect()] == [1]
+    client = Client()
+    client.request(1)
+    to_gateway, refusal = client.say(line(id=1, method="tools/list"))
+    assert to_gateway is None
+    assert refusal is not None
+    assert refusal["id"] is None
+    assert client.hears(answer(1))
 
 
 @pytest.mark.parametrize("first", [error_answer("x"), b'{"result":{},"id":"x","jsonrpc":"2.0"}'])
@@ -107,7 +114,7 @@ def test_a_second_answer_is_swallowed(first: bytes) -> None:
     assert not client.hears(answer("x"))
 
 
-def test_a_subscription_that_was_refused_or_ended_is_not_renewed() -> None:
+def test_a_subscription_that_was_refused_or_ended_is_not_renewed_nor_a_cancelled_request_asked_again() -> None:
     client = Client()
     client.request(1, "resources/subscribe", uri="memory://refused")
     assert client.hears(error_answer(1))
@@ -116,9 +123,6 @@ def test_a_subscription_that_was_refused_or_ended_is_not_renewed() -> None:
     client.request(3, "resources/unsubscribe", uri="memory://ended")
     assert client.hears(answer(3))
     assert client.reconnect() == []
-
-
-def test_a_cancelled_request_is_open_no_more() -> None:
     client = Client()
     client.request(1)
     forwarded, _ = client.say(line(method="notifications/cancelled", params={"requestId": 1}))
@@ -138,8 +142,12 @@ def test_an_answer_to_the_gateway_is_passed_on_once_and_dropped_for_one_that_is_
     assert client.say(answer("roots-1")) == (None, None)
 
 
-def test_notifications_of_the_gateway_pass() -> None:
+def test_notifications_pass_and_a_stream_of_events_has_no_budget_and_holds_nobody_up() -> None:
     assert Client().hears(line(method="notifications/progress", params={"progressToken": 1, "progress": 1}))
+    client = Client()
+    client.request(1, "subscriptions/listen")
+    assert client.conversation.next_expiry() == math.inf
+    assert not client.conversation.has_open
 
 
 def test_a_request_runs_out_of_its_budget_and_its_late_answer_is_swallowed() -> None:
@@ -219,13 +227,6 @@ def test_a_reflection_may_take_its_time_while_there_is_a_gateway_and_waits_for_n
     assert client.conversation.next_expiry() == longest
 
 
-def test_a_stream_of_events_has_no_budget_and_holds_nobody_up() -> None:
-    client = Client()
-    client.request(1, "subscriptions/listen")
-    assert client.conversation.next_expiry() == math.inf
-    assert not client.conversation.has_open
-
-
 @pytest.mark.parametrize(
     ("data", "code", "request_id"),
     [
@@ -255,24 +256,11 @@ def test_what_is_no_message_goes_no_further_and_is_answered_under_its_id_if_that
     assert (refusal["error"]["code"], refusal["id"]) == (code, request_id)
 
 
-def test_an_id_that_is_in_use_is_refused_without_answering_the_first_request() -> None:
-    client = Client()
-    client.request(1)
-    to_gateway, refusal = client.say(line(id=1, method="tools/list"))
-    assert to_gateway is None
-    assert refusal is not None
-    assert refusal["id"] is None
-    assert client.hears(answer(1))
-
-
-def test_nothing_is_sent_while_there_is_no_gateway_but_requests_are_kept() -> None:
+def test_while_there_is_no_gateway_requests_are_kept_and_so_many_at_most() -> None:
     client = Client(connected=False)
     assert client.request(1) is None
     assert client.say(line(method="notifications/progress", params={})) == (None, None)
     assert [message["id"] for _, message in client.reconnect()] == [1]
-
-
-def test_so_many_requests_may_be_open_and_no_more_are_read() -> None:
     client = Client(connected=False)
     for number in range(MAX_OPEN_REQUESTS):
         assert not client.conversation.is_full

@@ -41,7 +41,7 @@ def test_what_is_built_has_no_fault_and_names_the_hash_of_the_bundle(wheel: Path
     assert bundle.read_bytes() == build(wheel)[0].read_bytes(), "one wheel makes one bundle"
 
 
-def test_another_bundle_and_a_wheel_without_the_plugin_are_faults(wheel: Path) -> None:
+def test_another_bundle_a_wheel_without_the_plugin_or_with_that_of_another_release_are_faults(wheel: Path) -> None:
     bundle, server = build(wheel)
     with zipfile.ZipFile(bundle, "a") as packed:
         packed.writestr("more", "x")
@@ -50,9 +50,6 @@ def test_another_bundle_and_a_wheel_without_the_plugin_are_faults(wheel: Path) -
     found = check(wheel, bundle, server)
     assert "server.json is not that of" in found[0]
     assert any("plugin.json" in line for line in found[1:])
-
-
-def test_a_wheel_whose_plugin_is_of_another_release_is_a_fault(wheel: Path) -> None:
     bundle, server = build(wheel)
     with zipfile.ZipFile(wheel, "w") as packed:
         for name in (*IN_THE_WHEEL, *WITH_VERSION):

@@ -89,7 +89,7 @@ def test_a_chunk_begins_with_the_end_of_the_one_before(text: str, overlap: int) 
         assert estimate_tokens(before.text) > 300
 
 
-def test_it_is_cut_before_a_heading_and_said_what_it_stands_under() -> None:
+def test_it_is_cut_before_a_heading_unless_headings_are_lines_like_others() -> None:
     lights, green, boats = PROSE[:1200], PROSE[:900], PROSE[:800]
     text = f"# Harbour\n\nIntro.\n\n## Lights\n\n{lights}\n\n### Green *one*\n\n{green}\n\nBoats\n-----\n\n{boats}\n"
     chunks = chunks_of(text)
@@ -99,6 +99,11 @@ def test_it_is_cut_before_a_heading_and_said_what_it_stands_under() -> None:
         ("Harbour > Boats", "Boats"),
     ]
     assert (chunks[1].start_line, chunks[2].end_line) == (text[: text.index("###")].count("\n") + 1, text.count("\n"))
+    text = f"# Harbour\n\n{PROSE[:1000]}\n\n# Lights\n\n{PROSE[:400]}"
+    assert [chunk.heading for chunk in chunks_of(text)] == ["Harbour", "Lights"]
+    (chunk, *others) = chunks_of(text, at_blocks=False)
+    assert "# Lights" in chunk.text
+    assert {each.heading for each in (chunk, *others)} == {""}
 
 
 @pytest.mark.parametrize(
@@ -116,15 +121,12 @@ def test_a_block_that_fits_stays_whole(block: str) -> None:
     assert any(block in chunk.text for chunk in chunks_of(text))
 
 
-def test_a_block_that_does_not_fit_is_cut_between_its_lines() -> None:
+def test_a_block_that_does_not_fit_is_cut_between_its_lines_and_a_letter_of_accents_anywhere() -> None:
     fence = "```\n" + "\n".join(f"line {n} of a long listing" for n in range(200)) + "\n```"
     chunks = chunks_of(f"# Listing\n\n{fence}", 100, 20)
     assert len(chunks) > 10
     assert all(re.fullmatch(r"(?:# Listing|```|line \d+ of a long listing|\n)*", chunk.text) for chunk in chunks)
     assert {chunk.heading for chunk in chunks} == {"Listing"}
-
-
-def test_a_letter_with_more_accents_than_a_chunk_has_room_for_is_cut() -> None:
     text = "a" + "\u0301" * 5_000
     assert all(estimate_tokens(chunk.text) <= 100 for chunk in chunks_of(text, 100, 20))
 
@@ -133,11 +135,3 @@ def test_a_letter_with_more_accents_than_a_chunk_has_room_for_is_cut() -> None:
 def test_sizes_that_make_no_sense_are_refused(tokens: int, overlap: int) -> None:
     with pytest.raises(ValueError, match="overlap"):
         chunks_of("text", tokens, overlap)
-
-
-def test_without_blocks_headings_are_lines_like_others() -> None:
-    text = f"# Harbour\n\n{PROSE[:1000]}\n\n# Lights\n\n{PROSE[:400]}"
-    assert [chunk.heading for chunk in chunks_of(text)] == ["Harbour", "Lights"]
-    (chunk, *others) = chunks_of(text, at_blocks=False)
-    assert "# Lights" in chunk.text
-    assert {each.heading for each in (chunk, *others)} == {""}

@@ -22,12 +22,11 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def test_the_command_prints_the_folder_of_the_plugin(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_folder_of_the_plugin_which_has_the_version_of_the_package(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["setup", "--plugin-path"]) == 0
     assert Path(capsys.readouterr().out.strip(), ".claude-plugin", "plugin.json").is_file()
-
-
-def test_the_plugin_has_the_version_of_the_package() -> None:
     assert read(PLUGIN / ".claude-plugin/plugin.json")["version"] == __version__
 
 

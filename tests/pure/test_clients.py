@@ -21,7 +21,6 @@ from remembrancer.commands.clients import (
     client_named,
     clients,
     is_our_command,
-    is_ours,
     is_temporary,
     make_entry,
     make_groups,
@@ -38,7 +37,6 @@ from remembrancer.commands.hook import EVENTS_BY_NAME
 from remembrancer.protocol.gateway_link import HOOK_EVENTS
 
 COMMAND = ("/opt/bin/remembrancer", "mcp")
-CURSOR = client_named("cursor")
 ENTRY = {"command": "/opt/bin/remembrancer", "args": ["mcp"]}
 KEYS = st.text(max_size=6)
 VALUES = st.recursive(
@@ -115,43 +113,32 @@ def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "file"),
+    ("client", "section", "form"),
     [
-        ("claude-code", {"mcpServers": {"remembrancer": {"type": "stdio", **ENTRY}}}),
-        ("claude-desktop", {"mcpServers": {"remembrancer": ENTRY}}),
-        ("cursor", {"mcpServers": {"remembrancer": {"type": "stdio", **ENTRY}}}),
-        ("vscode", {"servers": {"remembrancer": {"type": "stdio", **ENTRY}}}),
-        ("gemini-cli", {"mcpServers": {"remembrancer": ENTRY}}),
-        ("zed", {"context_servers": {"remembrancer": ENTRY}}),
-        ("copilot-cli", {"mcpServers": {"remembrancer": {"type": "local", "tools": ["*"], **ENTRY}}}),
-        (
-            "opencode",
-            {"mcp": {"remembrancer": {"type": "local", "enabled": True, "command": ["/opt/bin/remembrancer", "mcp"]}}},
-        ),
+        ("claude-code", "mcpServers", {"type": "stdio"}),
+        ("claude-desktop", "mcpServers", {}),
+        ("vscode", "servers", {"type": "stdio"}),
+        ("gemini-cli", "mcpServers", {}),
+        ("zed", "context_servers", {}),
+        ("copilot-cli", "mcpServers", {"type": "local", "tools": ["*"]}),
+        ("opencode", "mcp", {"type": "local", "enabled": True, "command": [*COMMAND]}),
     ],
 )
-def test_each_client_gets_its_own_form_of_the_entry(client: str, file: dict[str, Any]) -> None:
+def test_each_client_gets_its_own_form_of_the_entry(client: str, section: str, form: dict[str, Any]) -> None:
     plan = planned(None, client)
-    assert (plan.action, json.loads(left_by(plan))) == ("add", file)
+    entry = form if "command" in form else ENTRY | form
+    assert (plan.action, json.loads(left_by(plan))) == ("add", {section: {"remembrancer": entry}})
     assert left_by(plan).endswith("}\n")
 
 
 # --- the command ---
 
 
-def executable(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
-    return path
-
-
-def test_the_command_is_the_installed_one_that_was_run_or_lies_beside_the_interpreter_or_is_the_module(
-    tmp_path: Path,
-) -> None:
-    command = executable(tmp_path / "venv/bin/remembrancer")
-    link = tmp_path / "bin/remembrancer"
-    link.parent.mkdir()
+def test_the_command_is_the_one_that_was_run_or_lies_beside_the_interpreter_or_is_the_module(tmp_path: Path) -> None:
+    command, link = tmp_path / "venv/bin/remembrancer", tmp_path / "bin/remembrancer"
+    for path in (command, link):
+        path.parent.mkdir(parents=True)
+    command.touch(0o755)
     link.symlink_to(command)
     assert own_command(str(link), "/usr/bin/python3", {}) == (str(link), "mcp")
     module, python = str(tmp_path / "site-packages/remembrancer/__main__.py"), str(tmp_path / "python")
@@ -159,22 +146,18 @@ def test_the_command_is_the_installed_one_that_was_run_or_lies_beside_the_interp
     assert own_command(module, python, {"PATH": str(tmp_path)}) == (python, "-P", "-m", "remembrancer", "mcp")
 
 
-@pytest.mark.parametrize(
-    ("path", "temporary"),
-    [
-        ("/home/ana/.cache/uv/archive-v0/qy7/bin/remembrancer", True),
-        ("/home/ana/.cache/uv/environments-v2/x/bin/remembrancer", True),
-        ("/home/ana/.local/share/pipx/.cache/8d/bin/remembrancer", True),
-        ("/home/ana/.cache/pipx/8d/bin/remembrancer", True),
-        ("/tmp/venv/bin/remembrancer", True),
-        ("/home/ana/.local/bin/remembrancer", False),
-        ("/home/ana/.local/share/pipx/venvs/remembrancer/bin/remembrancer", False),
-        ("/home/ana/.local/share/uv/tools/remembrancer/bin/remembrancer", False),
-        ("/src/tmp/.venv/bin/remembrancer", False),
-    ],
+PASSING = (
+    "/home/ana/.cache/uv/archive-v0/qy7 /home/ana/.cache/uv/environments-v2/x /home/ana/.local/share/pipx/.cache/8d"
 )
-def test_a_place_that_is_made_for_one_run_is_told_from_one_that_lasts(path: str, temporary: bool) -> None:
-    assert is_temporary(Path(path)) is temporary
+LASTING = (
+    "/home/ana/.local /home/ana/.local/share/pipx/venvs/remembrancer /home/ana/.local/share/uv/tools/r /src/tmp/.venv"
+)
+
+
+def test_a_place_that_is_made_for_one_run_is_told_from_one_that_lasts() -> None:
+    for temporary, places in ((True, f"{PASSING} /home/ana/.cache/pipx/8d /tmp/venv"), (False, LASTING)):
+        for place in places.split():
+            assert is_temporary(Path(place, "bin/remembrancer")) is temporary, place
 
 
 # --- changing a file ---
@@ -274,27 +257,20 @@ def test_another_entry_of_our_name_is_replaced_only_by_force(present: object) ->
     assert (forced.action, json.loads(left_by(forced))) == ("replace", {"mcpServers": servers})
 
 
-def test_only_an_entry_that_is_ours_is_removed_without_force() -> None:
-    ours = '{"mcpServers": {"remembrancer": {"command": "/a/remembrancer", "args": ["mcp"]}}}'
-    theirs = '{"mcpServers": {"remembrancer": {"command": "/a/other"}}}'
-    assert (removed(ours).action, removed(ours).after) == ("remove", ""), "a file that held nothing else is not left"
-    assert removed(theirs).action == "refuse"
-    assert removed(theirs, force=True).action == "remove"
-    assert removed(None).action == "nothing"
-
-
 @pytest.mark.parametrize(
     ("entry", "ours"),
     [
-        ({"command": "remembrancer", "args": ["mcp"]}, True),
+        ({"command": "/a/remembrancer", "args": ["mcp"]}, True),
         ({"command": "/v/bin/python", "args": ["-m", "remembrancer", "mcp"]}, True),
         ({"command": "npx", "args": ["-y", "server-memory"]}, False),
         ({"url": "https://example.org"}, False),
-        (None, False),
     ],
 )
-def test_an_entry_of_ours_is_known_by_what_it_starts(entry: object, ours: bool) -> None:
-    assert is_ours(CURSOR, entry) is ours
+def test_only_an_entry_that_is_ours_is_removed_without_force(entry: object, ours: bool) -> None:
+    text = json.dumps({"mcpServers": {"remembrancer": entry}})
+    assert removed(text).action == ("remove" if ours else "refuse")
+    assert (removed(text, force=True).action, removed(text, force=True).after) == ("remove", ""), "it held nothing else"
+    assert removed(None).action == "nothing"
 
 
 # --- every client ---
@@ -320,10 +296,9 @@ def test_every_client_is_set_up_once_and_left_as_it_was(client: Client) -> None:
 def test_a_file_of_goose_keeps_its_other_extensions() -> None:
     before = "GOOSE_MODE: auto\nextensions:\n  developer:\n    enabled: true\n    type: builtin\n"
     found = yaml.safe_load(left_by(planned(before, "goose")))
-    assert list(found) == ["GOOSE_MODE", "extensions"]
-    assert found["extensions"]["developer"] == {"enabled": True, "type": "builtin"}
-    entry = found["extensions"]["remembrancer"]
-    assert (entry["cmd"], entry["args"], entry["type"], entry["enabled"]) == (COMMAND[0], ["mcp"], "stdio", True)
+    entry = found["extensions"].pop("remembrancer")
+    assert found == yaml.safe_load(before)
+    assert entry.items() >= {"cmd": COMMAND[0], "args": ["mcp"], "type": "stdio", "enabled": True}.items()
 
 
 def rules_planned(name: str, text: str | None, *, remove: bool = False) -> Plan:
@@ -454,61 +429,41 @@ def test_a_new_file_has_a_command_for_every_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "event", "group"),
-    [
-        ("codex", "Stop", {"hooks": [{"type": "command", "command": "/r/remembrancer hook Stop codex"}]}),
-        (
-            "gemini-cli",
-            "AfterTool",
-            {"matcher": "*", "hooks": [{"type": "command", "command": "/r/remembrancer hook AfterTool gemini-cli"}]},
-        ),
-        ("cursor", "beforeSubmitPrompt", {"command": "/r/remembrancer hook beforeSubmitPrompt cursor"}),
-    ],
+    ("name", "event", "matcher"),
+    [("codex", "Stop", {}), ("gemini-cli", "AfterTool", {"matcher": "*"}), ("cursor", "beforeSubmitPrompt", None)],
 )
-def test_every_client_with_hooks_gets_its_own_events_in_its_own_form_and_loses_them_again(
-    name: str, event: str, group: dict[str, Any]
+def test_every_client_with_hooks_gets_its_events_in_its_form_and_loses_them_again(
+    name: str, event: str, matcher: dict[str, Any] | None
 ) -> None:
     client = client_named(name)
     place = client.hooks_place(AROUND, "user")
     assert place is not None
     wanted = make_groups(client, ("/r/remembrancer",), {})
-    assert wanted[event] == group
+    command = f"/r/remembrancer hook {event} {name}"
+    typed = {"type": "command", "command": command}
+    assert wanted[event] == ({"command": command} if matcher is None else {**matcher, "hooks": [typed]})
     assert {EVENTS_BY_NAME[each] for each in wanted} == set(client.events)
     plan = plan_hooks(client, place, '{"mine": 1}', wanted)
-    assert after(plan)["hooks"][event] == [group]
+    assert after(plan)["hooks"][event] == [wanted[event]]
     assert after(plan_hooks_removal(client, place, plan.after)).get("hooks") is None
     assert plan_hooks_removal(client, place, plan_hooks(client, place, None, wanted).after).after == ""
-
-
-def test_a_home_of_its_own_is_in_every_command() -> None:
-    group = make_groups(CLAUDE, RUN, {"REMEMBRANCER_HOME": "/my home"})["Stop"]
-    command = group["hooks"][0]["command"]
-    assert command == "REMEMBRANCER_HOME='/my home' '/opt/my tools/remembrancer' hook Stop"
-    assert is_our_command(command)
 
 
 def test_everything_else_in_the_settings_stays() -> None:
     before = {"model": "x", "hooks": {"PreToolUse": [OTHERS], "Notification": [OTHERS]}, "env": {"A": "b"}}
     plan = hooks_planned(json.dumps(before, indent=4))
-    said = after(plan)
-    assert said["hooks"]["PreToolUse"][0] == OTHERS
-    assert len(said["hooks"]["PreToolUse"]) == 2
-    assert said["hooks"]["Notification"] == [OTHERS]
-    assert (said["model"], said["env"]) == ("x", {"A": "b"})
+    hooks = after(plan)["hooks"]
+    assert (hooks["PreToolUse"][0], len(hooks["PreToolUse"]), hooks["Notification"]) == (OTHERS, 2, [OTHERS])
+    assert {**after(plan), "hooks": None} == {**before, "hooks": None}
     assert after(plan_hooks_removal(CLAUDE, PLACE, plan.after)) == before
 
 
-def test_a_command_of_ours_that_lay_elsewhere_is_replaced_and_not_doubled() -> None:
+def test_a_command_of_ours_that_lay_elsewhere_or_in_another_group_is_replaced_and_not_doubled() -> None:
     plan = hooks_planned(hooks_planned(None, "/old/remembrancer").after)
     assert (plan.action, plan.after) == ("replace", hooks_planned(None).after)
-
-
-def test_a_command_of_ours_in_somebody_elses_group_goes_without_the_rest_of_it() -> None:
-    ours = {"type": "command", "command": "remembrancer hook Stop"}
-    theirs = {"type": "command", "command": "beep"}
-    said = after(hooks_planned(json.dumps({"hooks": {"Stop": [{"hooks": [ours, theirs]}]}})))
-    assert said["hooks"]["Stop"][0] == {"hooks": [theirs]}
-    assert len(said["hooks"]["Stop"]) == 2
+    ours, theirs = ({"type": "command", "command": each} for each in ("remembrancer hook Stop", "beep"))
+    stop = after(hooks_planned(json.dumps({"hooks": {"Stop": [{"hooks": [ours, theirs]}]}})))["hooks"]["Stop"]
+    assert (stop[0], len(stop)) == ({"hooks": [theirs]}, 2)
 
 
 def test_what_was_added_to_an_empty_file_leaves_nothing() -> None:
@@ -524,9 +479,10 @@ def test_settings_that_cannot_be_changed_safely_are_left_with_what_to_paste(text
     assert json.loads(plan.paste)["hooks"]
 
 
-@pytest.mark.parametrize(
-    "command", ["remembrancer mcp", "lint hook", "echo 'remembrancer hook Stop'", "'unclosed", 7, None]
-)
-def test_a_command_of_ours_is_known_by_what_it_runs(command: object) -> None:
-    assert is_our_command("/x/python -P -m remembrancer hook Stop")
-    assert not is_our_command(command)
+def test_a_command_of_ours_is_known_by_what_it_runs_and_has_its_home() -> None:
+    command = make_groups(CLAUDE, RUN, {"REMEMBRANCER_HOME": "/my home"})["Stop"]["hooks"][0]["command"]
+    assert command == "REMEMBRANCER_HOME='/my home' '/opt/my tools/remembrancer' hook Stop"
+    for ours in (command, "/x/python -P -m remembrancer hook Stop"):
+        assert is_our_command(ours)
+    for other in ("remembrancer mcp", "lint hook", "echo 'remembrancer hook Stop'", "'unclosed", 7, None):
+        assert not is_our_command(other), other

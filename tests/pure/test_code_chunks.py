@@ -106,15 +106,12 @@ def test_a_definition_has_the_comment_before_it_and_all_its_parts_in_one_chunk(l
     assert within in chunk.text
 
 
-def test_a_long_function_makes_several_chunks_of_one_name() -> None:
+def test_a_long_function_makes_several_chunks_and_what_has_no_grammar_is_cut_at_blank_lines() -> None:
     text = "def long():\n" + "\n".join(f"    step({number})" for number in range(3 * MOST_LINES))
     chunks = chunks_of(text, "python")
     assert len(chunks) == 4
     assert {chunk.name for chunk in chunks} == {"long"}
     assert [chunk.start_line for chunk in chunks] == [1, *(chunk.end_line + 1 for chunk in chunks[:-1])]
-
-
-def test_what_has_no_grammar_is_cut_at_blank_lines_before_definitions() -> None:
     text = "library a;\n\nimport 'b';\n\nclass Box {\n  int x;\n\n  int open() => 1;\n}\n\nvoid main() {\n}\n"
     assert language_of("lib/box.dart") == "dart"
     assert parser_of("dart") is None

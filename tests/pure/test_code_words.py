@@ -19,18 +19,15 @@ def test_a_name_is_found_by_its_parts_however_they_are_joined(word: str) -> None
     assert {stem("get"), stem("http"), stem("response")} <= set(terms_of(word))
 
 
-def test_a_name_is_found_as_a_whole_too() -> None:
+def test_a_name_is_found_as_a_whole_and_in_other_scripts_by_pairs() -> None:
     assert "gethttpresponse" in terms_of("getHttpResponse")
     assert "_private_name".strip("_") in terms_of("_private_name")
-
-
-def test_names_in_other_scripts_are_found_whole_and_by_pairs() -> None:
     assert "größe" in terms_of("größe")
     assert {"接続", "続管"} <= set(terms_of("接続管理"))
     assert list(terms_in("данные = данные + 1")).count("данные") == 2
 
 
-def test_a_question_names_code_by_capitals_underscores_dots_and_calls() -> None:
+def test_a_question_names_code_by_its_form_and_words_that_say_nothing_are_not_looked_for() -> None:
     assert names_in("how ClientSession releases snake_case to Pool.acquire") == [
         *("ClientSession", "snake_case", "Pool.acquire")
     ]
@@ -38,9 +35,6 @@ def test_a_question_names_code_by_capitals_underscores_dots_and_calls() -> None:
     assert names_in("how does dependency injection work") == []
     assert names_in("Depends") == ["Depends"]
     assert names_in("std::vec::Vec") == ["std.vec.Vec"]
-
-
-def test_words_that_say_nothing_are_not_looked_for_unless_there_are_no_others() -> None:
     assert question_words("how does the pool work") == ["pool", "work"]
     assert question_words("this") == ["this"]
 

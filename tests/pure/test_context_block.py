@@ -189,15 +189,12 @@ def test_the_day_of_a_change_is_said_where_the_text_does_not_name_it_and_that_of
         assert line in block([memory(content, version=2, updated_at=9 * 86_400.0, **fields)], 2000).text
 
 
-def test_the_memories_left_out_as_replaced_are_named_with_their_first_words() -> None:
+def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_is_overdue() -> None:
     left_out = [memory(f"We deploy on day {n} of the week, after the market and before noon") for n in range(7)]
     made = block([memory("We deploy on Tuesdays")], 2000, left_out={"what is probably replaced": left_out})
     assert f"{ALL[:-1]}, but for what is probably replaced: 0 (We deploy on day 0 of …), " in made.text
     assert made.text.endswith(" …) and 2 more.")
     assert made.memory_ids == ("memory:0",)
-
-
-def test_closed_open_ends_are_named_after_the_rest_and_one_that_was_due_is_overdue() -> None:
     ends = [memory(f"Ask\n\n{name}", kind="open_end", due=day * 86_400.0) for name, day in (("Ann", 8), ("Bea", 9))]
     done = [memory("Asked Cy on Tuesday", kind="open_end", done=True)]
     text = block(ends, 2000, left_out={"closed open ends": done, "others": []}, today="1970-01-10").text
@@ -208,21 +205,15 @@ def test_closed_open_ends_are_named_after_the_rest_and_one_that_was_due_is_overd
     assert nothing.endswith("Nothing is remembered here, but for closed open ends: 0 (Asked Cy on Tuesday).")
 
 
-def test_an_addition_says_nothing_about_the_rest() -> None:
-    for is_all in (True, False):
-        text = block(facts("Uses gRPC"), 2000, is_all=is_all, is_addition=True, subjects=[("billing", 41)]).text
-        assert text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC"
-
-
-def test_where_there_is_more_the_block_says_what_about() -> None:
+def test_a_block_says_what_else_there_is_an_addition_nothing_and_an_empty_one_that_it_is_empty() -> None:
     made = block(facts("Uses gRPC"), 2000, is_all=False, subjects=[("billing", 41), ("Frau Kessler", 5)])
     assert (
         made.text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC\n\n{PART} Subjects: billing 41, Frau Kessler 5."
     )
     assert made.truncated
-
-
-def test_an_empty_memory_is_said_to_be_empty() -> None:
+    for is_all in (True, False):
+        text = block(facts("Uses gRPC"), 2000, is_all=is_all, is_addition=True, subjects=[("billing", 41)]).text
+        assert text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC"
     made = block([], 2000)
     assert (made.text, made.memory_ids, made.truncated) == (f"{TITLE}\n\n{NOTHING}", (), False)
 
@@ -236,7 +227,13 @@ def test_a_block_of_what_is_known_without_the_store_says_so_within_its_budget(ma
     assert ALL not in made.text
 
 
-def test_where_nothing_fits_the_block_says_so_if_that_fits() -> None:
+def test_where_nothing_whole_fits_a_long_memory_is_cut_or_the_block_says_so() -> None:
+    made = block(facts("Start. " + "word " * 3000), 300)
+    assert made.memory_ids == ("memory:0",)
+    assert "- 0 Start. word" in made.text
+    assert "word…" in made.text
+    assert made.tokens > 280
+    assert made.truncated
     found = facts("word " * 400)
     assert block(found, 20).text == f"{TITLE}\n\n{NO_ROOM}"
     assert block(found, 5).text == TITLE
@@ -244,21 +241,12 @@ def test_where_nothing_fits_the_block_says_so_if_that_fits() -> None:
     assert (nothing.text, nothing.tokens, nothing.truncated) == ("", 0, True)
 
 
-def test_a_long_memory_is_cut_where_nothing_whole_fits() -> None:
-    made = block(facts("Start. " + "word " * 3000), 300)
-    assert made.memory_ids == ("memory:0",)
-    assert "- 0 Start. word" in made.text
-    assert "word…" in made.text
-    assert made.tokens > 280
-    assert made.truncated
-
-
 @pytest.mark.parametrize(("content", "item"), cases("context_block", "headings"))
 def test_what_would_be_a_heading_is_escaped_and_the_rest_stays(content: str, item: str) -> None:
     assert render(content, SourceRef()) == item
 
 
-def test_an_item_says_where_it_comes_from() -> None:
+def test_an_item_says_where_it_comes_from_and_what_supersedes_it_and_stands_behind_that() -> None:
     assert (
         render("Fails on CI", SourceRef(tool="Bash", file="src/a.py"))
         == "- Fails on CI (from tool Bash, file src/a.py)"
@@ -266,9 +254,6 @@ def test_an_item_says_where_it_comes_from() -> None:
     assert render("a\n```\nb\n```", SourceRef(tool="Bash")) == "- a\n  \\```\n  b\n  \\```\n  (from tool Bash)"
     assert render("a", SourceRef(file="/" + "d/" * 200 + "name.py")).endswith("d/name.py)")
     assert render("a", SourceRef(conversation_turn=3)) == "- a"
-
-
-def test_a_memory_that_another_one_contradicts_or_supersedes_says_so_and_stands_behind_it() -> None:
     source = SourceRef(tool="cron")
     doubted = memory("It runs daily.", source=source, possibly_superseded_by=("memory:9",))
     known = [doubted, memory("It does not run daily.", 9)]

@@ -52,13 +52,10 @@ def test_standing_memories_are_ordered_by_the_task_then_replacements_then_import
     assert [each.id[7:] for each in for_task.given] == ["4", "1", "2", "0", "3"]
 
 
-def test_an_open_end_is_given_until_it_is_closed() -> None:
+def test_an_open_end_is_given_until_it_is_closed_and_one_long_memory_keeps_no_other_away() -> None:
     end = memory(0, possibly_superseded_by=("memory:1",), kind="open_end")
     chosen = choose(Choice(rest=[end, memory(1)]), 3000)
     assert (len(chosen.given), chosen.replaced) == (2, ())
-
-
-def test_one_long_memory_keeps_no_other_away() -> None:
     found = [memory(0, words=5000), *(memory(number) for number in range(1, 10))]
     given = choose(Choice(rest=found), 600, is_part=True).given
     assert len(given) == 10

@@ -104,9 +104,12 @@ def test_a_label_in_one_field_makes_a_credential_of_the_value_in_another(fields:
     refuse_credentials(TagMemory(MEMORY), innocent)
 
 
-def test_the_name_of_a_note_is_not_taken_for_the_password_that_its_text_speaks_of() -> None:
+def test_the_name_of_a_note_and_the_id_of_a_run_are_no_passwords() -> None:
     note = WriteNote("/work", "memory/soak-3.md", "zipfile: Set default password for encrypted files.")
     refuse_credentials(note, list(texts_of(note)))
+    for number in range(100):
+        change = UndoRun(f"run:{hashlib.sha256(b'%d' % number).hexdigest()[:32]}", "user")
+        refuse_credentials(change, list(texts_of(change)))
 
 
 @pytest.mark.parametrize(
@@ -224,12 +227,6 @@ def test_every_text_of_a_change_is_looked_at_and_the_field_named(change: Change,
 )
 def test_what_takes_a_secret_away_is_not_refused(change: Change) -> None:
     refuse_credentials(change, list(texts_of(change)))
-
-
-def test_the_id_of_a_run_is_no_password_of_the_users() -> None:
-    for number in range(100):
-        change = UndoRun(f"run:{hashlib.sha256(b'%d' % number).hexdigest()[:32]}", "user")
-        refuse_credentials(change, list(texts_of(change)))
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 12), st.sampled_from(["", " ", "x" * 5000, "é"]))

@@ -19,9 +19,17 @@ from remembrancer.protocol.errors import RecordsUnusable, StorageFull
 from remembrancer.protocol.problems import find_problems
 
 
-def test_sizes_are_told_in_units_that_fit() -> None:
+def test_sizes_are_told_in_units_that_fit_and_a_status_without_room_is_not_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     details = StorageFull.at_limit("full", current_bytes=24 * 2**10, limit_bytes=3 * 2**20).details
     assert (details["current_size"], details["limit"]) == ("24.0 KiB", "3.0 MiB")
+    status = RuntimeStatus(str(tmp_path), (), None, None)
+    before = find_problems(status)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    first, *others = find_problems(status)
+    assert "0.0 MiB free" in first.what
+    assert tuple(others) == before
 
 
 def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,12 +50,3 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
     with pytest.raises(StorageFull, match="make room"):
         take_snapshot(path, MEMORY)
     assert "free disk space" in finding_of(examine_file(path, MEMORY)).advice
-
-
-def test_a_status_is_not_well_on_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status = RuntimeStatus(str(tmp_path), (), None, None)
-    before = find_problems(status)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-    first, *others = find_problems(status)
-    assert "0.0 MiB free" in first.what
-    assert tuple(others) == before

@@ -72,30 +72,21 @@ def test_every_feature_is_in_the_table_of_retrieval_with_its_weight() -> None:
         assert float(row.replace("−", "-")) == round(weights.get(name, 0.0), 1), name
 
 
-def test_the_changelog_and_the_readme_name_no_path_of_a_developer() -> None:
-    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
-        assert not re.search(r"/(root|work|home/\w+)/", page.read_text()), page
-
-
-def test_every_module_that_a_page_names_exists() -> None:
+def test_every_module_function_and_program_that_a_page_names_is_there() -> None:
     modules = ["/" + str(path.relative_to(ROOT)) for top in CODE for path in (ROOT / top).rglob("*.py")]
     for page in pages():
         for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
             assert any(module.endswith("/" + name) for module in modules), f"{page.name} names {name}"
-
-
-def test_every_function_that_a_page_names_in_a_module_is_there() -> None:
     for page in pages():
         for name, module in re.findall(r"`(?:\w+\.)?(\w+)` (?:in|of) `([\w/]+\.py)`", page.read_text()):
             (path,) = [path for top in CODE for path in (ROOT / top).rglob("*.py") if str(path).endswith("/" + module)]
             assert re.search(rf"^ *(def|class|async def) {name}\b", path.read_text(), flags=re.MULTILINE), (page, name)
-
-
-def test_every_module_that_is_run_by_a_page_can_be_run() -> None:
     for page in pages():
         for name in re.findall(r"python -m ((?:bench|examples|remembrancer)[\w.]*\w)", page.read_text()):
             path = ROOT.joinpath(*name.split("."))
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{page.name} runs {name}"
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
+        assert not re.search(r"/(root|work|home/\w+)/", page.read_text()), page
 
 
 def test_every_link_of_a_page_leads_somewhere() -> None:

@@ -48,7 +48,7 @@ def at(tmp_path: Path) -> Examination:
     return Examination(RuntimePaths(home), Surroundings(user, {"PATH": str(user / "bin")}, "linux", project))
 
 
-def test_only_findings_that_ask_for_something_are_listed_unless_all_are_wanted(at: Examination) -> None:
+def test_only_findings_that_ask_for_something_are_listed_and_the_worst_decides(at: Examination) -> None:
     found = {
         "home": Finding("ok", "/home"),
         "model": Finding("ok", "3 memories wait", "nothing to do"),
@@ -68,9 +68,6 @@ def test_only_findings_that_ask_for_something_are_listed_unless_all_are_wanted(a
     assert "--all" not in printed(found, shows_all=True)
     well = printed({"home": found["home"]}, shows_all=False)
     assert well.splitlines() == ["Nothing is wrong. Checked: home (--all shows each)."]
-
-
-def test_the_worst_finding_decides() -> None:
     assert worst([]) == "ok"
     assert worst(["ok", "warning", "ok"]) == "warning"
     assert worst(["warning", "problem", "ok"]) == "problem"
@@ -97,10 +94,19 @@ def test_a_file_system_that_is_no_good_place_is_said(
     assert (finding.advice == "") == (status == "ok")
 
 
-def test_a_home_that_is_meant_to_pass_may_be_in_memory(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_is_meant_to_pass_may_be_in_memory_and_one_of_somebody_else_is_said(
+    at: Examination, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor, "file_system", lambda _: "tmpfs")
     at.paths = RuntimePaths(at.paths.home.rename(at.paths.home.parent / "remembrancer-memory-1-x"))
     assert doctor.check_home(at).status == "ok"
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    assert "another user" in doctor.check_home(at).found
+    for number in range(12):
+        (at.paths.home / f"{number:02}.db").touch()
+    owners = doctor.check_owners(at)
+    assert (owners.status, "13 of 13" in owners.found, "chown" in owners.advice) == ("problem", True, True)
+    assert (len(owners.details), owners.details[-1]) == (11, "and 3 more")
 
 
 @pytest.mark.parametrize(
@@ -122,16 +128,6 @@ def test_a_home_that_cannot_be_used_is_said(
     finding = doctor.check_home(at)
     assert finding.status == status
     assert word in finding.found
-
-
-def test_a_home_of_somebody_else_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getuid", lambda: 4711)
-    assert "another user" in doctor.check_home(at).found
-    for number in range(12):
-        (at.paths.home / f"{number:02}.db").touch()
-    owners = doctor.check_owners(at)
-    assert (owners.status, "13 of 13" in owners.found, "chown" in owners.advice) == ("problem", True, True)
-    assert (len(owners.details), owners.details[-1]) == (11, "and 3 more")
 
 
 @pytest.mark.parametrize(
@@ -259,12 +255,9 @@ def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.M
             snapshots.take_snapshot(home / "f.db", two)
 
 
-def test_no_file_is_no_trouble(at: Examination) -> None:
+def test_no_file_is_no_trouble_and_queued_writes_of_a_memory_at_rest_are_counted(at: Examination) -> None:
     assert doctor.check_records(at).status == doctor.check_sharing(at).status == "ok"
     assert doctor.check_queue(at).found == "0 writes in the queue"
-
-
-def test_queued_writes_of_a_memory_at_rest_are_counted(at: Examination) -> None:
     queue = QueueFile(at.paths.write_queue)
     queue.append([queued_row(store_operation("one", "x"), "p_0", time.time() - 90)])
     queue.close()
@@ -393,6 +386,12 @@ def test_a_server_of_what_is_shared_that_is_not_there_is_said(at: Examination) -
     assert any("shop (l_0123456789ab)" in line for line in finding.details)
 
 
+def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examination) -> None:
+    asyncio.run(shared(at).leave("l_0123456789ab"))
+    finding = doctor.check_sharing(at)
+    assert (finding.status, "join" in finding.advice) == ("problem", True)
+
+
 @pytest.mark.parametrize(
     ("code", "advice"),
     [("key_missing", "join"), ("journal_changed", "share leave"), ("schema_too_new", "newer release")],
@@ -410,9 +409,3 @@ def test_a_stopped_lane_is_said_with_what_to_do(
     finding = doctor.check_sharing(at)
     assert (finding.status, advice in finding.advice) == ("problem", True)
     assert finding.details == ("shop (l_0123456789ab): it has stopped",)
-
-
-def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examination) -> None:
-    asyncio.run(shared(at).leave("l_0123456789ab"))
-    finding = doctor.check_sharing(at)
-    assert (finding.status, "join" in finding.advice) == ("problem", True)

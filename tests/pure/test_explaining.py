@@ -61,16 +61,13 @@ def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
     ) in text
 
 
-def test_a_proposal_is_told_with_its_reason_and_a_refusal_with_its_day() -> None:
+def test_a_proposal_is_told_with_its_reason_and_a_refusal_or_what_was_taken_back_with_its_day() -> None:
     proposal = Proposal("memory:m", "text", "preference", "it speaks of the user", 0.6, NOW)
     text = said(memory("project"), proposal=proposal)
     assert "Proposed to the user on" in text
     assert ": it speaks of the user. promote_memory accepts or refuses it." in text
     refused = msgspec.structs.replace(proposal, refused_at=NOW)
     assert "Not proposed to the user any more: that was refused on" in said(memory("project"), proposal=refused)
-
-
-def test_a_memory_that_was_taken_back_from_the_user_is_not_said_to_be_refused() -> None:
     refused = Proposal("memory:m", "text", "fact", "it was taken back from the user", None, NOW, refused_at=NOW)
     text = said(memory("project", history=(changed(3, "taken back"),)), proposal=refused)
     assert "Not proposed to the user any more: it was taken back from there on 2026-02-02." in text

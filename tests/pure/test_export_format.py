@@ -206,11 +206,6 @@ def test_what_no_tool_would_have_stored_is_refused_by_the_number_of_its_line(
     assert placed[1].id == memory("two").id
 
 
-def test_what_looks_like_a_secret_is_imported_when_it_is_allowed() -> None:
-    secret = MemoryLine(memory("The password is Xk9$vb2!pqRt77"), PROJECT.id)
-    assert read_export(export(ProjectLine(PROJECT.id, "/"), secret), allow_secrets=True).bad == []
-
-
 def test_a_file_of_a_newer_release_is_told_from_one_that_is_no_export() -> None:
     newer = encode_header(1e9).replace(b'"version":1', b'"version":2')
     with pytest.raises(SchemaTooNew, match="newer"):
@@ -220,7 +215,7 @@ def test_a_file_of_a_newer_release_is_told_from_one_that_is_no_export() -> None:
             decode_header(strange)
 
 
-def test_every_bad_line_is_named_with_its_number() -> None:
+def test_every_bad_line_is_named_with_its_number_and_a_secret_is_imported_when_that_is_allowed() -> None:
     file = export(
         ProjectLine(PROJECT.id, PROJECT.path),
         MemoryLine(memory("one"), PROJECT.id),
@@ -232,24 +227,23 @@ def test_every_bad_line_is_named_with_its_number() -> None:
     assert [bad.line for bad in contents.bad] == [4, 5, 6]
     assert contents.memories == 1
     assert OTHER.id in contents.bad[1].reason
+    secret = MemoryLine(memory("The password is Xk9$vb2!pqRt77"), PROJECT.id)
+    assert read_export(export(ProjectLine(PROJECT.id, "/"), secret), allow_secrets=True).bad == []
 
 
-def test_a_file_that_was_cut_off_is_noticed() -> None:
+def test_a_file_that_was_cut_off_or_lost_a_line_is_noticed() -> None:
     whole = export(ProjectLine(PROJECT.id, "/"), *(MemoryLine(memory(str(n)), PROJECT.id) for n in range(3)))
     assert read_export(whole).bad == []
     content = whole.getvalue()
     for place in range(content.index(b"\n") + 1, len(content) - 1):
         (bad,) = read_export(BytesIO(content[:place])).bad
         assert "was cut off" in bad.reason
-
-
-def test_a_line_that_was_lost_in_the_middle_is_noticed() -> None:
     file = export(ProjectLine(PROJECT.id, "/"), MemoryLine(memory(), PROJECT.id), end=EndLine(1, 2, 0))
     (bad,) = read_export(file).bad
     assert "2 memories" in bad.reason
 
 
-def test_lines_go_to_the_projects_that_were_chosen(tmp_path: Path) -> None:
+def test_lines_go_to_the_projects_that_were_chosen_and_a_choice_has_to_be_certain_and_there(tmp_path: Path) -> None:
     span = SessionEntry("session:one", 1.0, 2.0)
     file = export(
         ProjectLine(PROJECT.id, PROJECT.path),
@@ -263,9 +257,6 @@ def test_lines_go_to_the_projects_that_were_chosen(tmp_path: Path) -> None:
     elsewhere = project_of(tmp_path).path
     assert [project and project.path for project, _ in placed] == [elsewhere, elsewhere, None]
     assert placed[1][1] == span
-
-
-def test_the_project_to_import_into_has_to_be_certain_and_there(tmp_path: Path) -> None:
     both = {PROJECT.id: PROJECT, OTHER.id: OTHER}
     assert choose_targets(both, []) == both
     chosen = choose_targets(both, [f"{OTHER.id}={tmp_path}"])

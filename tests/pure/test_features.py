@@ -83,28 +83,19 @@ def test_each_feature_of_some_candidates(name: str, columns: dict[str, Any], num
     assert column(candidates(len(numbers), **columns), name) == pytest.approx(numbers)
 
 
-def test_a_turn_has_what_was_said_around_it_and_no_fact_has() -> None:
+def test_a_feature_of_one_candidate_beside_others() -> None:
     of = candidates(3, cosine=[0.2, 0.5, 0.5], context_cosine=[0.5, 0.5, None])
     turn, same, fact = column(of, "context_meaning")
     assert turn > same == fact == 0.0
-
-
-def test_what_shares_an_entity_counts_by_what_the_question_does_not_say_of_it() -> None:
     of = candidates(3, graph=[1.0, 1.0, 0.0], coverage=[0.0, 0.6, 0.0], cosine=[0.1, 0.6, 0.1])
     far, near, without = column(of, "joined")
     assert far == 1.0
     assert near == without == 0.0
-
-
-def test_an_earlier_fact_is_outdated_the_more_the_nearer_a_later_one_is() -> None:
     alike = [[1.0, 0.9, 0.6], [0.9, 1.0, 0.6], [0.6, 0.6, 1.0]]
     of = candidates(3, happened_at=[NOW - 9, NOW, NOW - 5], is_fact=[1, 1, 1], likeness=alike)
     oldest, latest, third = column(of, "outdated")
     assert oldest > third > 0.0
     assert latest == 0.0
-
-
-def test_recency_falls_with_age() -> None:
     new, old, older = column(candidates(3, happened_at=[NOW + 5, NOW - DAY_S, NOW - 90 * DAY_S]), "recency")
     assert new == 1.0 > old > older > 0.0
 
@@ -119,10 +110,11 @@ def test_what_does_not_hold_any_more_stands_behind_what_is_stood_for_and_that_be
 # --- What the columns are made of.
 
 
-def test_a_rare_word_weighs_more_and_one_that_nobody_has_the_most() -> None:
+def test_a_rare_word_weighs_more_and_a_question_without_a_word_is_covered_by_nothing() -> None:
     unknown, rare, common = rarity([0, 1, 500], 1000)
     assert unknown > rare > common > 0.0
     assert rarity([COMMON], 10_000) == rarity([9_000], 10_000)
+    assert coverage(np.zeros((1, 0), dtype=bool), np.zeros(0)).tolist() == [0.0]
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=8), st.data())
@@ -136,10 +128,6 @@ def test_coverage_is_a_share_that_grows_with_each_word(frequencies: list[int], d
         more = some | (np.arange(len(some)) == place)
         fewer_covered, more_covered = coverage(np.array([some, more]), weights)
         assert 0.0 <= fewer_covered < more_covered <= 1.0 + 1e-9
-
-
-def test_a_question_without_a_word_is_covered_by_nothing() -> None:
-    assert coverage(np.zeros((1, 0), dtype=bool), np.zeros(0)).tolist() == [0.0]
 
 
 rounded = st.floats(-1.0, 1.0).map(lambda value: round(value, 6))

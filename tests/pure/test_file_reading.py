@@ -75,7 +75,7 @@ def test_a_transcript_that_grows_keeps_its_earlier_chunks(world: World) -> None:
     assert len({chunk.text for chunk in before}) == len(before)
 
 
-def test_what_is_repeated_or_written_anew_gives_no_doubles(world: World) -> None:
+def test_what_is_repeated_written_anew_or_only_touched_gives_no_doubles(world: World) -> None:
     path = world.transcript()
     path.write_bytes(b"".join(map(world.says, range(1, 9))))
     chunks = world.chunks()
@@ -86,9 +86,6 @@ def test_what_is_repeated_or_written_anew_gives_no_doubles(world: World) -> None
     (chunk,) = world.chunks()
     assert "lantern 50" in chunk.text
     assert chunk.heading == "2026-02-16"
-
-
-def test_one_that_has_only_been_touched_is_not_sent_again(world: World) -> None:
     path = world.transcript()
     path.write_bytes(world.says(1))
     state = world.read().state
@@ -120,7 +117,7 @@ def test_a_growing_session_is_read_in_larger_pieces(world: World) -> None:
     assert world.reader.is_due(world.found()[0], state), "it has been written anew"
 
 
-def test_no_other_projects_session_is_read(world: World) -> None:
+def test_no_other_projects_session_is_read_and_a_directory_may_be_named(world: World) -> None:
     assert not has_files(world.root, world.settings)
     other = world.transcript(folder="-somewhere-else")
     other.write_bytes(world.says(1))
@@ -134,9 +131,6 @@ def test_no_other_projects_session_is_read(world: World) -> None:
     assert isinstance(world.reader.read(world.found()[1], None, force=False), FileUpdate)
     assert has_files(world.root, world.settings)
     assert scan(world.root, Settings()) == ([], {}), "unless they are asked for, no transcript is read"
-
-
-def test_a_directory_may_be_named_instead_of_files(world: World) -> None:
     sessions = world.transcript().parent / "sessions"
     sessions.mkdir()
     (sessions / "a.jsonl").write_bytes(world.says(1))

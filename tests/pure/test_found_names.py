@@ -28,21 +28,15 @@ def test_what_only_looks_like_a_name_is_none(text: str) -> None:
     assert certain(text) == []
 
 
-def test_a_capital_letter_makes_a_possible_name_within_a_sentence_alone() -> None:
+def test_a_capital_letter_makes_a_possible_name_within_a_sentence_and_an_entity_begins_its_memory() -> None:
     text = (
         "Deploys are Renske's on Monday. Nobody else does them, says Sander Mol: Kafka runs in Venlo. The venlo depot."
     )
     assert possible(text) == ["Renske", "Sander Mol"], "Venlo is written in small letters too"
     assert possible("- Fix the build\n- Restart Nomad") == ["Nomad"]
     assert possible("Der Dienst schreibt die Rechnung nicht in den Speicher und die Datenbank ist auch nicht da.") == []
-
-
-def test_a_memory_about_an_entity_begins_with_its_name() -> None:
     assert certain("billing relay: copies the outbox to the broker", is_entity=True) == ["billing relay"]
     assert certain("billing relay: copies the outbox to the broker") == []
-
-
-def test_each_spelling_counts_once_and_a_text_names_so_many_at_the_most() -> None:
     assert certain("auth_service, AuthService and authService") == ["auth_service"]
     assert len(found_names(" ".join(f"name_{number}" for number in range(100)))) == MOST
 

@@ -147,12 +147,9 @@ def test_a_name_is_found_in_a_text_in_any_spelling(text: str, name: str) -> None
     assert keys_in(text, name) == [name_key(name)]
 
 
-def test_the_longest_name_counts_and_each_word_once() -> None:
+def test_the_longest_name_counts_each_word_once_and_stop_words_and_long_sequences_none() -> None:
     assert keys_in("the auth service gateway", "auth", "auth service", "service gateway") == ["authservice"]
     assert keys_in("auth and the auth service", "auth", "auth service") == ["auth", "authservice"]
-
-
-def test_stop_words_and_long_sequences_are_no_names() -> None:
     assert keys_in("who is it and what is the", "who", "it", "what is") == []
     assert keys_in("one two three four five", "one two three four five", "two three four five") == ["twothreefourfive"]
 

@@ -54,10 +54,15 @@ def test_each_thing_that_is_missing_makes_it_degraded(status: RuntimeStatus, say
     assert [says in problem.what for problem in problems] == [True]
 
 
-def test_a_runtime_whose_every_part_works_is_well_also_where_it_is_meant_to_have_no_embedder() -> None:
+def test_a_runtime_whose_every_part_works_is_well_and_one_of_the_release_before_is_not() -> None:
     assert find_problems(runtime()) == ()
     status = runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0))
     assert find_problems(msgspec.structs.replace(status, processes=status.processes[:3])) == ()
+    status = runtime()
+    old = msgspec.structs.replace(status.processes[0], role="launcher", uptime_s=1e9)
+    (problem,) = find_problems(msgspec.structs.replace(status, processes=(old, *status.processes[1:])))
+    assert "before this release was installed" in problem.what
+    assert "remembrancer down" in problem.advice
 
 
 def test_the_object_for_programs_says_what_the_runtime_said_under_the_same_keys_as_when_nothing_runs() -> None:
@@ -98,11 +103,3 @@ def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
 )
 def test_a_time_span_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-def test_a_runtime_of_the_release_before_is_a_problem() -> None:
-    status = runtime()
-    old = msgspec.structs.replace(status.processes[0], role="launcher", uptime_s=1e9)
-    (problem,) = find_problems(msgspec.structs.replace(status, processes=(old, *status.processes[1:])))
-    assert "before this release was installed" in problem.what
-    assert "remembrancer down" in problem.advice

@@ -97,7 +97,7 @@ def test_the_bridge_looks_where_the_other_processes_are(
     assert runtime.file == home.file
 
 
-def test_ours_is_before_the_seeds_and_a_variable_is_before_a_file(scratch: Path) -> None:
+def test_ours_is_before_the_seeds_and_a_variable_is_before_a_file(scratch: Path, tmp_path: Path) -> None:
     file = str(write(scratch / "c" / "c.toml", 'db_path = "from-file"\n'))
     everything = {"REMEMBRANCER_HOME": "/ours", "MEMORY_DB_PATH": "/theirs", "REMEMBRANCER_CONFIG": file}
     for variable, home in (("REMEMBRANCER_HOME", "/ours"), ("MEMORY_DB_PATH", "/theirs")):
@@ -106,6 +106,9 @@ def test_ours_is_before_the_seeds_and_a_variable_is_before_a_file(scratch: Path)
     assert locate(everything)[1:3] == (scratch / "c" / "from-file", f"db_path in {file}")
     assert locate({}).named_by == "default"
     assert locate({"XDG_DATA_HOME": str(scratch / "data")}).directory == scratch / "data" / "remembrancer"
+    for variable in ("FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR"):
+        assert locate({variable: str(tmp_path)}).directory == tmp_path.resolve()
+        assert locate({variable: str(tmp_path), "REMEMBRANCER_HOME": "/ours"}).named_by == "REMEMBRANCER_HOME"
 
 
 def test_a_memory_in_memory_is_the_same_one_for_everybody_who_names_the_same_home() -> None:
@@ -153,9 +156,3 @@ def test_the_hello_names_the_configuration_file_and_the_seeds_settings_without_t
     hello = json.loads(hello_line(bytes(16), "session:x", None, environ, "/absolute/relative.toml"))
     assert hello["environment"] == {"MEMORY_LOG_LEVEL": "warn", "REMEMBRANCER_CONFIG": "/absolute/relative.toml"}
     assert json.loads(hello_line(bytes(16), "session:x", None, environ))["environment"] == {"MEMORY_LOG_LEVEL": "warn"}
-
-
-def test_the_directories_of_other_servers_name_the_home(tmp_path: Path) -> None:
-    for variable in ("FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR"):
-        assert locate({variable: str(tmp_path)}).directory == tmp_path.resolve()
-        assert locate({variable: str(tmp_path), "REMEMBRANCER_HOME": "/ours"}).named_by == "REMEMBRANCER_HOME"

@@ -58,7 +58,7 @@ def prompt(text: str) -> dict[str, Any]:
     return found
 
 
-def test_each_event_is_recorded_as_what_it_is() -> None:
+def test_each_event_is_recorded_as_what_it_is_and_by_the_id_of_its_file() -> None:
     assert change("SessionStart") == StartSession("s", "claude-code", "/app")
     assert change("SessionStart", client="codex") == StartSession("s", "codex", "/app")
     assert change("SessionEnd") == EndSession("s")
@@ -75,9 +75,6 @@ def test_each_event_is_recorded_as_what_it_is() -> None:
     assert change("PostToolUse", tool="Bash", arguments={"c": "ls"}, result="x", duration_ms=7) == RecordEvents(
         "s", tool_calls=(ToolCall("Bash", 5.5, {"c": "ls"}, "x", duration_ms=7),)
     )
-
-
-def test_an_operations_id_follows_from_its_file_so_that_a_repetition_is_one() -> None:
     one = to_operation("1-a.json", content("SessionEnd"))
     assert one == to_operation("1-a.json", content("SessionEnd"))
     assert one.operation_id != to_operation("2-a.json", content("SessionEnd")).operation_id

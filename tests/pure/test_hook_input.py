@@ -57,14 +57,11 @@ def test_of_an_event_what_it_is_about_is_kept(name: str, given: dict[str, Any], 
     assert event(name, tail=line("Older"), **given) == kept
 
 
-def test_the_assistants_last_words_come_from_the_transcript_where_the_client_does_not_give_them() -> None:
+def test_the_last_words_of_the_assistant_or_a_subagent_come_from_the_transcript() -> None:
     silent = json.dumps({"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "Bash"}]}}).encode()
     tail = b'f of a line"}\n' + line("First") + line("Second") + line("A tool's answer", kind="user") + b"\n"
     assert event("Stop", transcript_path="/t", tail=tail) == {"text": "Second"}
     assert last_said(line("Words") + silent + b"\n", sidechain=False) == "Words"
-
-
-def test_a_subagent_is_told_from_the_assistant_in_the_transcript() -> None:
     tail = line("I look", isSidechain=True) + line("It said so")
     assert event("Stop", transcript_path="/t", tail=tail) == {"text": "It said so"}
     found = event("SubagentStop", transcript_path="/t", tail=tail, agent_type="Explore")
@@ -115,17 +112,19 @@ def test_a_tools_answer_says_whether_it_went_well(response: object, good: bool) 
     assert succeeded(response) is good
 
 
-def test_a_tools_answer_is_told_by_its_texts() -> None:
+def test_a_tools_answer_is_told_by_its_texts_and_long_texts_are_cut_and_say_so() -> None:
     assert summarized([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]) == "a\nb"
     assert summarized({"content": [{"type": "text", "text": "a"}]}) == "a"
     assert summarized({"filePath": "/x"}) == '{"filePath": "/x"}'
     assert summarized(None) == ""
-
-
-def test_long_texts_are_cut_and_say_so() -> None:
     assert event("UserPromptSubmit", prompt="é" * MAX_TURN_BYTES)["text"].endswith(f"… ({MAX_TURN_BYTES} bytes more)")
     assert cut("aé", 2) == "a… (1 bytes more)"
     assert cut("aé", 3) == "aé"
+    short = shortened({"file_path": "/app/x.py", "content": "y" * 100_000})
+    assert short["file_path"] == "/app/x.py"
+    assert short["content"].endswith("(100000 characters)")
+    assert shortened({"halves": "a\ud800", "nul": "a\0"}) == {"halves": "a?", "nul": "a?"}
+    assert shortened({"n": 2**70, "m": -5, "b": True}) == {"n": hex(2**70), "m": -5, "b": True}
 
 
 @given(st.dictionaries(st.text(max_size=20), JSON, max_size=8))
@@ -134,14 +133,6 @@ def test_arguments_are_kept_within_their_limit_in_a_form_that_can_be_sent(argume
     said = short["cut"] if set(short) == {"cut"} else json.dumps(short, ensure_ascii=False)
     assert len(said.encode()) <= MAX_TOOL_BYTES + len("… (1000000 bytes more)")
     msgspec.msgpack.encode(short)
-
-
-def test_short_arguments_are_kept_whole_and_what_no_message_can_carry_becomes_text() -> None:
-    short = shortened({"file_path": "/app/x.py", "content": "y" * 100_000})
-    assert short["file_path"] == "/app/x.py"
-    assert short["content"].endswith("(100000 characters)")
-    assert shortened({"halves": "a\ud800", "nul": "a\0"}) == {"halves": "a?", "nul": "a?"}
-    assert shortened({"n": 2**70, "m": -5, "b": True}) == {"n": hex(2**70), "m": -5, "b": True}
 
 
 def test_the_session_and_the_directory_are_the_clients_unless_a_variable_names_others() -> None:

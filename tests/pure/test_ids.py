@@ -64,7 +64,7 @@ def test_a_memory_id_is_a_ulid_of_the_time_at_which_it_was_asked_for(operation_i
     assert derive_memory_id(operation_id, milliseconds / 1000) == memory_id
 
 
-def test_without_a_time_a_memory_id_follows_from_its_operation_alone() -> None:
+def test_a_memory_id_follows_from_its_operation_alone_and_ulids_sort_by_time() -> None:
     made = {derive_memory_id(f"operation {number}") for number in range(1000)}
     assert len(made) == 1000
     assert all(parse_memory_id(each) == each for each in made)
@@ -73,9 +73,6 @@ def test_without_a_time_a_memory_id_follows_from_its_operation_alone() -> None:
     for moment in (-1.0, 1e30):  # which no ULID can hold
         memory_id = derive_memory_id("a", moment)
         assert parse_memory_id(memory_id) == memory_id
-
-
-def test_ulids_sort_by_time() -> None:
     assert len(new_ulid()) == 26
     assert ULID.from_str(new_ulid()).milliseconds <= ULID.from_str(new_ulid()).milliseconds
 

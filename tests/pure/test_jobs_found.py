@@ -98,7 +98,7 @@ def test_a_job_that_is_still_due_comes_again_after_longer_and_longer_pauses(dies
     assert attempts.take([job], "session", now - 0.1) == job
 
 
-def test_the_attempts_at_what_is_not_due_any_more_are_forgotten() -> None:
+def test_attempts_at_what_is_not_due_are_forgotten_and_one_in_a_lane_pauses_in_any_time() -> None:
     attempts, job = Attempts(), session_end()
     assert attempts.take([job], "session", 0.0) == job
     attempts.keep([job])
@@ -106,9 +106,6 @@ def test_the_attempts_at_what_is_not_due_any_more_are_forgotten() -> None:
     assert attempts.made(job) == 1
     attempts.keep([])
     assert attempts.made(job) == 0
-
-
-def test_a_job_in_a_lane_pauses_whatever_the_lane_s_time_is() -> None:
     attempts = Attempts()
     first, again = (Job(PROJECT, Maintain(PROJECT), at) for at in (1.0, 2.0))
     assert attempts.take([first], "long", 0.0) == first
@@ -151,14 +148,11 @@ def test_a_session_is_lost_after_the_grace_time_without_connection_or_a_day_with
     assert watch.lost(at_hand, looked_at, WALL) == ([KEY] if is_lost else [])
 
 
-def test_a_session_that_was_heard_of_once_and_never_again_is_lost_after_the_grace_time() -> None:
+def test_a_session_heard_of_once_is_lost_after_the_grace_time_and_what_is_over_is_forgotten() -> None:
     watch = SessionWatch(GRACE_S)
     watch.note([KEY], 200.0)
     assert watch.lost({}, 201.0, WALL) == [], "the registry may not have been read since"
     assert watch.lost({KEY: WALL}, 200.1 + GRACE_S, WALL) == [KEY]
-
-
-def test_what_is_over_is_not_remembered() -> None:
     watch = SessionWatch(GRACE_S)
     watch.note([(PROJECT.id, f"session:{number}") for number in range(1000)], 0.0)
     watch.lost({}, GRACE_S + 1.0, WALL)

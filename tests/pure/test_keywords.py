@@ -168,13 +168,13 @@ def test_a_name_is_kept_wherever_it_stands_in_a_long_question_in_all_its_spellin
     assert expressions_of(" ".join(words))[0] == expressions_of(name)[0]
 
 
-def test_what_is_quoted_at_the_end_of_a_long_question_still_counts_most() -> None:
+def test_of_a_long_question_what_is_quoted_counts_most_then_names_then_the_longest_words() -> None:
     expression = match_expression(f'{" ".join([*FILLER, *NAMES])} "green oil"')
     assert expression is not None
     assert expression.startswith('"green oil" OR "green oil" OR "green oil" OR ')
-
-
-def test_of_other_words_the_long_ones_are_kept_and_those_of_one_length_in_their_order() -> None:
+    kept = terms_of(match_expression(" ".join([*FILLER, *["lamp_oil"] * 50])))
+    assert kept[:4] == terms_of(match_expression("lamp_oil"))
+    assert len(kept) == MAX_TERMS
     short, long = [f"oil{letter}" for letter in "abcdefghij"], [f"lantern{pair}" for pair in pairs_from("ab")]
     kept = terms_of(match_expression(" ".join([*short, *FILLER[:4], *long])))
     assert kept[: len(long)] == [f'"{word}"' for word in long]
@@ -186,23 +186,14 @@ def pairs_from(letters: str) -> list[str]:
     return ["".join(letters[number >> bit & 1] for bit in range(5)) for number in range(32)]
 
 
-def test_many_names_have_fewer_spellings_each_and_leave_half_of_the_room_to_other_words() -> None:
+def test_many_names_leave_half_of_the_room_to_words_and_of_more_those_at_either_end_are_kept() -> None:
     names = [f"part{number}.lampSize{number}" for number in range(10)]
     kept = terms_of(match_expression(" ".join([*FILLER, *names])))
     assert len(kept) == MAX_TERMS
     for number in range(10):
         assert f'"part{number} lampsize{number}"' in kept
     assert len([term for term in kept if term.strip('"') in FILLER]) == MAX_TERMS // 2
-
-
-def test_of_more_names_than_have_room_those_at_either_end_are_kept() -> None:
     names = [f"lamp_{number}" for number in range(100)]
     kept = terms_of(match_expression(" ".join(names)))
     expected = [*range(MAX_TERMS // 2), *range(100 - MAX_TERMS // 2, 100)]
     assert set(kept) == {f'"lamp {number}"' for number in expected}
-
-
-def test_what_is_quoted_or_named_twice_has_its_place_once() -> None:
-    kept = terms_of(match_expression(" ".join([*FILLER, *["lamp_oil"] * 50])))
-    assert kept[:4] == terms_of(match_expression("lamp_oil"))
-    assert len(kept) == MAX_TERMS

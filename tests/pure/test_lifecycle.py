@@ -19,7 +19,7 @@ from remembrancer.protocol.control import PeerFailed, Stop
 from tests.pure.launcher_world import FREE_RESTARTS, begun, starting
 
 
-def test_a_process_that_dies_is_started_again_as_another_incarnation_at_once_and_then_with_a_pause() -> None:
+def test_a_process_that_dies_is_started_again_at_once_then_with_a_pause_and_after_a_good_life_at_once() -> None:
     world = begun()
     before = world.running["store"]
     world.exit("store")
@@ -35,6 +35,14 @@ def test_a_process_that_dies_is_started_again_as_another_incarnation_at_once_and
     world.run_for(DELAYS_S[FREE_RESTARTS] - 0.01)
     assert "store" not in world.running
     world.run_for(0.02)
+    assert "store" in world.running
+    world = begun()
+    for _ in range(4):
+        world.exit("store")
+        world.run_for(DELAYS_S[-1])
+    world.ready("store")
+    world.run_for(5 * FORGIVEN_S)
+    world.exit("store")
     assert "store" in world.running
 
 
@@ -56,17 +64,6 @@ def test_a_crash_loop_fails_visibly_is_told_once_and_tried_rarely_until_it_recov
     assert (world.state("store"), world.process("store").error) == ("ready", None)
 
 
-def test_a_good_life_makes_the_next_restart_immediate() -> None:
-    world = begun()
-    for _ in range(4):
-        world.exit("store")
-        world.run_for(DELAYS_S[-1])
-    world.ready("store")
-    world.run_for(5 * FORGIVEN_S)
-    world.exit("store")
-    assert "store" in world.running
-
-
 @pytest.mark.parametrize("reports_first", [True, False])
 def test_a_failure_that_the_process_reports_is_not_retried_and_keeps_its_reason(reports_first: bool) -> None:
     world = begun()
@@ -82,16 +79,13 @@ def test_a_failure_that_the_process_reports_is_not_retried_and_keeps_its_reason(
     assert (world.state("store"), world.process("store").error) == ("failed", "a newer release")
 
 
-def test_a_process_that_reports_its_failure_and_stays_is_killed() -> None:
+def test_what_reports_a_failure_and_stays_is_killed_and_what_is_never_ready_is_tried_rarely() -> None:
     world = begun()
     world.exit("store")
     world.apply(world.core.on_start_failed("store", world.running["store"], "x", "y", world.now))
     world.run_for(5.0)
     assert ("store", "KILL") in world.signals
     assert "store" not in world.running
-
-
-def test_a_process_that_is_never_ready_is_reported_and_tried_rarely() -> None:
     world = begun(Settings(start_timeout_s=10.0))
     world.exit("store")
     world.run_for(10.5)
@@ -139,15 +133,12 @@ def test_a_stop_climbs_from_asking_to_killing_and_a_suspended_launcher_gives_a_p
     assert world.signals[1] == ("gateway", "KILL")
 
 
-def test_a_process_that_still_starts_has_less_time_to_stop() -> None:
+def test_a_process_that_still_starts_has_less_time_to_stop_and_one_that_the_kernel_holds_none() -> None:
     world = starting(Settings(embedders=0))
     world.stop()
     assert world.signals == [("gateway", "TERM")]
     world.run_for(STARTING_S)
     assert ("gateway", "KILL") in world.signals
-
-
-def test_a_process_that_the_kernel_holds_does_not_hold_up_the_end() -> None:
     world = begun()
     world.dies_of_kill = False
     world.stop()

@@ -15,16 +15,13 @@ from tests.patience import PATIENCE_S
 moments = st.floats(0.0, 1000.0)
 
 
-def test_embedding_waits_until_the_burst_is_over() -> None:
+def test_embedding_waits_for_a_burst_and_the_index_is_tidied_when_nobody_is_at_work() -> None:
     gate = LoadGate()
     gate.begin()
     assert gate.hold_s(10.0, 10.0) == pytest.approx(BURST_S)
     gate.end(10.1)
     assert gate.hold_s(10.1, 10.0) == pytest.approx(BURST_S)
     assert gate.hold_s(10.1 + BURST_S, 10.0) == 0.0
-
-
-def test_the_index_is_tidied_when_nobody_has_been_at_work_for_a_while() -> None:
     gate = LoadGate()
     gate.begin()
     assert not gate.is_idle(1000.0)

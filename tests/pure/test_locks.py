@@ -62,7 +62,7 @@ def test_a_lock_that_we_hold_is_refused_to_others_until_we_release_it(tmp_path: 
     assert said == "held"
 
 
-def test_release_may_be_called_twice_and_the_file_stays(tmp_path: Path) -> None:
+def test_release_may_be_called_twice_and_a_missing_directory_is_an_error_of_the_system(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "a.lock")
     assert not lock.is_held_elsewhere(), "there is no file yet"
     assert not (tmp_path / "a.lock").exists(), "and looking makes none"
@@ -70,6 +70,8 @@ def test_release_may_be_called_twice_and_the_file_stays(tmp_path: Path) -> None:
     lock.release()
     lock.release()
     assert (tmp_path / "a.lock").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileNotFoundError):
+        FileLock(tmp_path / "missing" / "a.lock").try_acquire()
 
 
 def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:
@@ -89,8 +91,3 @@ def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:
     finally:
         child.kill()
         child.communicate()
-
-
-def test_a_lock_in_a_directory_that_is_missing_is_an_error_of_the_system(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        FileLock(tmp_path / "missing" / "a.lock").try_acquire()

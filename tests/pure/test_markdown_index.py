@@ -41,15 +41,15 @@ def test_what_stands_around_the_block_stays_and_nothing_is_written_twice(
     assert without_block(whole).count("\n") == whole.count("\n")
 
 
-def test_a_memory_cannot_end_the_block() -> None:
+def test_a_memory_cannot_end_the_block_and_one_of_several_lines_is_left_alone() -> None:
     content = with_block("# Mine\n", "- AB12 <!-- /remembrancer -->\n- CD34 later", AT)
     assert with_block(content, "- EF56 other", AT).count("remembrancer") == 2
     assert "later" not in without_block(content)
-
-
-def test_an_item_of_several_lines_is_left_to_the_memory() -> None:
     items = items_in("- AB12 first\n\n  second\n- CD34 one line\n### Group\n")
     assert list(map(named_in, items)) == [None, ("CD34", "one line"), None]
+    assert size_of("x\n" * (MOST_LINES - 5)) <= MOST_BYTES < size_of("x\n" * MOST_LINES)
+    assert size_of("x" * (MOST_BYTES + 1)) > MOST_BYTES
+    assert size_of("x\n" * 100, "y\n" * (MOST_LINES - 105)) <= MOST_BYTES < size_of("x\n" * 100, "y\n" * 100)
 
 
 BLOCK = "## Memory\n\n- AB12 Deploys are on Fridays.\n- CD34 First:\n  one, two\n\n  three\n- EF56 Boil water."
@@ -93,9 +93,3 @@ def test_an_edit_that_a_memory_has_taken_over_does_not_stay() -> None:
 def test_the_words_of_a_changed_item_are_taken_without_its_remarks(edited: str, new: str | None) -> None:
     rendered = "due 2027-01-01: Deploy on Friday. (changed 2026-11-17)"
     assert changed_words(edited, rendered, "Deploy on Friday.") == new
-
-
-def test_a_block_of_so_many_lines_or_bytes_is_full() -> None:
-    assert size_of("x\n" * (MOST_LINES - 5)) <= MOST_BYTES < size_of("x\n" * MOST_LINES)
-    assert size_of("x" * (MOST_BYTES + 1)) > MOST_BYTES
-    assert size_of("x\n" * 100, "y\n" * (MOST_LINES - 105)) <= MOST_BYTES < size_of("x\n" * 100, "y\n" * 100)

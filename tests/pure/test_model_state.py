@@ -17,7 +17,7 @@ def changing() -> ModelState:
     return ModelState(OLD, OLD).introduced(known(OLD)).swapped().choosing(NEW)
 
 
-def test_the_old_model_is_kept_until_the_new_one_has_taken_over() -> None:
+def test_the_old_model_is_kept_until_the_new_one_has_taken_over_unless_that_is_called_off() -> None:
     state = changing()
     assert state.models((LOCAL,)) == [known(OLD), Model(NEW), Model(LOCAL)]
     state = state.introduced(known(NEW))
@@ -25,6 +25,11 @@ def test_the_old_model_is_kept_until_the_new_one_has_taken_over() -> None:
     state = state.swapped()
     assert state.active == known(NEW)
     assert state.models(()) == [known(NEW)]
+    assert changing().choosing(None).models(()) == [known(OLD)]
+    assert ModelState(OLD, NEW).choosing(None).chosen == NEW, "nothing answers that one could stay with"
+    state = ModelState(OLD, OLD).introduced(known(OLD)).swapped().introduced(known(OLD, "2"))
+    assert state.models(()) == [known(OLD), known(OLD, "2")]
+    assert state.swapped().models(()) == [known(OLD, "2")]
 
 
 def test_a_change_goes_on_after_a_restart_and_what_the_settings_say_newly_counts_more() -> None:
@@ -33,14 +38,3 @@ def test_a_change_goes_on_after_a_restart_and_what_the_settings_say_newly_counts
     other = ModelState.read(state.written(), LOCAL)
     assert (other.chosen, other.active) == (LOCAL, known(OLD))
     assert ModelState.read(b"\xc1", OLD) == ModelState.read(None, OLD) == ModelState(OLD, OLD)
-
-
-def test_a_change_that_is_called_off_leaves_the_old_model_alone() -> None:
-    assert changing().choosing(None).models(()) == [known(OLD)]
-    assert ModelState(OLD, NEW).choosing(None).chosen == NEW, "nothing answers that one could stay with"
-
-
-def test_other_weights_of_the_same_model_are_another_model() -> None:
-    state = ModelState(OLD, OLD).introduced(known(OLD)).swapped().introduced(known(OLD, "2"))
-    assert state.models(()) == [known(OLD), known(OLD, "2")]
-    assert state.swapped().models(()) == [known(OLD, "2")]

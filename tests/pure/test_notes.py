@@ -95,16 +95,15 @@ def test_appended_under_a_heading_is_before_the_next_one(heading: str, after: st
     assert edited(NOTE, "- Redis", "append", heading).text == after
 
 
-def test_replaced_under_a_heading_is_all_of_its_section_which_is_given_back() -> None:
+def test_replaced_is_a_section_or_the_whole_given_back_and_no_more_than_can_be_shown() -> None:
     made = edited(NOTE, "- Redis", "replace", "Decisions")
     assert made.text == "# App\n\nIntro.\n\n## Decisions\n\n- Redis\n\n## Open\n\nWho pays?\n"
     assert made.replaced == "- Postgres\n\n### Dates\n\nNone."
     assert made.lines == 1
     assert edited(NOTE, "## Decisions\n\n- Redis", "replace", "Decisions").text == made.text, "its heading stays once"
     assert edited(NOTE, "New.", "replace", None) == Edited("New.\n", NOTE.strip(), 1)
-
-
-def test_a_heading_in_code_is_none() -> None:
+    with pytest.raises(InvalidInput, match="replace a smaller section"):
+        edited("x" * (MAX_REPLACED + 1), "y", "replace", None)
     note = "```\n# Decisions\n```\n"
     with pytest.raises(NotFound):
         edited(note, "x", "replace", "Decisions")
@@ -122,11 +121,6 @@ def test_what_heading_is_meant_must_be_clear() -> None:
     for heading in ("", " ", "##", "a\nb"):
         with pytest.raises(InvalidInput, match="one line"):
             edited(twice, "x", "append", heading)
-
-
-def test_more_than_an_answer_can_show_is_not_taken_away() -> None:
-    with pytest.raises(InvalidInput, match="replace a smaller section"):
-        edited("x" * (MAX_REPLACED + 1), "y", "replace", None)
 
 
 LINES = st.lists(

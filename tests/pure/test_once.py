@@ -89,15 +89,12 @@ def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it
     assert [each.stands_for for each in found] == [(), ()]
 
 
-def test_a_summary_is_left_out_where_one_of_its_sources_says_it_better_and_else_comes_before_them() -> None:
+def test_a_summary_is_left_out_or_comes_before_its_sources_or_goes_with_one_that_another_says() -> None:
     behind = [entry("one", 0.8), entry("two", 0.6), entry("else", 0.7)]
     summary = entry("summary", 0.75, derived_from=("one", "two"))
     assert ids(each_once([*behind, summary])) == ["one", "else", "two"]
     best = entry("summary", 0.9, derived_from=("one", "two"))
     assert ids(each_once([*behind, best])) == ["summary", "one", "else", "two"]
-
-
-def test_a_summary_goes_with_a_source_that_another_scope_says_and_stays_for_what_it_says_of_another() -> None:
     users = entry("users", 0.9, scope="user", content=TOLD, vector=EAST)
     mine = entry("one", 0.8, content=TOLD, vector=EAST)
     assert ids(each_once([users, mine, entry("summary", 0.7, vector=NORTH, derived_from=("one",))])) == ["users"]
@@ -154,7 +151,7 @@ def test_strength_counts_from_the_last_access_or_else_from_the_making() -> None:
 # --- What was replaced.
 
 
-def test_what_was_replaced_stands_right_behind_what_replaced_it() -> None:
+def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_or_a_circle() -> None:
     old, other, new = entry("old", 0.9, superseded_by=("new",)), entry("other", 0.8), entry("new", 0.1)
     assert ids(replaced_last([old, other, new])) == ["new", "old", "other"]
     assert [each.scores.final for each in replaced_last([old, other, new])] == [0.9, 0.9, 0.8], "it answers as well"
@@ -162,9 +159,6 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it() -> None:
     assert ids(replaced_last([maybe, other, new])) == ["old", "other", "new"], "it is about something else"
     assert ids(replaced_last([maybe, other, entry("new", 0.8)])) == ["new", "old", "other"], "it answers, too"
     assert ids(replaced_last([other, old])) == ["other", "old"], "nor does what is not found"
-
-
-def test_a_chain_of_replacements_stands_latest_first_and_a_circle_ends() -> None:
     chain = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("c",)), entry("c", 0.1)]
     assert ids(replaced_last(chain)) == ["c", "b", "a"]
     assert [each.scores.final for each in replaced_last(chain)] == [0.9, 0.9, 0.9]

@@ -78,16 +78,12 @@ def test_passages_cover_the_text_in_order_and_fit_the_window(tokenizer: TokenCou
         assert passage.tokens <= budget or passage.end - passage.start == 1
 
 
-def test_a_short_text_is_one_passage_without_the_white_space_around_it() -> None:
-    assert split_passages("  Tea at five. \n", WORD_PIECES) == [MeasuredPassage(2, 14, 4)]
-
-
 @pytest.mark.parametrize("text", ["", " ", "\n" * 5000, "\u200d"])
 def test_a_text_without_tokens_is_still_one_passage(text: str) -> None:
     assert split_passages(text, WORD_PIECES) == [MeasuredPassage(0, len(text), 0)]
 
 
-def test_passages_end_where_sentences_end_and_say_the_last_ones_again() -> None:
+def test_passages_end_where_sentences_end_and_without_spaces_where_tokens_allow() -> None:
     sentences = [f"Sentence number {index} says a thing of its own." for index in range(200)]
     text = " ".join(sentences)
     passages = split_passages(text, WORD_PIECES)
@@ -100,13 +96,11 @@ def test_passages_end_where_sentences_end_and_say_the_last_ones_again() -> None:
         again = text[later.start : earlier.end]
         assert 1 <= len(re.findall(r"own\.", again)) <= 5
         assert sum(WORD_PIECES.count_tokens([again])) <= 254 * 0.2
-
-
-def test_a_text_without_spaces_is_cut_where_its_tokens_allow() -> None:
     text = "我们今天去公园散步" * 100
     passages = split_passages(text, WORD_PIECES)
     assert_covers(text, passages)
     assert sum(each.tokens for each in passages[:-1]) / (len(passages) - 1) > 200
+    assert split_passages("  Tea at five. \n", WORD_PIECES) == [MeasuredPassage(2, 14, 4)]
 
 
 @given(text=TEXTS)

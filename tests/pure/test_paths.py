@@ -90,16 +90,13 @@ def test_no_pipe_and_no_device_is_waited_for(tmp_path: Path) -> None:
     assert read_file(file) == b"12345"
 
 
-def test_what_is_set_aside_is_found_beside(tmp_path: Path) -> None:
+def test_what_is_set_aside_is_found_beside_and_a_lock_is_taken_on_a_pipe_as_well(tmp_path: Path) -> None:
     path = tmp_path / "logs"
     path.write_bytes(b"a note")
     aside = set_aside(path)
     assert aside is not None
     assert (aside.parent, aside.read_bytes(), path.exists()) == (tmp_path, b"a note", False)
     assert set_aside(path) is None
-
-
-def test_a_lock_is_taken_on_a_pipe_as_well(tmp_path: Path) -> None:
     path = tmp_path / "runtime.lock"
     os.mkfifo(path)
     with FileLock(path) as lock:

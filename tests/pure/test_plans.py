@@ -131,17 +131,16 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary()
     assert (after[summary.memory.id].scope, after[summary.memory.id].status) == ("project", "active")
 
 
-def test_summaries_take_no_place_from_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_undone_is_not_promoted_again_and_summaries_take_no_place_from_their_sources(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert plan([strong(1, "tests run before each push", undone="promoted")]).groups == []
+    assert moved(plan([strong(1, "tests run before each push", undone="consolidated")]))
     monkeypatch.setattr(promotion, "SESSION_END_LIMIT", 2)
     notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
     summary = strong(9, "all notes", kind="fact", importance=1.0, derived_from=("memory:other",))
     chosen = [memory.id for memory, _ in promoted_of([summary, *notes], NOW)]
     assert chosen == [notes[0].id, notes[1].id, summary.id]
-
-
-def test_a_promotion_that_was_undone_is_not_done_again() -> None:
-    assert plan([strong(1, "tests run before each push", undone="promoted")]).groups == []
-    assert moved(plan([strong(1, "tests run before each push", undone="consolidated")]))
 
 
 @given(materials())
@@ -223,13 +222,10 @@ def test_scratchpads_superseded_derived_and_memories_of_several_sessions_are_lef
     assert summed_up([*mine, *(msgspec.structs.replace(each, id=each.id + "x") for each in theirs)]) == []
 
 
-def test_a_summary_that_was_undone_is_made_again_only_for_somebody_who_asks() -> None:
+def test_a_summary_that_was_undone_is_made_again_on_request_and_of_two_alike_it_has_one() -> None:
     sources = observations(undone="consolidated")
     assert summed_up(sources) == []
     assert len(plan_summaries(sources, NOW, again=True)) == 1
-
-
-def test_of_two_that_say_the_same_a_summary_has_one_and_the_other_is_linked_to_it() -> None:
     sources = observations(3)
     again = material(9, "At 2 o'clock the queue was already full", kind="observation")
     (made,) = summed_up([*sources, again])
@@ -268,7 +264,7 @@ def said_in(count: int, content: str, first: int = 0, **fields: Any) -> list[Mat
     ]
 
 
-def test_a_theme_is_a_procedure_only_once() -> None:
+def test_a_theme_is_a_procedure_once_and_stays_in_its_session_if_a_part_of_it_does() -> None:
     steps = said_in(3, "To release, run the tests, tag the commit and push the tag", kind="procedure")
     (plan,) = plan_patterns(steps, NOW, "one")
     assert plan.derived is not None
@@ -279,19 +275,10 @@ def test_a_theme_is_a_procedure_only_once() -> None:
     (again,) = plan_patterns([*steps, msgspec.structs.replace(made, session_id="session:2")], NOW, "one")
     assert again.derived is None
     assert again.pattern.memory_id == made.id
-
-
-def test_a_procedure_that_a_session_s_own_memory_is_part_of_stays_in_the_session() -> None:
     *steps, last = said_in(3, "Run the tests, then tag the commit", kind="procedure")
     (plan,) = plan_patterns([*steps, msgspec.structs.replace(last, scope="session")], NOW, "one")
     assert plan.derived is not None
     assert (plan.derived.memory.scope, plan.derived.memory.session_id) == ("session", "session:2")
-
-
-def test_a_project_is_called_after_its_directory() -> None:
-    assert name_of(ProjectRef("p", "/work/shop/.git")) == "shop"
-    assert name_of(ProjectRef("p", "/srv/shop.git")) == "shop"
-    assert name_of(ProjectRef("p", "/work/shop")) == "shop"
 
 
 @given(materials(kind="observation"))
@@ -304,9 +291,12 @@ def test_a_group_is_never_divided(memories: list[Material]) -> None:
         assert isinstance(edits[0], AddMemory)
 
 
-def test_what_a_long_text_says_is_no_pattern() -> None:
+def test_what_a_long_text_says_is_no_pattern_and_a_project_is_called_after_its_directory() -> None:
     said = "Restart the worker after changing its configuration."
     short = said_in(4, said, kind="observation")
     assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
     long = [msgspec.structs.replace(each, content=f"{said}\n" + "More was found out. " * 40) for each in short]
     assert plan_patterns(long, NOW, "app") == []
+    assert name_of(ProjectRef("p", "/work/shop/.git")) == "shop"
+    assert name_of(ProjectRef("p", "/srv/shop.git")) == "shop"
+    assert name_of(ProjectRef("p", "/work/shop")) == "shop"

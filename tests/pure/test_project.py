@@ -42,13 +42,10 @@ def test_the_worktrees_and_the_folders_of_one_repository_are_one_project(tmp_pat
     assert project_of(tmp_path / "elsewhere") != project
 
 
-def test_two_repositories_and_a_submodule_are_three_projects(tmp_path: Path) -> None:
+def test_two_repositories_a_submodule_and_real_paths_without_git_are_projects(tmp_path: Path) -> None:
     inner, outer = repository(tmp_path / "inner"), repository(tmp_path / "outer")
     git(outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "library")
     assert len({project_of(each).id for each in (inner, outer, outer / "library")}) == 3
-
-
-def test_without_git_a_project_is_its_real_path(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")

@@ -99,20 +99,19 @@ def scoring(score: float, scope: Scope = "session", kind: Kind = "observation") 
     return candidate(kind, scope, importance=score / 0.7, confidence=score / 0.7, sessions_used=0, vector=b"")
 
 
-def test_a_sessions_memory_is_promoted_at_its_end_from_a_score_of_0_6_on() -> None:
+def test_a_sessions_memory_is_promoted_at_its_end_from_0_6_on_and_at_once_from_0_85_on() -> None:
     assert at_session_end(scoring(0.6)).promote
     assert at_session_end(scoring(0.6)).score == 0.6
     assert at_session_end(scoring(0.6)).reason == "its score 0.6 reaches 0.6"
     assert not at_session_end(scoring(0.59996)).promote
     assert at_session_end(scoring(0.59996)).reason == "its score 0.599 is below 0.6", "which is not rounded up"
-
-
-def test_a_sessions_memory_is_promoted_at_once_from_a_score_of_0_85_on() -> None:
     sure = candidate("pattern", "session", importance=1.0, confidence=1.0, sessions_used=0)
     assert at_once(sure).score == 0.85
     assert at_once(sure).promote
     assert not at_once(replace(sure, confidence=0.99)).promote
     assert at_session_end(replace(sure, confidence=0.99)).promote
+    assert not at_session_end(candidate(scope="session", undone="promoted")).promote
+    assert not at_session_end(candidate(scope="project")).promote
 
 
 @pytest.mark.parametrize("kind", ["scratchpad", "tool_outcome"])
@@ -132,11 +131,6 @@ def test_only_what_is_active_is_promoted_or_was_summed_up_in_its_session(status:
     assert to_user(candidate(status=status)).reason == f"it is {status}"
 
 
-def test_what_was_taken_back_or_is_of_no_session_stays() -> None:
-    assert not at_session_end(candidate(scope="session", undone="promoted")).promote
-    assert not at_session_end(candidate(scope="project")).promote
-
-
 @given(candidates)
 def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Material) -> None:
     assert at_session_end(given_memory).promote or not at_once(given_memory).promote
@@ -154,11 +148,18 @@ def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user(
     assert reason in verdict.reason
 
 
-def test_a_score_of_0_7_is_needed_as_well() -> None:
+def test_to_the_user_goes_what_speaks_of_him_at_once_and_else_what_has_a_score_of_0_7() -> None:
     weak = candidate(importance=0.7, confidence=0.4, sessions_used=3)
     assert to_user(weak).promote
     assert not to_user(replace(weak, confidence=0.2)).promote
     assert to_user(replace(weak, confidence=0.2)).reason == "its score 0.69 is below 0.7"
+    assert to_user(candidate(access_count=40)).score == to_user(candidate(access_count=0)).score
+    assert not to_user(candidate(sessions_used=0, access_count=40)).promote
+    new = candidate("preference", content="Wants short answers", importance=0.2, confidence=0.2, sessions_used=0)
+    assert to_user(new).reason == "it speaks of the user, and names nothing of the project"
+    assert to_user(new).promote
+    assert not to_user(replace(new, kind="fact")).promote
+    assert not to_user(replace(new, content="Wants short answers in docs/api.md")).promote
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -169,25 +170,12 @@ def test_patterns_conventions_preferences_procedures_and_facts_go_to_the_user(ki
         assert to_user(candidate(kind)).reason == "an architecture stays in its project"
 
 
-def test_what_speaks_of_the_user_is_proposed_at_once_and_nothing_else_is() -> None:
-    new = candidate("preference", content="Wants short answers", importance=0.2, confidence=0.2, sessions_used=0)
-    assert to_user(new).reason == "it speaks of the user, and names nothing of the project"
-    assert to_user(new).promote
-    assert not to_user(replace(new, kind="fact")).promote
-    assert not to_user(replace(new, content="Wants short answers in docs/api.md")).promote
-
-
 def test_the_wish_of_a_named_person_is_not_the_users() -> None:
     for kind in ("preference", "fact"):
         verdict = to_user(candidate(kind, content="Ilse wants short answers"))
         assert (verdict.promote, verdict.reason) == (False, "it speaks of Ilse, not of the user")
     for content in ("The user wants short answers", "User likes tea", "We want short answers", "Everyone likes tea"):
         assert to_user(candidate("preference", content=content)).promote
-
-
-def test_to_have_been_shown_is_no_use() -> None:
-    assert to_user(candidate(access_count=40)).score == to_user(candidate(access_count=0)).score
-    assert not to_user(candidate(sessions_used=0, access_count=40)).promote
 
 
 def test_the_first_three_that_surely_answer_are_used() -> None:
@@ -201,14 +189,11 @@ def test_the_first_three_that_surely_answer_are_used() -> None:
 # --- Which of many.
 
 
-def test_the_strongest_twenty_are_promoted_to_the_user_and_what_cannot_be_takes_no_place() -> None:
+def test_the_strongest_twenty_are_proposed_and_what_cannot_be_or_names_its_project_takes_no_place() -> None:
     stuck = [candidate("architecture", id=f"memory:stuck{n}", importance=1.0) for n in range(30)]
     faded = [candidate(id=f"memory:{n:02}", last_accessed_at=NOW - n * DAY_S) for n in range(30)]
     promoted = proposed_to_user([*stuck, *faded], NOW)
     assert [memory.id for memory, _ in promoted] == [f"memory:{n:02}" for n in range(20)]
-
-
-def test_what_names_its_project_is_not_proposed() -> None:
     named = candidate(content="Engram keeps tokens in memory.")
     assert not to_user(named, project_name="engram").promote
     assert len(proposed_to_user([named], NOW)) == 1
@@ -246,12 +231,9 @@ def test_an_entity_that_is_code_is_a_sign(given_type: str) -> None:
     assert sign.endswith("parse_all")
 
 
-def test_an_entity_that_is_the_project_itself_is_a_sign() -> None:
+def test_an_entity_that_is_the_project_is_a_sign_and_a_name_of_two_letters_none() -> None:
     assert is_project_specific("It is slow.", (("Engram", "project"),), "engram") == "it is about the project engram"
     assert is_project_specific("It is slow.", (("Django", "project"),), "engram") is None
-
-
-def test_a_name_of_two_letters_is_found_by_chance_and_does_not_count() -> None:
     assert is_project_specific("We go on.", (), "go") is None
     assert is_project_specific("We go on.", (), "") is None
 

@@ -83,30 +83,21 @@ def test_a_formula_of_a_seed_ranks_by_itself_in_0_to_1_and_leaves_the_probabilit
     assert weighed.probabilities.tolist() == weigh(of, asked, fitted).probabilities.tolist()
 
 
-def test_an_answer_that_pagerank_does_not_reach_keeps_its_own_score() -> None:
+def test_pagerank_lifts_no_answer_a_shift_is_added_to_each_and_no_candidates_have_no_scores() -> None:
     of = candidates(3, cosine=[0.7, 0.3, 0.3], bm25=[1.0, 0.0, 0.2], graph=[0.0, 1.0, 0.4])
     answer, *reached = weigh(of, Asked(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores.tolist()
     (alone,) = weigh(candidates(1, cosine=[0.7], bm25=[1.0]), Asked(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores
     assert answer == alone > max(reached)
-
-
-def test_a_shift_is_added_to_each_score_of_either_ranking() -> None:
     of, shift = candidates(2, cosine=[0.9, 0.9]), np.array([0.0, -0.5])
     for formula in (None, PAGERANK):
         first, second = weigh(of, Asked(NOW), fitted_for(DEFAULT_MODEL), formula, shift).scores.tolist()
         assert first - second == pytest.approx(0.5)
-
-
-def test_the_more_others_match_as_well_the_less_likely_each_of_them_answers() -> None:
-    alone = weigh(candidates(1, cosine=[0.6]), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
-    crowded = weigh(candidates(9, cosine=[0.6] * 9), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
-    assert alone > crowded > 0.0
-
-
-def test_no_candidates_have_no_scores() -> None:
     for formula in (None, PAGERANK):
         weighed = weigh(candidates(0), Asked(NOW), fitted_for(None), formula)
         assert (len(weighed.scores), len(weighed.probabilities)) == (0, 0)
+    alone = weigh(candidates(1, cosine=[0.6]), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
+    crowded = weigh(candidates(9, cosine=[0.6] * 9), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
+    assert alone > crowded > 0.0
 
 
 @given(shares, shares, shares)
@@ -120,7 +111,7 @@ def test_the_composite_score_is_a_weighted_mean(relevance: float, importance: fl
 # --- The weights that ship.
 
 
-def test_the_weights_that_ship_are_of_features_that_there_are_and_calibrated_the_right_way() -> None:
+def test_the_weights_that_ship_are_of_features_that_there_are_and_of_models_or_the_default() -> None:
     file = weights_file()
     assert set(file.models[DEFAULT_MODEL]) == {"meaning", "words"}
     for by in file.models.values():
@@ -133,15 +124,9 @@ def test_the_weights_that_ship_are_of_features_that_there_are_and_calibrated_the
                 assert fitted.weights.get(name, 0.0) > 0.0, name
             for name in ("assistant", "outdated", "standing"):
                 assert fitted.weights.get(name, 0.0) < 0.0, name
-
-
-def test_a_model_without_weights_of_its_own_has_the_default_ones_and_no_model_those_by_words() -> None:
     of_default = weights_file().models[DEFAULT_MODEL]
     assert fitted_for("nobody-knows-it") is of_default["meaning"]
     assert fitted_for(None) is of_default["words"]
-
-
-def test_a_weight_of_a_feature_that_there_is_not_is_refused_by_its_name() -> None:
     made = msgspec.to_builtins(weights_file())
     made["models"][DEFAULT_MODEL]["words"]["weights"]["astrology"] = 1.0
     with pytest.raises(msgspec.ValidationError, match="astrology"):

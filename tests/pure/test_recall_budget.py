@@ -41,12 +41,9 @@ def tokens(answer: Answer) -> int:
     return estimate_tokens(answer_text(answer))
 
 
-def test_an_answer_that_fits_is_returned_as_it_is() -> None:
+def test_an_answer_that_fits_stays_and_else_whole_memories_are_taken_the_best_first() -> None:
     answer = answer_of(["one", "two"])
     assert within_budget(answer, tokens(answer)) is answer
-
-
-def test_whole_memories_are_taken_the_best_first_and_the_rest_is_counted() -> None:
     answer = answer_of([f"Fact {number}" for number in range(10)])
     found = within_budget(answer, 400)
     assert 0 < len(found["memories"]) < 10
@@ -56,15 +53,12 @@ def test_whole_memories_are_taken_the_best_first_and_the_rest_is_counted() -> No
     assert "hint" not in found
 
 
-def test_the_first_memory_that_does_not_fit_shows_its_beginning_and_the_rest_is_counted() -> None:
+def test_of_the_first_that_does_not_fit_the_beginning_is_shown_if_there_is_room() -> None:
     found = within_budget(answer_of(["Short and whole", SENTENCE * 400, "b"]), 1500)
     assert [memory.get("excerpt", False) for memory in found["memories"]] == [False, True]
     assert found["memories"][1]["content"].startswith(SENTENCE)
     assert (found["hint"], found["omitted"]) == (HINT, 1)
     assert 1400 < tokens(found) <= 1500
-
-
-def test_an_answer_without_room_for_any_memory_says_so() -> None:
     found = within_budget(answer_of([SENTENCE, SENTENCE]), 80)
     assert (found["memories"], found["omitted"], found["hint"]) == ([], 2, NO_ROOM)
 

@@ -32,17 +32,12 @@ def test_a_shared_entity_that_not_all_memories_name_brings_together_what_is_near
         assert clusters(memories, vectors, threshold=0.42) == expected
 
 
-def test_what_everything_has_in_common_is_no_topic() -> None:
-    """In a conversation all turns are alike; only what is more alike than that belongs together."""
+def test_what_everything_has_in_common_is_no_topic_and_very_many_are_taken_in_spans() -> None:
     count = 300
     alike = rows(list(range(count)), cosine=0.0)
     common = np.concatenate([np.sqrt(0.6) * alike, np.full((count, 1), np.sqrt(0.4))], axis=1).astype(np.float32)
     assert clusters([memory(place) for place in range(count)], common) == []
     assert len(clusters([memory(place) for place in range(3)], common[:3])) == 1
-
-
-def test_very_many_memories_are_taken_in_spans_of_time() -> None:
-    """The third of a topic that begins in one span and ends in the next is not lost, but not with the others."""
     count = SPAN + 3
     vectors = np.zeros((count, 4), dtype=np.float32)
     vectors[[0, 1, 2], 0] = 1.0
@@ -119,19 +114,13 @@ def clique(prefix: str, size: int, weight: int = 1) -> list[Edge]:
     return [(one, two, weight) for one, two in itertools.combinations(names, 2)]
 
 
-def test_two_groups_with_a_bridge_between_them_are_two_communities() -> None:
+def test_two_groups_with_a_bridge_or_without_are_two_communities_named_by_the_best_connected() -> None:
     found = find_communities([*clique("a", 5), *clique("b", 4), ("a0", "b0", 1)])
     assert [len(each.entities) for each in found] == [5, 4]
     assert [set(each.entities) for each in found] == [{f"a{place}" for place in range(5)}, {f"b{n}" for n in range(4)}]
-
-
-def test_a_label_names_the_best_connected_members_first() -> None:
     edges = [("API", name, 2) for name in ("Postgres", "Redis", "JWT")] + [("Postgres", "Redis", 1)]
     (only,) = find_communities(edges)
     assert only == Topic("API, Postgres, Redis", ("API", "Postgres", "Redis", "JWT"))
-
-
-def test_parts_without_a_connection_are_communities() -> None:
     assert [each.entities for each in find_communities([("c", "d", 1), ("a", "b", 1)])] == [("a", "b"), ("c", "d")]
     assert find_communities([]) == ()
 

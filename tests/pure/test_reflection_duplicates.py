@@ -47,13 +47,10 @@ def test_what_two_projects_say_is_found_by_a_look_at_each_memory_once(monkeypatc
     assert len(looked_at) <= len(mine) + len(theirs)
 
 
-def test_what_two_projects_say_in_nearly_the_same_words_is_found_by_their_vectors() -> None:
+def test_what_says_the_same_as_well_stands_for_a_memory_and_in_two_projects_nearly_the_same_words() -> None:
     texts = ("Ilse wants short commits with a reason", "Ilse wants short commits, with a reason given", "Ada is away")
     one, near, far = with_vectors([memory(place, text) for place, text in enumerate(texts)], rows([0, 0, 1], 0.97))
     assert [other.id for _, other, _ in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]
-
-
-def test_what_another_one_says_as_well_stands_for_it_unless_that_is_over_or_made_of_it() -> None:
     text = "The API runs on Postgres"
     one, other = memory(1, text), memory(2, text + ".")
     assert says_the_same(one, [(other, 0.99)], 10.0, 0.85) == (other, 0.99)

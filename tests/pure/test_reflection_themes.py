@@ -37,15 +37,12 @@ def in_sessions(texts: list[str], **changes: Any) -> list[Any]:
     return [memory(place, text, session_id=f"session:{place}", **changes) for place, text in enumerate(texts)]
 
 
-def test_what_comes_up_in_three_sessions_is_a_theme() -> None:
+def test_what_comes_up_in_three_sessions_is_a_theme_and_the_most_frequent_comes_first() -> None:
     memories = [*in_sessions(ERRORS), memory(9, "Lunch", session_id="session:9")]
     (theme,) = find_themes(memories, [0, 0, 0, 0, 1])
     assert theme.frequency == 4
     assert ids(theme) == ["memory:0000", "memory:0001", "memory:0002", "memory:0003"]
     assert theme.picked.content in ERRORS
-
-
-def test_the_most_frequent_theme_comes_first() -> None:
     memories = [memory(place, session_id=f"session:{place}") for place in range(9)]
     themes = find_themes(memories, [0, 1, 1, 0, 1, 0, 1, 2, 2])
     assert [each.frequency for each in themes] == [4, 3]

@@ -49,28 +49,24 @@ def test_two_things_of_one_sort_do_not_replace_each_other(earlier: str, later: s
     assert chance(earlier, later, 0.93, 60.0) < POSSIBLE
 
 
-def test_the_same_preface_does_not_make_two_rules_one() -> None:
+def test_a_preface_makes_no_two_rules_one_and_what_others_have_as_well_is_no_value() -> None:
     rules = "never mock the database in tests", "one behaviour per test, factories from tests/factories"
     bare = chance(*rules, 0.65)
     assert chance(
         f"2026-02-16 Correction from Marta: {rules[0]}", f"2026-02-18 Correction from Ana: {rules[1]}", 0.65
     ) == (pytest.approx(bare))
-
-
-def test_what_other_memories_have_as_well_is_a_thing_and_no_value() -> None:
     earlier, later = "In staging the pool has 20 connections", "In production the pool has 60 connections"
     known = {stem("staging"): 20, stem("production"): 20}
     assert chance(earlier, later, 0.75) > 2 * chance(earlier, later, 0.75, LATER_S, **known)
 
 
-def test_what_is_said_on_one_day_replaces_less_often_what_was_said_on_it() -> None:
+def test_on_one_day_less_is_replaced_unless_the_change_names_it_and_of_a_long_text_less() -> None:
     pair = ("The demo is on Monday at 13:00", "The demo is on Tuesday at 9:30")
     assert chance(*pair, apart_s=60.0) < chance(*pair) / 1.5
-
-
-def test_a_change_that_names_what_it_replaces_counts_on_the_same_day() -> None:
     assert chance("Sessions are cached in Redis 7.2", "We have moved from Redis to Valkey 8.", 0.5, 60.0) >= POSSIBLE
     assert chance("The shop opens from Monday to Friday", "We open from Monday to Sunday", 0.5, 60.0) < POSSIBLE
+    few, many, very_many = (read("word " * number) for number in (LONG_EARLIER, LONG_EARLIER + 1, LONG_LATER + 1))
+    assert share_of(few, many) == 1.0 > share_of(few, very_many) == share_of(many, few) > share_of(many, very_many)
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))
@@ -88,8 +84,3 @@ def test_a_probability_that_is_too_small_stays_too_small_when_it_is_found_sooner
         whole, soon = probability(pair), probability(pair, POSSIBLE)
         assert soon == whole if whole >= POSSIBLE else whole <= soon
         assert (soon >= POSSIBLE) is (whole >= POSSIBLE)
-
-
-def test_a_long_text_is_replaced_whole_and_replaces_all_of_another_less_probably() -> None:
-    few, many, very_many = (read("word " * number) for number in (LONG_EARLIER, LONG_EARLIER + 1, LONG_LATER + 1))
-    assert share_of(few, many) == 1.0 > share_of(few, very_many) == share_of(many, few) > share_of(many, very_many)

@@ -65,7 +65,7 @@ def test_the_summary_names_the_sessions_before_with_what_they_left_in_a_line_eac
     )
 
 
-def test_the_graph_has_types_density_and_the_most_connected() -> None:
+def test_the_graph_has_types_density_topics_and_the_most_connected_which_do_not_flood_it() -> None:
     service = GraphEntity(
         "AuthService",
         "component",
@@ -91,9 +91,6 @@ def test_the_graph_has_types_density_and_the_most_connected() -> None:
         "### Most Connected Entities\n"
         "- AuthService (component, 4 memories): depends_on → TokenValidator, used_by ← Gateway (no longer valid)\n"
     )
-
-
-def test_a_graph_of_one_entity_has_no_density_and_a_hub_does_not_flood_the_text() -> None:
     edges = tuple(GraphRelationship("uses", f"part {number}", "outgoing") for number in range(8))
     hub = GraphEntity("hub", "component", edges, memory_count=1)
     text = knowledge_graph(GraphFound((hub,), total_entities=1, total_relationships=8, entity_types={"component": 1}))
@@ -101,14 +98,16 @@ def test_a_graph_of_one_entity_has_no_density_and_a_hub_does_not_flood_the_text(
     assert "**Density:** 0 " in text
     assert "- hub (component, 1 memory): uses → part 0, " in text
     assert text.endswith("uses → part 4, 3 more\n")
+    topics = (Topic("auth", ("AuthService", "JWT")), Topic("build\n# x", tuple(f"part {each}" for each in range(10))))
+    text = knowledge_graph(GraphFound((), total_entities=12, topics=topics))
+    assert text.endswith(
+        "### Topics\n"
+        "- auth: AuthService, JWT\n"
+        "- build # x: part 0, part 1, part 2, part 3, part 4, part 5, part 6, part 7 and 2 more\n"
+    )
 
 
-def test_an_empty_graph_and_unknown_preferences_are_said() -> None:
-    assert "No entities yet" in knowledge_graph(GraphFound(()))
-    assert "None are known yet" in preferences(())
-
-
-def test_preferences_are_listed_by_importance_under_their_type() -> None:
+def test_preferences_are_listed_by_importance_under_their_type_and_what_is_empty_says_so() -> None:
     text = preferences(
         (
             recalled("prefers tabs", importance=0.4, tags=("style",)),
@@ -126,6 +125,11 @@ def test_preferences_are_listed_by_importance_under_their_type() -> None:
         "### Ways of working\n"
         "- run the linter before a commit [importance 0.6]\n"
     )
+    assert "No entities yet" in knowledge_graph(GraphFound(()))
+    assert "None are known yet" in preferences(())
+    assert noted("text", "", degraded=False) == "text"
+    assert noted("text", "two writes\nwait", degraded=False) == "> **Note:** two writes wait\n\ntext"
+    assert noted("text", "gone", degraded=True) == "> **Degraded:** gone\n\ntext"
 
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
@@ -139,12 +143,6 @@ def test_no_content_leaves_its_item(content: str) -> None:
 def test_one_line_is_one_line(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
     assert one_line(text).isprintable()
-
-
-def test_the_state_of_a_text_stands_above_it() -> None:
-    assert noted("text", "", degraded=False) == "text"
-    assert noted("text", "two writes\nwait", degraded=False) == "> **Note:** two writes wait\n\ntext"
-    assert noted("text", "gone", degraded=True) == "> **Degraded:** gone\n\ntext"
 
 
 @pytest.mark.parametrize("form", [MEMORY, MEMORY.removeprefix("memory:"), MEMORY.lower(), MEMORY.replace(":", "%3A")])
@@ -178,13 +176,3 @@ def test_the_summary_has_the_conversation_the_promotions_and_the_summary_when_th
     assert "**Memories consolidated:** 4\n**Average importance:** 0.46\n" in text
     assert "**Conversation:** 12 turns, 40 tool calls (3 failed)\n" in text
     assert text.endswith("**Summary:** Moved ## to gRPC\n")
-
-
-def test_the_graph_names_its_topics_and_the_first_of_their_entities() -> None:
-    topics = (Topic("auth", ("AuthService", "JWT")), Topic("build\n# x", tuple(f"part {each}" for each in range(10))))
-    text = knowledge_graph(GraphFound((), total_entities=12, topics=topics))
-    assert text.endswith(
-        "### Topics\n"
-        "- auth: AuthService, JWT\n"
-        "- build # x: part 0, part 1, part 2, part 3, part 4, part 5, part 6, part 7 and 2 more\n"
-    )

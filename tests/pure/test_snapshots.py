@@ -34,7 +34,7 @@ def test_a_database_on_a_disk_that_cannot_be_written_is_read(tmp_path: Path) -> 
     assert file.version == MEMORY.latest
 
 
-def test_a_database_whose_log_has_more_than_it_is_not_read_without_it(tmp_path: Path) -> None:
+def test_a_database_whose_log_has_more_is_not_read_without_it_and_one_half_made_has_nothing(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     make_database(path)
     log = path.with_name("memory.db-wal")
@@ -42,9 +42,6 @@ def test_a_database_whose_log_has_more_than_it_is_not_read_without_it(tmp_path: 
     log.write_bytes(b"what was committed last")
     with pytest.raises(RecordsUnusable):
         take_snapshot(path, MEMORY)
-
-
-def test_a_database_whose_making_was_killed_has_nothing_in_it(tmp_path: Path) -> None:
     leave_half_made(tmp_path / "memory.db")
     file = take_snapshot(tmp_path / "memory.db", MEMORY)
     with closing(file.connection):

@@ -29,16 +29,13 @@ def try_in_vain(health: StoreAvailability, times: int) -> tuple[list[float], lis
     return pauses, states
 
 
-def test_a_new_connection_is_trusted_once_it_has_answered() -> None:
+def test_a_new_connection_is_trusted_once_it_has_answered_and_a_silent_store_tried_more_rarely() -> None:
     health = StoreAvailability()
     states: list[StoreState] = [health.state]
     for event in (health.note_connection, health.note_answer, health.note_connection):
         event()
         states.append(health.state)
     assert states == ["reconnecting", "reconnecting", "connected", "reconnecting"]
-
-
-def test_a_silent_store_is_tried_at_once_then_after_1_2_4_and_8_seconds_and_then_every_30() -> None:
     health = StoreAvailability()
     health.note_answer()
     health.note_silence()
@@ -46,16 +43,10 @@ def test_a_silent_store_is_tried_at_once_then_after_1_2_4_and_8_seconds_and_then
     pauses, states = try_in_vain(health, 7)
     assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 30.0, 30.0]
     assert states == ["away"] * 4 + ["degraded"] * 3
-
-
-def test_a_connection_begins_the_schedule_anew() -> None:
     health = StoreAvailability()
     try_in_vain(health, 6)
     health.note_connection()
     assert (health.state, health.plan_attempt(), health.attempts) == ("reconnecting", 0.0, 0)
-
-
-def test_an_answer_ends_it_and_the_next_silence_begins_at_the_beginning() -> None:
     health = StoreAvailability()
     try_in_vain(health, 6)
     health.note_answer()

@@ -32,7 +32,7 @@ def sessions(count: int, http: str | None = None, pages: int = 0) -> GatewayHeal
     return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected", http=http, pages=pages)
 
 
-def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_last() -> None:
+def test_gateway_and_store_start_first_and_the_consolidator_last_and_nobody_waits_for_what_has_failed() -> None:
     world = starting(Settings(embedders=2))
     assert [start.name for start in world.started] == ["gateway", "store"]
     world.ready("store")
@@ -43,9 +43,6 @@ def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_l
     assert "consolidator" not in world.running
     world.ready("embedder-2")
     assert "consolidator" in world.running
-
-
-def test_nobody_waits_for_ever_or_for_what_has_failed() -> None:
     world = starting(Settings(start_timeout_s=10.0))
     world.ready("store")
     world.run_for(9.0)
@@ -62,7 +59,7 @@ def test_nobody_waits_for_ever_or_for_what_has_failed() -> None:
     assert "consolidator" in world.running
 
 
-def test_the_consolidator_is_there_while_there_are_jobs() -> None:
+def test_the_consolidator_is_there_while_there_are_jobs_and_where_it_cannot_start_the_others_go_on() -> None:
     world = starting()
     world.ready("gateway")
     world.ready("embedder-1")
@@ -83,6 +80,11 @@ def test_the_consolidator_is_there_while_there_are_jobs() -> None:
     world.pong("store", StoreHealth(Counts(), SUMMARY, has_jobs=True))
     world.run_for(1.0)
     assert "consolidator" in world.running
+    world = begun()
+    world.crash_loop("consolidator")
+    assert world.state("consolidator") == "failed"
+    assert {"gateway", "store", "embedder-1"} <= set(world.running)
+    assert [failure.role for failure in world.heard("store", PeerFailed)] == ["consolidator"]
 
 
 @pytest.mark.parametrize("name", ["store", "consolidator"])
@@ -95,7 +97,7 @@ def test_the_others_learn_of_each_death(name: str) -> None:
         assert world.heard(other, PeerGone) == ([] if other == name else [gone])
 
 
-def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready_until_it_was_mended() -> None:
+def test_the_others_learn_of_a_failure_once_and_latecomers_until_it_was_mended() -> None:
     world = begun()
     world.exit("embedder-1")
     world.refuse("embedder-1", "the weights are missing")
@@ -123,7 +125,9 @@ def test_who_asks_again_while_a_failed_process_is_leaving_gets_another_attempt_o
     assert "embedder-1" not in world.running, "one more attempt only"
 
 
-def test_scaling_starts_the_missing_numbers_and_stops_the_highest_which_leave_the_listing() -> None:
+def test_scaling_starts_the_missing_numbers_and_stops_the_highest_and_workers_share_the_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = begun()
     world.scale(3)
     assert {"embedder-1", "embedder-2", "embedder-3"} <= set(world.running)
@@ -134,20 +138,9 @@ def test_scaling_starts_the_missing_numbers_and_stops_the_highest_which_leave_th
     world.exit("embedder-3", 0)
     world.exit("embedder-2", 0)
     assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1", "consolidator"]
-
-
-def test_workers_share_the_threads_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     world = begun(Settings(embedders=2))
     assert [start.threads for start in world.started if start.role == "embedder"] == [4, 4]
-
-
-def test_a_consolidator_that_cannot_start_leaves_the_others_alone() -> None:
-    world = begun()
-    world.crash_loop("consolidator")
-    assert world.state("consolidator") == "failed"
-    assert {"gateway", "store", "embedder-1"} <= set(world.running)
-    assert [failure.role for failure in world.heard("store", PeerFailed)] == ["consolidator"]
 
 
 def test_the_stop_goes_from_the_gateway_over_consolidator_and_embedders_to_the_store() -> None:
@@ -178,7 +171,7 @@ def test_nothing_is_restarted_while_everything_stops_though_it_was_due(deaths: i
     assert world.state("store") == "stopped"
 
 
-def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
+def test_a_runtime_for_sessions_ends_when_none_was_there_for_long_and_one_in_the_foreground_stays() -> None:
     world = begun(Settings(idle_timeout_s=60.0, embedders=0), for_sessions=True)
     world.run_for(50.0)
     world.pong("gateway", sessions(1))
@@ -187,6 +180,10 @@ def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
     world.pong("gateway", sessions(0))
     world.run_for(31.0)
     assert world.core.stopping == "no session for 60 s"
+    foreground = begun(Settings(idle_timeout_s=60.0, consolidator=False))
+    foreground.run_for(500.0)
+    assert foreground.core.stopping is None
+    assert [process.name for process in foreground.core.processes] == ["gateway", "store", "embedder-1"]
 
 
 def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_back_with_a_session() -> None:
@@ -243,13 +240,6 @@ def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done
     world.pong("consolidator", ConsolidatorHealth())
     world.run_for(1.0)
     assert world.heard("embedder-1", Stop)[0].reason == RESTS
-
-
-def test_a_runtime_in_the_foreground_stays_without_sessions_and_may_have_no_consolidator() -> None:
-    world = begun(Settings(idle_timeout_s=60.0, consolidator=False))
-    world.run_for(500.0)
-    assert world.core.stopping is None
-    assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
 
 
 EVENTS = st.one_of(
@@ -334,44 +324,31 @@ def test_a_plan_leads_to_the_wanted_number_of_the_first_model_and_one_of_each_ot
     assert left == Counter([models[0]] * wanted + (models[1:] if wanted else []))
 
 
-@pytest.mark.parametrize(("text", "number"), [("embedder=0", 0), ("embedder=64", 64), (" embedders=2 ", 2)])
-def test_a_possible_number_is_understood(text: str, number: int) -> None:
-    assert parse_scale(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "embedder", "embedder=", "embedder=two", "embedder=1.5", "store=2", "embedder=٣"])
-def test_what_is_no_number_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InvalidInput, match="embedder=2"):
-        parse_scale(text)
-
-
-@pytest.mark.parametrize("number", [-1, 65, 10**9])
-def test_a_number_out_of_bounds_is_refused(number: int) -> None:
-    with pytest.raises(InvalidInput, match="embedders are not possible: give a whole number from 0 to 64"):
-        check_embedders(number)
+def test_a_possible_number_is_understood_and_any_other_refused_with_an_example() -> None:
+    for text, number in (("embedder=0", 0), ("embedder=64", 64), (" embedders=2 ", 2)):
+        assert parse_scale(text) == number
+    for text in ("", "embedder", "embedder=", "embedder=two", "embedder=1.5", "store=2", "embedder=٣"):
+        with pytest.raises(InvalidInput, match="embedder=2"):
+            parse_scale(text)
+    for number in (-1, 65, 10**9):
+        with pytest.raises(InvalidInput, match="embedders are not possible: give a whole number from 0 to 64"):
+            check_embedders(number)
 
 
 # --- The time at which a runtime that a session started goes down by itself.
 
 
-def test_nothing_ends_for_idleness_before_it_was_ready() -> None:
-    idle = IdleWatch(5.0)
+def test_nothing_ends_for_idleness_before_it_was_ready_and_then_after_the_last_session_without_suspensions() -> None:
+    idle = IdleWatch(300.0)
     idle.excuse(2.0)
     assert idle.ends_at == math.inf
     idle.ready(now=100.0)
-    assert idle.ends_at == 100.0 + FIRST_SESSION_S, "the session that started it has time to come"
-    idle.note_use(now=101.0)
-    idle.ready(now=200.0)
-    assert idle.ends_at == 106.0
-
-
-def test_the_time_counts_from_the_last_moment_with_a_session_without_suspensions() -> None:
-    idle = IdleWatch(300.0)
-    idle.ready(0.0)
-    assert idle.ends_at == 300.0, "where no session comes"
-    for now in range(0, 3000, 100):
-        idle.note_use(now=float(now))
-        assert idle.ends_at > now
+    assert idle.ends_at == 400.0, "where no session comes"
+    idle.note_use(now=2900.0)
+    idle.ready(now=3000.0)
     assert idle.ends_at == 3200.0
     idle.excuse(1000.0)
     assert idle.ends_at == 4200.0
+    soon = IdleWatch(5.0)
+    soon.ready(now=100.0)
+    assert soon.ends_at == 100.0 + FIRST_SESSION_S, "the session that started it has time to come"

@@ -134,26 +134,13 @@ def test_every_filter_that_is_given_arrives() -> None:
     )
 
 
-def test_times_without_an_offset_are_in_utc_and_may_be_to_come() -> None:
+def test_times_without_an_offset_are_in_utc_and_the_days_of_a_question_are_those_of_its_reference_time() -> None:
     assert store(occurred_at="2026-02-20").occurred_at == 1771545600.0
     assert store(occurred_at="2126-02-20T01:00:00+01:00").occurred_at == 4927219200.0
     assert recall(reference_time=" 2026-02-20T00:00:00Z ").reference_time == 1771545600.0
-
-
-@pytest.mark.parametrize(
-    ("moment", "utc_offset_s"),
-    [
-        ("2026-02-20T01:00:00+09:00", 32400.0),
-        (" 2026-02-20T01:00:00-03:30", -12600.0),
-        ("2026-02-20T01:00:00Z", 0.0),
-        ("2026-02-20T01:00:00", None),
-        ("2026-02-20", None),
-    ],
-)
-def test_whose_days_a_question_means_is_the_offset_of_its_reference_time(
-    moment: str, utc_offset_s: float | None
-) -> None:
-    assert recall(reference_time=moment).utc_offset_s == utc_offset_s
+    for offset, utc_offset_s in (("+09:00", 32400.0), ("-03:30", -12600.0), ("Z", 0.0), ("", None)):
+        assert recall(reference_time=f" 2026-02-20T01:00:00{offset}").utc_offset_s == utc_offset_s
+    assert recall(reference_time="2026-02-20").utc_offset_s is None
     assert recall().utc_offset_s is None
 
 
@@ -183,16 +170,12 @@ def test_an_argument_is_understood_in_each_form_that_clients_write(
     assert store(**arguments) == msgspec.structs.replace(store(), **fields)
 
 
-@pytest.mark.parametrize(
-    "character",
-    [*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c", *"\u2028\u2029\u200b\ufeff"],
-    ids=ascii,
-)
-def test_a_name_has_nothing_that_cannot_be_seen_or_turns_the_writing(character: str) -> None:
-    with pytest.raises(InvalidInput, match="control characters") as caught:
-        store(tags=[f"a{character}b"])
-    assert caught.value.field == "tags[0]"
-    assert caught.value.message.isascii()
+def test_a_name_has_nothing_that_cannot_be_seen_or_turns_the_writing() -> None:
+    for character in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u2028\u2029\u200b\ufeff":
+        with pytest.raises(InvalidInput, match="control characters") as caught:
+            store(tags=[f"a{character}b"])
+        assert caught.value.field == "tags[0]"
+        assert caught.value.message.isascii()
 
 
 def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None:
@@ -203,6 +186,8 @@ def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None
         both = {**given, "kind": kind, "type": type_of_kind(kind)}
         assert to_change(STORE.decode(both), "session:s", LIMIT_BYTES) == change
     assert store(type="procedural").kind is None
+    for kind in ("scratchpad", "tool_outcome"):
+        assert store(kind=kind, scope="project").scope == "session", "it is for its session alone"
 
 
 @pytest.mark.parametrize(("content", "kind"), cases("tool_arguments", "kinds"))
@@ -210,12 +195,6 @@ def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind:
     change = to_change(STORE.decode({"content": content}), "session:s", LIMIT_BYTES)
     assert (change.kind, change.type, change.scope) == (kind, type_of_kind(kind), "project")  # type: ignore[arg-type]
     assert change.importance == (0.5 if kind == "fact" else 0.7)
-
-
-@pytest.mark.parametrize("kind", ["scratchpad", "tool_outcome"])
-def test_what_is_for_a_session_alone_stays_in_it(kind: str) -> None:
-    for scope in ("project", "session"):
-        assert store(kind=kind, scope=scope).scope == "session"
 
 
 def test_the_subject_of_a_relationship_is_an_entity_of_the_memory_too() -> None:
@@ -348,7 +327,7 @@ def test_everything_that_is_given_of_a_change_arrives() -> None:
     assert restore(version=3, reason="it was right") == RestoreMemory(ID, 3, "it was right")
 
 
-def test_what_is_left_out_or_null_stays_as_it_is() -> None:
+def test_what_is_left_out_or_null_stays_and_what_is_given_empty_is_taken_away() -> None:
     less = {"importance": 0.0, "reason": "it matters less"}
     assert update(importance=0.0, tags=None, metadata=None) == UpdateMemory(ID, importance=0.0)
     assert update(**less) == UpdateMemory(ID, **less)  # type: ignore[arg-type]
@@ -356,15 +335,18 @@ def test_what_is_left_out_or_null_stays_as_it_is() -> None:
     assert forget() == ForgetMemory(ID)
     assert forget(reason="語" * 2000).reason == "語" * 2000
     assert restore(version=None) == RestoreMemory(ID)
+    assert update(summary="", domain="") == UpdateMemory(ID, summary="", domain="")
+    assert update(valid_from="", valid_until="") == UpdateMemory(ID, cleared=("valid_from", "valid_until"))
+    assert update(valid_from="", valid_until="1970-01-01") == UpdateMemory(ID, valid_until=0.0, cleared=("valid_from",))
 
 
 @pytest.mark.parametrize("call", [partial(update, content="x"), partial(tag, add="x"), forget, promote, restore])
-@pytest.mark.parametrize("memory_id", ["", "memory:", "x" * 26, "session:" + BARE, ID + "0", "memory:\ud800"])
-def test_what_is_no_id_is_refused_by_every_tool(call: Any, memory_id: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        call(memory_id=memory_id)
-    assert caught.value.field == "memory_id"
-    caught.value.message.encode()
+def test_what_is_no_id_is_refused_by_every_tool(call: Any) -> None:
+    for memory_id in ("", "memory:", "x" * 26, "session:" + BARE, ID + "0", "memory:\ud800"):
+        with pytest.raises(InvalidInput) as caught:
+            call(memory_id=memory_id)
+        assert caught.value.field == "memory_id"
+        caught.value.message.encode()
 
 
 def deep(levels: int) -> Any:
@@ -390,13 +372,6 @@ def test_metadata_that_is_accepted_travels_unharmed(metadata: dict[str, Any]) ->
         return
     for format_ in (msgspec.msgpack, msgspec.json):
         assert format_.decode(format_.encode(change), type=UpdateMemory) == change
-
-
-def test_what_is_given_empty_is_taken_away() -> None:
-    assert update(summary="", domain="") == UpdateMemory(ID, summary="", domain="")
-    assert update(valid_until="") == UpdateMemory(ID, cleared=("valid_until",))
-    assert update(valid_from="", valid_until="") == UpdateMemory(ID, cleared=("valid_from", "valid_until"))
-    assert update(valid_from="", valid_until="1970-01-01") == UpdateMemory(ID, valid_until=0.0, cleared=("valid_from",))
 
 
 # --- errors ---

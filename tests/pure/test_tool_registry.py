@@ -78,7 +78,7 @@ def test_a_derived_tool_gives_its_arguments_and_the_answer_other_names() -> None
         assert done.value.value == {"id": "m", "version": version, "reason": "why"}
 
 
-def test_two_tools_of_one_name_in_a_toolset_are_an_error() -> None:
+def test_of_one_name_the_toolset_named_first_has_it_and_two_in_a_toolset_are_an_error() -> None:
     load_tools()
 
     async def anything(call: Call, arguments: NoArguments) -> Answer:
@@ -91,8 +91,6 @@ def test_two_tools_of_one_name_in_a_toolset_are_an_error() -> None:
     finally:
         del _registered["pure", "anything"]
 
-
-def test_of_two_tools_of_one_name_the_toolset_that_is_named_first_has_it() -> None:
     def named(toolset: str) -> Tool[Any]:
         return Tool("recall", toolset, toolset, ArgumentDecoder(NoArguments), NotImplemented)
 
@@ -115,14 +113,11 @@ def test_every_combination_of_toolsets_has_each_tool_once_and_within_its_tokens(
         assert not {name for name, each in chosen.items() if each.is_short_form} & whole
 
 
-def test_what_is_not_listed_is_an_argument_that_may_be_left_out() -> None:
+def test_a_short_form_takes_less_and_what_is_not_listed_may_be_left_out() -> None:
     for each in load_tools():
         schema, listed = each.decoder.schema, each.described()["inputSchema"]["properties"]
         assert set(each.unlisted) == set(schema["properties"]) - set(listed), each.name
         assert set(schema.get("required", ())) <= set(listed), each.name
-
-
-def test_a_tool_takes_all_that_its_short_form_takes() -> None:
     tools = {(each.toolset, each.name): each for each in load_tools()}
     short = [each for each in tools.values() if each.is_short_form]
     assert {each.name for each in short} == {"store_memory", "get_memory", "update_memory", "list_memories"}
@@ -139,28 +134,22 @@ def test_an_argument_is_given_under_one_of_its_names() -> None:
         decoder.decode({"id": "a", "memory_id": "a"})
 
 
-def test_an_unknown_toolset_is_told_of_and_the_default_stands() -> None:
+def test_an_unknown_toolset_or_tool_is_told_of_with_the_nearest_or_all_known() -> None:
     tools = load_tools()
     chosen, notices = choose_tools(tools, "memroy")
     assert chosen == choose_tools(tools, None)[0]
     assert [notice.code for notice in notices] == ["unknown_toolset"]
     assert "known are admin, code, directory, files, graph, memory, nodes" in notices[0].message
+    assert unknown_tool("store_memroy", KNOWN) == (
+        "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"
+    )
+    assert unknown_tool("zzzz", KNOWN) == "there is no tool 'zzzz': known are store_memory, recall_memories"
 
 
 # --- The answer to a client that asks for a tool which is not there.
 
 
 KNOWN = ["store_memory", "recall_memories"]
-
-
-def test_the_nearest_known_tool_is_named() -> None:
-    assert unknown_tool("store_memroy", KNOWN) == (
-        "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"
-    )
-
-
-def test_without_a_near_one_the_known_ones_are_listed() -> None:
-    assert unknown_tool("zzzz", KNOWN) == "there is no tool 'zzzz': known are store_memory, recall_memories"
 
 
 # --- Caveats of answers: the most serious comes first, and each is said once.

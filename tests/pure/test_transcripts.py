@@ -116,13 +116,10 @@ def test_codex_is_read_as_well() -> None:
     assert len({turn.uuid for turn in turns}) == 4
 
 
-def test_half_a_line_is_left_for_the_next_time() -> None:
+def test_half_a_line_is_left_and_what_is_known_by_its_uuid_is_no_double() -> None:
     half = lines(said("user", "And the cache?", 20))[:-5]
     assert turns_in(SESSION + half) == turns_in(SESSION)
     assert read_turns(b"") == ([], "")
-
-
-def test_what_is_known_by_its_uuid_is_no_double() -> None:
     copied = SESSION + lines(said("user", "Which database do we use?", 1), said("user", "And the cache?", 20))
     assert [turn.text for turn in turns_in(copied)][-2:] == ["Thanks!", "And the cache?"]
 
@@ -166,7 +163,7 @@ def turn(number: int, text: str, role: Any = "user") -> TranscriptTurn:
     return TranscriptTurn(number, role, text, AT, str(number))
 
 
-def test_turns_are_packed_and_the_next_chunk_begins_with_the_last_of_them() -> None:
+def test_turns_are_packed_with_the_last_of_the_chunk_before_and_a_long_one_is_cut() -> None:
     turns = [turn(number, f"We talk about lantern number {number}, and about the harbour.") for number in range(1, 101)]
     chunks = chunks_of_turns(turns, 200, 40)
     assert chunks[0].heading == "2026-02-16"
@@ -174,9 +171,6 @@ def test_turns_are_packed_and_the_next_chunk_begins_with_the_last_of_them() -> N
     for before, after in pairwise(chunks):
         assert before.start_line < after.start_line <= before.end_line < after.end_line
     assert all(estimate_tokens(chunk.text) <= 200 for chunk in chunks)
-
-
-def test_a_long_turn_is_cut_and_a_short_talk_is_one_chunk() -> None:
     chunks = chunks_of_turns([turn(1, "Hello."), turn(2, "word " * 900, "assistant"), turn(3, "Bye.")], 200, 40)
     assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(1, 1), *[(2, 2)] * (len(chunks) - 2), (3, 3)]
     assert len(chunks) > 5

@@ -42,7 +42,7 @@ async def test_many_writes_are_told_of_once() -> None:
     assert sorted(heard) == sorted(FIXED)
 
 
-async def test_a_resource_is_watched_until_the_last_holder_has_gone() -> None:
+async def test_a_resource_is_watched_until_the_last_holder_has_gone_and_so_many_at_most() -> None:
     async with watching() as watcher:
         for _ in range(2):
             watcher.hold(STATUS, is_replay=False)
@@ -51,9 +51,6 @@ async def test_a_resource_is_watched_until_the_last_holder_has_gone() -> None:
         assert watcher._marked == {STATUS}
         watcher.release((STATUS, STATUS))
         assert not watcher._held
-
-
-async def test_there_is_a_limit_that_a_known_resource_does_not_count_against() -> None:
     async with watching() as watcher:
         for number in range(MAX_WATCHES):
             watcher.hold(f"{MEMORY_START}{number}", is_replay=False)
@@ -122,7 +119,7 @@ def caller(session: str = SESSION, project: ProjectRef = PROJECT) -> Caller:
 P = ProjectRef("p", "/")
 
 
-def test_queries_are_counted_and_each_memory_once() -> None:
+def test_queries_are_counted_and_each_memory_once_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = RecallCounts(0.0)
     assert counts.served("p", "s") == (0, 0)
     counts.heard_recall(caller("s", P), ("a", "b"))
@@ -130,9 +127,6 @@ def test_queries_are_counted_and_each_memory_once() -> None:
     counts.heard_recall(caller("s", P), ())
     counts.heard_recall(caller("other", P), ("z",))
     assert counts.served("p", "s") == (3, 3)
-
-
-def test_the_counts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "MAX_SESSIONS", 2)
     monkeypatch.setattr(resources, "MAX_MEMORIES", 2)
     counts = RecallCounts(0.0)
