@@ -1,4 +1,4 @@
-"""Measures code search: `python -m bench.code QUESTIONS PACKAGES [--words] [--json]`.
+"""Measures code search: `python -m bench.code QUESTIONS PACKAGES [--words]`.
 
 It reports NDCG@10 over files, each ranked by its best chunk, and for comparison BM25 of SQLite, the default model's
 vectors, and the two fused, over the same chunks. PACKAGES is a folder with the unpacked packages of the questions, each
@@ -8,7 +8,6 @@ under its name (`aiohttp/` or `aiohttp-3.13.3/`). `--words` leaves out vectors, 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -16,7 +15,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -76,22 +75,6 @@ class Figures:
         measured = measure(ranked, {*question.relevant, *question.secondary})
         self.ndcg[system].append(measured["NDCG@10"])
         self.first[system].append(measured["any@1"])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the figures as they are printed."""
-        return {
-            "questions": len(self.query_s),
-            "systems": {
-                system: {
-                    "NDCG@10": round(statistics.mean(ndcg), 4),
-                    "hit@1": round(statistics.mean(self.first[system]), 4),
-                }
-                for system, ndcg in self.ndcg.items()
-            },
-            "query_ms_p50": round(1000 * statistics.median(self.query_s), 2),
-            "lines": self.lines,
-            "indexed_s": round(self.indexed_s, 2),
-        }
 
 
 def find_package(folder: Path, package: Package) -> Path:
@@ -156,12 +139,11 @@ def _embedded(texts: Sequence[str], files: Sequence[str], engine: Engine) -> Pas
 
 
 def main() -> None:
-    """Measure, and print a table or JSON."""
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", type=Path)
     parser.add_argument("packages", type=Path)
     parser.add_argument("--words", action="store_true", help="no vectors")
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     data = msgspec.json.decode(given.questions.read_bytes(), type=Data)
     engine = None if given.words else load_engine(Settings(), THREADS)
@@ -170,14 +152,12 @@ def main() -> None:
         for place, package in enumerate(data.packages):
             base = find_package(given.packages, package)
             ask_all(package, base, Path(folder, f"{place}.db"), engine, figures)
-    measured = figures.as_json()
-    if given.json:
-        print(json.dumps(measured))
-        return
-    table = Table("system", "NDCG@10", "hit@1", title=f"{measured['questions']} questions")
-    for system, values in measured["systems"].items():
-        table.add_row(system, *(f"{value:.3f}" for value in values.values()))
-    Console().print(table, {name: measured[name] for name in ("query_ms_p50", "lines", "indexed_s")})
+    table = Table("system", "NDCG@10", "hit@1", title=f"{len(figures.query_s)} questions")
+    for system, ndcg in figures.ndcg.items():
+        table.add_row(system, f"{statistics.mean(ndcg):.3f}", f"{statistics.mean(figures.first[system]):.3f}")
+    query_ms = 1000 * statistics.median(figures.query_s)
+    said = f"a search {query_ms:.2f} ms (median); {figures.lines:,} lines indexed in {figures.indexed_s:.2f} s"
+    Console().print(table, said)
 
 
 if __name__ == "__main__":

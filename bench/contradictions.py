@@ -1,6 +1,6 @@
 """Checks the pairs in Review: memories that contradict each other without their sessions knowing.
 
-`python -m bench.contradictions [FILE …] [--json] [--show]`
+`python -m bench.contradictions [FILE …] [--show]`
 
 FILE is a week (`bench/datasets.py`), as read by `bench.replaced`; `contradictions.txt`, whose pairs were not used for
 fitting, is always included. A project's memories are stored by one session a day, without saying what they replace;
@@ -97,12 +97,11 @@ def main() -> None:
     """Print the share of contradictions that is found, and the share of wrong pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--show", action="store_true", help="name the pairs that are wrong or missed")
     given = parser.parse_args()
     haystacks = [*read_pairs(COLD), *(each for path in given.files for each in weeks(path))]
     shown = asyncio.run(play_in_projects(haystacks, play))
-    print_figures(figures_of(haystacks, shown, show=given.show), as_json=given.json)
+    print_figures(figures_of(haystacks, shown, show=given.show))
 
 
 if __name__ == "__main__":

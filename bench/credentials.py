@@ -1,4 +1,4 @@
-"""Tests which credentials are refused, and that harmless lines are not: `python -m bench.credentials [--json]
+"""Tests which credentials are refused, and that harmless lines are not: `python -m bench.credentials
 [--show PART]`.
 
 `credential_shapes.txt` has the forms that issuers and file formats document, and labels as people write them; the
@@ -149,7 +149,6 @@ def figures_of(secrets: Sequence[dict[str, str]], innocent: Sequence[str], *, sh
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--show", metavar="PART", help="one of the parts that are printed, as 'shapes, tuned'")
     given = parser.parse_args()
     memories = {
@@ -169,9 +168,6 @@ def main() -> None:
         for part, start in (("tuned", 0), ("held out", 1)):
             name = f"{sort}, {part}"
             figures[name] = figures_of(secrets[start::2], innocent[start::2], show=given.show == name)
-    if given.json:
-        print(json.dumps(figures))
-        return
     for name, counts in figures.items():
         print(
             f"{name}: {counts['found']} of {counts['secrets']} secrets found, "

@@ -218,11 +218,8 @@ async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[
     return statistics.median(times), statistics.quantiles(times, n=20)[-1]
 
 
-def print_figures(figures: list[Figure], *, as_json: bool) -> None:
-    """Print the figures as JSON or as a table."""
-    if as_json:
-        print(json.dumps([{**msgspec.to_builtins(each), "reached": each.reached} for each in figures], indent=2))
-        return
+def print_figures(figures: list[Figure]) -> None:
+    """Print the figures as a table."""
     table = Table("what", "measured", "reach", "")
     for figure in figures:
         bound = "at least" if figure.more_is_better else "at most"

@@ -107,9 +107,8 @@ def measure(count: int) -> list[Figure]:
 def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    given = parser.parse_args()
-    print_figures([figure for count in (1, 3) for figure in measure(count)], as_json=given.json)
+    parser.parse_args()
+    print_figures([figure for count in (1, 3) for figure in measure(count)])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Tests rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--from N]
-[--baselines] [--json]`.
+[--baselines]`.
 
 FILE is MemoryCode's dialogues as JSON, also compressed (`.xz`): `[{"name", "mentor", "sessions": [{"type", "topic",
 "text", "session_regex", "history_regex", "history_eval_query"}]}]` (arXiv 2502.13791). Each history is a project. Each
@@ -82,20 +82,8 @@ class {title}:
         result = math.sqrt(value)
         return result + self.size
 """
-_OF_TASKS: Final = (
-    "a",
-    "an",
-    "and",
-    "class",
-    "function",
-    "given",
-    "in",
-    "method",
-    "methods",
-    "of",
-    "that",
-    "the",
-    "to",
+_OF_TASKS: Final = frozenset(
+    ["a", "an", "and", "class", "function", "given", "in", "method", "methods", "of", "that", "the", "to"]
 )
 Rule = tuple[str, str]
 """The object of a rule, and its required pattern: a "regex" in the data."""
@@ -300,29 +288,13 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="play every Nth history alone")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="N", help="the first history, from 0")
     parser.add_argument("--baselines", action="store_true", help="play nothing: the figures of plain rankings")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
+    histories = read_json(given.file)[given.first :: given.every]
     if given.baselines:
-        print(
-            json.dumps(
-                baselines(read_json(given.file)[given.first :: given.every], load_engine(Settings(), 2)), indent=2
-            )
-        )
+        print(json.dumps(baselines(histories, load_engine(Settings(), 2)), indent=2))
         return 0
-    reported = report(
-        [
-            each
-            for each in asyncio.run(
-                play_in_projects(
-                    read_json(given.file)[given.first :: given.every], functools.partial(play, untold=given.untold)
-                )
-            )
-            if each.in_force
-        ]
-    )
-    if given.json:
-        print(json.dumps(reported, indent=2))
-        return 0
+    played = asyncio.run(play_in_projects(histories, functools.partial(play, untold=given.untold)))
+    reported = report([each for each in played if each.in_force])
     table = Table("", *FIGURES)
     for name, figures in reported.items():
         table.add_row(name, *(str(figures[each]) for each in FIGURES))

@@ -1,4 +1,4 @@
-"""Tests memory at the moment of action: `python -m bench.moments [FILE …] [--json] [--wrong]`.
+"""Tests memory at the moment of action: `python -m bench.moments [FILE …] [--wrong]`.
 
 FILE (default: `bench/moments.jsonl`, the days of two projects) has one array a line: `["project", name, about]` begins
 a project, `["m", id, kind, text]` is a memory of it, `["$", command, id…]` a command and `[">", path, old, new, id…]`
@@ -103,7 +103,6 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", default=[OWN])
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--wrong", action="store_true", help="print what is told wrongly, or not")
     asked = parser.parse_args()
     played = [
@@ -113,7 +112,7 @@ def main() -> None:
     ]
     projects = list(dict.fromkeys(each.project for each in played))
     rows = [row for name in projects for row in figures([each for each in played if each.project == name], name)]
-    print_figures([*rows, *figures(played, "all")], as_json=asked.json)
+    print_figures([*rows, *figures(played, "all")])
     if asked.wrong:
         for each in played:
             if each.bearing.isdisjoint(each.told) and (each.bearing or each.told):

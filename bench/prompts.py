@@ -1,4 +1,4 @@
-"""Tests long working prompts against many memories: `python -m bench.prompts DIRECTORY [--json]`.
+"""Tests long working prompts against many memories: `python -m bench.prompts DIRECTORY`.
 
 DIRECTORY has `memories.jsonl` (`{"id", "date", "content", "kind", "scope", "tags", "replaces"}` a line), `tasks.json`
 (`[{"prompt", "needs": [id]}]`) and `idle.json` (`[prompt]`: these need no memory). Each prompt is sent in a session
@@ -112,10 +112,9 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, metavar="DIRECTORY")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     asked = parser.parse_args()
     [played] = asyncio.run(play_in_projects([asked.data], play))
-    print_figures(figures(played), as_json=asked.json)
+    print_figures(figures(played))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fits and tests the model that a later memory replaces an earlier one: `python -m bench.replaced FILE … [--json]`.
+"""Fits and tests the model that a later memory replaces an earlier one: `python -m bench.replaced FILE …`.
 
 FILE is a week of memories (`supersedes`, and questions whose answer made others `stale`), histories of MemoryCode, of
 which the mentor's sentences that state rules are used, or a folder of assistants' days, on which they rewrote memories.
@@ -267,7 +267,6 @@ def main() -> None:
     """Print the weights, and for each author the numbers of reported and of right pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     engine = load_engine(Settings(), 2)
     haystacks = [each for path in (*given.files, *NEVER) for each in _reader_of(path)(path)]
@@ -284,7 +283,7 @@ def main() -> None:
                 Figure(f"{author}: named from {least} on", count, "", 0),
                 Figure(f"{author}: of those replaced, of {there}", right, "", 0),
             ]
-    print_figures(figures, as_json=given.json)
+    print_figures(figures)
 
 
 if __name__ == "__main__":

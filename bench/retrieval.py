@@ -1,4 +1,4 @@
-"""Measures the quality of recall: `python -m bench.retrieval --data FILE [--only N] [--json]`.
+"""Measures the quality of recall: `python -m bench.retrieval --data FILE [--only N]`.
 
 FILE is LongMemEval or LoCoMo (`bench/datasets.py`). Each question (or conversation) is a project of a temporary
 runtime; its events are stored by `store_memory` with their dates, embedded, and asked for by `recall_memories`. The
@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import json
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from rich.console import Console
@@ -95,31 +94,19 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
     return measured
 
 
-def report(measured: Sequence[Measured]) -> dict[str, Any]:
-    """Return the figures, as printed by `--json`. Shares are in per cent."""
-    systems = {
-        system: [answer for each in measured for answer in each.answers[system]] for system in measured[0].answers
-    }
+def print_tables(measured: Sequence[Measured]) -> None:
+    """Print the figures of each system, and ours by the kind of question; shares are in per cent."""
+    answers = {system: [one for each in measured for one in each.answers[system]] for system in measured[0].answers}
     times = [ms for each in measured for ms in each.recall_ms]
-    return {
-        "questions": len(times),
-        "systems": {system: percentages(answers) for system, answers in systems.items()},
-        "by_type": {kind: {"questions": len(own), **percentages(own)} for kind, own in by_kind(systems[OURS]).items()},
-        "recall_ms": {"p50": round(percentile(times, 0.5), 2), "p95": round(percentile(times, 0.95), 2)},
-    }
-
-
-def print_tables(reported: dict[str, Any]) -> None:
-    """Print tables for a person."""
     console = Console(width=None if sys.stdout.isatty() else 132)
-    table = Table(f"{reported['questions']} questions, in per cent", *NAMES)
+    table = Table(f"{len(times)} questions, in per cent", *NAMES)
     kinds = Table(f"{OURS}, by type", "questions", *NAMES)
-    for name, figures in reported["systems"].items():
-        table.add_row(name, *(f"{figures[each]:.1f}" for each in NAMES))
-    for kind, figures in reported["by_type"].items():
-        kinds.add_row(kind, str(figures["questions"]), *(f"{figures[each]:.1f}" for each in NAMES))
+    for name, its in answers.items():
+        table.add_row(name, *(f"{percentages(its)[each]:.1f}" for each in NAMES))
+    for kind, its in by_kind(answers[OURS]).items():
+        kinds.add_row(kind, str(len(its)), *(f"{percentages(its)[each]:.1f}" for each in NAMES))
     console.print(table, kinds)
-    console.print("a recall: p50 {p50:.1f} ms, p95 {p95:.1f} ms".format(**reported["recall_ms"]))
+    console.print(f"a recall: p50 {percentile(times, 0.5):.1f} ms, p95 {percentile(times, 0.95):.1f} ms")
 
 
 def main() -> None:
@@ -127,7 +114,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="JSON, or that packed by xz or gzip")
     parser.add_argument("--only", type=int, metavar="N", help="the first N questions alone")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     sets = load_sets(given.data).values()
     haystacks = list(first_questions([each for haystacks in sets for each in haystacks], given.only))
@@ -136,11 +122,7 @@ def main() -> None:
     for first in range(0, len(haystacks), TOGETHER):
         batch = haystacks[first : first + TOGETHER]
         measured += asyncio.run(play_in_projects(batch, play_one, content_limit_bytes=str(CONTENT_LIMIT_BYTES)))
-    reported = report(measured)
-    if given.json:
-        print(json.dumps(reported, indent=2))
-    else:
-        print_tables(reported)
+    print_tables(measured)
 
 
 if __name__ == "__main__":

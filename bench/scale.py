@@ -1,5 +1,5 @@
 """Measures the figures that grow with the number of memories: `python -m bench.scale [--sizes N …] [--home DIR]
-[--json] [--plot FILE]`.
+[--plot FILE]`.
 
 One project of 1,000 to 100,000 memories (`bench.varied_text`) is stored, embedded and queried through a real client.
 With `--home` the filled homes are kept in that directory, and reused by the next run. `--plot` draws the latency of
@@ -156,14 +156,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="memories, 1,000 or more")
     parser.add_argument("--home", type=Path, metavar="DIR", help="where filled homes are kept (default: nowhere)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw latency against size into this SVG")
     given = parser.parse_args()
     if min(given.sizes) < 3 * QUESTIONS:
         parser.error(f"the questions are about the first {3 * QUESTIONS:,} memories")
     with tempfile.TemporaryDirectory(prefix="rmb-scale-", dir="/tmp") as temporary:
         figures, recalls = asyncio.run(measure(given.sizes, (given.home or Path(temporary)).absolute()))
-    print_figures(figures, as_json=given.json)
+    print_figures(figures)
     if given.plot is not None:
         draw(recalls, given.plot)
 

@@ -1,4 +1,4 @@
-"""Measures speed and size: `python -m bench.speed [--json] [--only NAME …]`, through a real stdio client.
+"""Measures speed and size: `python -m bench.speed [--only NAME …]`, through a real stdio client.
 
 Each figure is a median (or the named percentile) on this machine, compared with the project's goal.
 """
@@ -193,8 +193,7 @@ async def main(arguments: argparse.Namespace) -> list[Figure]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), help="measure these alone")
     options = parser.parse_args()
     measured = asyncio.run(main(options))
-    print_figures(measured, as_json=options.json)
+    print_figures(measured)

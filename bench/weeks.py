@@ -1,6 +1,6 @@
 """Plays weeks of use through real sessions.
 
-`python -m bench.weeks FILE… [--json] [--untold] [--in-process --kept DIRECTORY]`
+`python -m bench.weeks FILE… [--untold]`
 
 FILE is an invented week (`bench/datasets.py`). Each session of the file is a stdio session that ends when the next
 one begins; memories `about_user` have the scope `user`. When the consolidator has processed all sessions, each question
@@ -9,9 +9,6 @@ task of a `get_memory_context`. Four baselines answer over the same texts with t
 
 With `--untold` memories about the user are stored in their project like all others: then the promotions show how many
 of them are proposed to the user, and how many are promoted automatically.
-
-With `--in-process` the store's own recall is called in one process: one project after the other, with all memories of
-the scope `project`, without sessions and without the consolidator. Its records are kept in a directory.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import re
 import sqlite3
 import statistics
@@ -37,7 +33,6 @@ from bench.baselines import PassageVectors, WordIndex, rank_all
 from bench.client import Json
 from bench.datasets import Asked, Memory, Week, moment, read_json
 from bench.harness import Runtime, answered, drained, iso, runtime, session_in, wait_until
-from bench.in_process import Sets
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
@@ -276,87 +271,42 @@ def leaks_of(week: Week, answers: Iterable[Answered]) -> int:
     return sum(bool(each.ids) and not each.ids & seen[asked.project] for asked, shown in answers for each in shown)
 
 
-# --- The store's own recall, in one process.
-
-
-def ask_in_process(name: str, week: Week, kept: Path, engine: Engine) -> Played:
-    """Ask the questions of each project's records."""
-    answers: list[Answered] = []
-    haystacks = tuple(week.haystacks(name))
-    askings = Sets([], kept, haystacks={name: haystacks}, engine=engine).of(name)
-    for project, asking in zip(week.projects, askings, strict=True):
-        for asked, question in zip(week.asked_in(project), asking.haystack.questions, strict=True):
-            recalled = asyncio.run(asking.ask(question))
-            shown = [
-                Shown(frozenset(asking.labels[own] for own in (each.id, *each.stands_for)), each.scores.relevance)
-                for each in recalled
-            ]
-            answers.append((asked, shown))
-    return Played({OURS: answers})
-
-
 # --- Common parts.
 
 
-def report(played: dict[str, Played]) -> dict[str, Any]:
-    """Return the figures of each week, and of `all` if there are several."""
+def print_tables(played: dict[str, Played]) -> None:
+    """Print the figures of each week, and of `all` if there are several."""
     each_week = list(played.values())
     if len(each_week) > 1:
         systems, counted = each_week[0].answers, each_week[0].promotions
-        together = Played(
+        played["all"] = Played(
             {system: [one for each in each_week for one in each.answers[system]] for system in systems},
             sum(each.leaks for each in each_week),
             {what: sum(each.promotions[what] for each in each_week) for what in counted},
         )
-        played = {**played, "all": together}
-    return {
-        name: {
-            "systems": {system: figures_of(answers) for system, answers in each.answers.items()},
-            "leaks": each.leaks,
-            "to the user": each.promotions,
-        }
-        for name, each in played.items()
-    }
-
-
-def print_tables(reported: dict[str, Any]) -> None:
-    """Print tables for a person."""
     console = Console(width=140)
-    for name, week in reported.items():
-        columns = next(iter(week["systems"].values()))
-        table = Table(name, *columns)
-        for system, figures in week["systems"].items():
+    for name, week in played.items():
+        measured = {system: figures_of(answers) for system, answers in week.answers.items()}
+        table = Table(name, *measured[OURS])
+        for system, figures in measured.items():
             table.add_row(system, *("–" if value is None else f"{value:g}" for value in figures.values()))
         console.print(table)
-        console.print(f"given of another project: {week['leaks']}; to the user: {week['to the user']}")
+        console.print(f"given of another project: {week.leaks}; to the user: {week.promotions}")
 
 
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--untold", action="store_true", help="store what is about the user in its project")
-    parser.add_argument("--in-process", action="store_true", help="ask the store's own recall, without sessions")
-    parser.add_argument("--kept", type=Path, metavar="DIRECTORY", help="where --in-process keeps its records")
     given = parser.parse_args()
-    if given.in_process != (given.kept is not None):
-        parser.error("--in-process and --kept go together")
     engine = load_engine(Settings(), 2)
     played: dict[str, Played] = {}
     for file in given.files:
         week = msgspec.convert(read_json(file), Week)
-        played[file.stem] = (
-            ask_in_process(file.stem, week, given.kept, engine)
-            if given.in_process
-            else asyncio.run(play(week, untold=given.untold))
-        )
+        played[file.stem] = asyncio.run(play(week, untold=given.untold))
         played[file.stem].answers |= baselines(week, engine)
-    reported = report(played)
-    if given.json:
-        print(json.dumps(reported, indent=2))
-    else:
-        print_tables(reported)
+    print_tables(played)
     return 0
 
 
