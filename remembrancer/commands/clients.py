@@ -1,8 +1,7 @@
 """Changes the configuration files of MCP clients so that a client starts Remembrancer.
 
-The clients are a table, `clients.toml`. A change is planned first (`Plan`) and made later (`replace_text`). JSON and
-YAML files with comments are left alone; in a TOML file only our own tables are rewritten, and in a file of instructions
-only our own block.
+The clients are a table, `clients.toml`. A change takes a text and returns one. Files of JSON or YAML with comments are
+left alone; in a TOML file only our own tables are rewritten, and in a file of instructions only our own block.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ import shutil
 import stat
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -31,22 +29,12 @@ from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.paths import write_whole
 
 ClientScope = Literal["project", "user"]
-Action = Literal["add", "extend", "replace", "remove", "nothing", "refuse"]
 Json = dict[str, Any]
 
 HOOKS: Final = "hooks"
 HOOK_TIMEOUT_S: Final = 10
 TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE, link.TOOL_FAILED)
 COMMAND: Final = "remembrancer"
-ONE_RUN: Final = (
-    *(("uv", "archive-v0"), ("uv", "builds-v0"), ("uv", "environments-v2")),
-    *(("pipx", ".cache"), (".cache", "pipx")),
-)
-"""Adjacent parts of paths under which uvx and pipx keep environments for a single run."""
-TEMPORARY: Final = ("/tmp", "/var/tmp", "/private/tmp", "/private/var/folders", "/dev/shm")  # noqa: S108 - to keep away
-_STRING: Final = r'"(?:\\.|[^"\\])*"'
-_COMMENTS: Final = re.compile(_STRING + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
-_LAST_COMMAS: Final = re.compile(_STRING + r"|,(?=\s*[}\]])")
 _YAML_COMMENT: Final = re.compile(r"(?:^|\s)#")
 """Also matches inside a string: leaving one file too many alone is the safer error."""
 _BLOCK: Final = re.compile(r"\n*<!-- remembrancer -->.*?<!-- /remembrancer -->\n?", re.DOTALL)
@@ -123,7 +111,6 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: tuple[str, str, str] = ("command", "args", "env")
     rules: dict[ClientScope, str] = {}
     hooks: dict[ClientScope, str] = {}
-    hooks_of: str | None = None
     events: dict[str, str] = {}
     flat: bool = False
     command: str | None = None
@@ -176,23 +163,14 @@ def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> t
 
     The program itself if it is the installed command (by the name used: a link in the user's `bin` outlives its
     target), else the command beside the interpreter, else the one on the PATH, else the interpreter with the module.
-    Permanent places come before temporary ones.
     """
     on_path = shutil.which(COMMAND, path=environ.get("PATH", ""))
     candidates = [Path(program)] if Path(program).name == COMMAND else []
     candidates += [Path(interpreter).parent / COMMAND, *([Path(on_path)] if on_path else [])]
-    usable = [candidate.absolute() for candidate in candidates if candidate.is_file() and os.access(candidate, os.X_OK)]
-    for each in sorted(usable, key=is_temporary):  # a stable sort keeps the order among the permanent ones
-        return (str(each), "mcp")
+    for each in candidates:
+        if each.is_file() and os.access(each, os.X_OK):
+            return (str(each.absolute()), "mcp")
     return (interpreter, "-P", "-m", COMMAND, "mcp")
-
-
-def is_temporary(path: Path) -> bool:
-    """True if a path is made for a single run, or lasts only until the machine restarts."""
-    return any(
-        not set(pairwise(each.parts)).isdisjoint(ONE_RUN) or any(each.is_relative_to(root) for root in TEMPORARY)
-        for each in (path, Path(os.path.realpath(path)))
-    )
 
 
 # --- what a file should say ---
@@ -221,11 +199,6 @@ def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, 
     return groups
 
 
-def _document(place: ClientFile, wanted: Mapping[str, object]) -> str:
-    """A whole file with nothing but our entries (or hooks)."""
-    return _written(place, "", {place.key: dict(wanted)}).rstrip()
-
-
 def is_ours(client: Client, entry: object) -> bool:
     """True if an entry starts Remembrancer, judged by its command or a module in its arguments."""
     line = client.started_by(entry)[0] if isinstance(entry, Mapping) else []
@@ -241,356 +214,167 @@ def is_our_command(command: object) -> bool:
     return any(PurePath(word).stem == COMMAND and following == "hook" for word, following in pairwise(words))
 
 
-# --- a change, decided ---
+def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
+    """Our entries in a client's file. Raises `FileRefused` if it cannot be read."""
+    content = _parsed(place, read_text(place.path))
+    lists = [content.get(place.key)]
+    projects = content.get("projects")
+    if client.name == "claude-code" and isinstance(projects, Mapping):  # those of this user in this project
+        own = projects.get(str(around.project))
+        lists.append(own.get(place.key) if isinstance(own, Mapping) else None)
+    servers = [item for entries in lists if isinstance(entries, Mapping) for item in entries.items()]
+    return [(name, entry) for name, entry in servers if isinstance(entry, Mapping) and is_ours(client, entry)]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The change of one file. `after` is None if nothing changes; `said` describes it; `paste` is the text for a change
-    by hand."""
-
-    client: Client
-    place: ClientFile
-    action: Action
-    said: str
-    before: str | None
-    after: str | None = None
-    paste: str = ""
-    wrote: bool = False
-    """True if the file was changed."""
-
-    def refused(self, reason: str) -> Plan:
-        """The plan that leaves the file as it is."""
-        return replace(self, action="refuse", said=f"is unchanged: {reason}", after=None)
-
-    def carry_out(self, root: Path) -> Plan:
-        """Change the file. Returns the plan as it was carried out; a refusal if the file cannot be changed.
-
-        After a removal, directories below `root` that are empty are deleted: setup may have made them, and finds
-        clients by them.
-        """
-        if self.after is None:
-            return self
-        try:
-            replace_text(self.place.path, self.before, self.after, scope=self.place.scope)
-        except FileRefused as error:
-            return self.refused(error.reason)
-        if self.action == "remove" and not self.after:
-            with suppress(OSError):  # the first one that has something else
-                for directory in self.place.path.parents:
-                    if directory == root or not directory.is_relative_to(root):
-                        break
-                    directory.rmdir()
-        return replace(self, wrote=True)
+# --- a changed text; without what is `wanted`, ours is removed, and a text that held nothing else becomes empty ---
 
 
-def plan_of(edit: Callable[[str | None], Plan], path: Path) -> Plan:
-    """The plan of an edit for a file as it is now."""
-    try:
-        return edit(read_text(path))
-    except FileRefused as error:
-        return edit(None).refused(error.reason)
+def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | None) -> str:
+    """The text with our entry. Other members of the entry stay, and its arguments if it starts the same command.
+
+    Raises:
+        FileRefused: the file cannot be changed safely, or an entry of this name starts something else.
+    """
+    content = _parsed(place, text)
+    present = _member(content, place).get(COMMAND)
+    if present is not None and not is_ours(client, present):
+        raise FileRefused(f"its entry {COMMAND!r} starts something else")
+    if wanted is None or present is None:
+        return _merged(place, text, content, {COMMAND: wanted})
+    env = client.words[2]
+    (line, environ), (wanted_line, variables) = client.started_by(present), client.started_by(wanted)
+    entry = {**wanted, **present} if line[0] == wanted_line[0] else {**present, **wanted}
+    both = {**environ, **variables}
+    return _merged(place, text, content, {COMMAND: {**entry, **({env: both} if both else {})}})
 
 
-class _Change(NamedTuple):
-    """The change of a file's member; None leaves it as it is. An empty member is removed."""
-
-    action: Action
-    said: str
-    member: Json | None = None
-
-
-def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
-    """The plan that makes the file start `wanted` under `name`. `text` is the content of the file, None if it does not
-    exist."""
-
-    def change(servers: Json) -> _Change:
-        present, env = servers.get(name), client.words[2]
-        if present is None:
-            return _Change("add", f"the entry {name!r} is added", {**servers, name: wanted})
-        line, environ = client.started_by(present) if isinstance(present, Mapping) else ([], {})
-        if isinstance(present, Mapping) and line == client.started_by(wanted)[0]:
-            merged = {**environ, **wanted.get(env, {})}
-            if merged == environ:
-                return _Change("nothing", "already set up")
-            message = f"the missing variables are added to the entry {name!r}"
-            return _Change("extend", message, {**servers, name: {**present, env: merged}})
-        if force:
-            return _Change("replace", f"the entry {name!r} is replaced", {**servers, name: wanted})
-        starts = f", which starts {shlex.join(line)}" if line else ""
-        message = f"has another entry named {name!r}{starts}: --force replaces it, --name gives ours another name"
-        return _Change("refuse", message)
-
-    return _plan(client, place, text, change, _document(place, {name: wanted}))
-
-
-def plan_removal(client: Client, place: ClientFile, text: str | None, name: str, *, force: bool) -> Plan:
-    """The plan that removes our entry from the file."""
-
-    def change(servers: Json) -> _Change:
-        if servers.get(name) is None:
-            return _Change("nothing", f"has no entry named {name!r}")
-        if not is_ours(client, servers[name]) and not force:
-            message = f"has an entry named {name!r} that does not start Remembrancer: --force removes it anyway"
-            return _Change("refuse", message)
-        others = {key: value for key, value in servers.items() if key != name}
-        return _Change("remove", f"the entry {name!r} is removed", others)
-
-    return _plan(client, place, text, change)
-
-
-def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapping[str, Json]) -> Plan:
-    """The plan that makes every event run its command. Earlier forms of our commands are replaced."""
-
-    def change(present: Json) -> _Change:
-        others = _without_ours(present)
-        made: Json = {event: [*others.get(event, [])] for event in {**present, **wanted}}
-        for event, group in wanted.items():
-            made[event].append(group)
-        if made.keys() == present.keys() and all(
-            sorted(map(repr, present[event])) == sorted(map(repr, made[event])) for event in made
-        ):
-            return _Change("nothing", "already has the hooks")
-        if others == present:
-            return _Change("add", "the hooks are added", made)
-        return _Change("replace", "the hooks are replaced", made)
-
-    document = _document(place, {event: [group] for event, group in wanted.items()})
-    return _plan(client, place, text, change, document)
-
-
-def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> Plan:
-    """The plan that removes our commands, and groups that are empty without them."""
-
-    def change(present: Json) -> _Change:
-        others = _without_ours(present)
-        if others == present:
-            return _Change("nothing", "has no Remembrancer hooks")
-        remaining = {event: groups for event, groups in others.items() if groups or not present[event]}
-        return _Change("remove", "the hooks are removed", remaining)
-
-    return _plan(client, place, text, change)
-
-
-def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: bool) -> Plan:
-    """The plan that adds our block to a file of instructions, or removes it."""
-    head = _ALWAYS if place.path.suffix == ".mdc" else ""
-    others = _BLOCK.sub("\n", text or "")
-    is_empty = others.strip() in ("", head.strip())
-    if remove:
-        if text is None or others == text:
-            return Plan(client, place, "nothing", "has no Remembrancer block", text)
-        message = "the block for the assistant is removed"
-        return Plan(client, place, "remove", message, text, "" if is_empty else others)
-    after = head + RULES if is_empty else f"{others.rstrip()}\n\n{RULES}"
-    plan = Plan(client, place, "add", "the block for the assistant is added", text, after, RULES.rstrip())
-    return replace(plan, action="nothing", said="already has the block", after=None) if text == after else plan
-
-
-def _plan(
-    client: Client, place: ClientFile, text: str | None, change: Callable[[Json], _Change], paste: str = ""
-) -> Plan:
-    """The plan for a change of a file's member."""
-    plan = Plan(client, place, "nothing", "", text, paste=paste)
-    try:
-        content = _parsed(place, text or "")
-        member = content.get(place.key, {})
-        if not isinstance(member, dict):
-            raise FileRefused(f"its member {place.key!r} is not an object")
-        done = change(member)
-        if done.member is None:
-            return replace(plan, action=done.action, said=done.said, paste="")
-        plan = replace(plan, action=done.action, said=done.said)
-        content[place.key] = done.member
-        own = {"version"} if client.flat and place.key == HOOKS else set()
-        for name in own:
-            content.setdefault(name, 1)
-        if done.action == "remove" and not done.member:
-            del content[place.key]
-        is_empty = done.action == "remove" and content.keys() <= own
-        return replace(plan, after="" if is_empty else _written(place, text or "", content))
-    except FileRefused as error:
-        return plan.refused(error.reason)
-
-
-def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The groups of each event without our commands. Groups with nothing else are removed."""
-    remaining: dict[str, list[Any]] = {}
-    for event, groups in present.items():
+def merge_hooks(client: Client, place: ClientFile, text: str, wanted: Mapping[str, Json] | None) -> str:
+    """The text with our command for each event, in the place of earlier ones. Raises `FileRefused`."""
+    content = _parsed(place, text)
+    events: Json = {}
+    for event in {**_member(content, place), **(wanted or {})}:
+        groups = content.get(place.key, {}).get(event, [])
         if not isinstance(groups, list):
             raise FileRefused(f"its hooks for the event {event} are not a list")
-        remaining[event] = []
-        for group in groups:
-            if _runs_ours(group):
-                continue
-            commands = group.get("hooks") if isinstance(group, Mapping) else None
-            others = (
-                [command for command in commands if not _runs_ours(command)] if isinstance(commands, list) else commands
-            )
-            if others == commands:
-                remaining[event].append(group)
-            elif others:
-                remaining[event].append({**group, "hooks": others})
-    return remaining
+        ours = [wanted[event]] if wanted and event in wanted else []
+        others = [group for group in groups if not _is_our_group(group)]
+        unchanged = ours and [group for group in groups if _is_our_group(group)] == ours
+        events[event] = groups if unchanged else [*others, *ours] or (None if groups else [])
+    if client.flat and wanted:
+        content.setdefault("version", 1)
+    after = _merged(place, text, content, events)
+    return "" if after != text and _parsed(place, after).keys() == {"version"} else after
 
 
-def _runs_ours(entry: object) -> bool:
-    return isinstance(entry, Mapping) and is_our_command(entry.get("command"))
+def merge_rules(place: ClientFile, text: str, *, remove: bool) -> str:
+    """The text of a file of instructions with our block, or without it."""
+    head = _ALWAYS if place.path.suffix == ".mdc" else ""
+    others = _BLOCK.sub("\n", text)
+    is_empty = others.strip() in ("", head.strip())
+    if remove:
+        return "" if is_empty and others != text else others
+    return head + RULES if is_empty else f"{others.rstrip()}\n\n{RULES}"
 
 
-# --- the text of a file ---
+def _is_our_group(group: object) -> bool:
+    """True if all commands of a group are ours."""
+    if not isinstance(group, Mapping):
+        return False
+    commands = group.get("hooks", [group])
+    return bool(isinstance(commands, list) and commands) and all(
+        isinstance(command, Mapping) and is_our_command(command.get("command")) for command in commands
+    )
 
 
-def read_object(place: ClientFile) -> Json:
-    """The object in a file, empty if the file does not exist. Raises `FileRefused`."""
-    return _parsed(place, read_text(place.path) or "")
+def _member(content: Json, place: ClientFile) -> Json:
+    member = content.get(place.key, {})
+    if not isinstance(member, dict):
+        raise FileRefused(f"its member {place.key!r} is not an object")
+    return member
+
+
+def _merged(place: ClientFile, text: str, content: Json, changes: Mapping[str, object]) -> str:
+    """The text with these keys of the member; None removes one."""
+    before = _member(content, place)
+    member = {key: value for key, value in {**before, **changes}.items() if key not in changes or value is not None}
+    if member == before:
+        return text
+    after = {**content, place.key: member}
+    if not member:
+        del after[place.key]
+    if not after:
+        return ""
+    match place.path.suffix:
+        case ".toml":
+            written = _toml(text, place.key, member)
+        case ".yaml":
+            if any(_YAML_COMMENT.search(line) for line in text.splitlines()):
+                raise FileRefused("it has comments, which would be lost")
+            written = str(yaml.safe_dump(after, sort_keys=False, allow_unicode=True))
+        case _:
+            indented = re.search(r"\n([ \t]+)", text)
+            written = json.dumps(after, indent=indented.group(1) if indented else 2, ensure_ascii=False) + "\n"
+    if _parsed(place, written) != after:
+        raise FileRefused("it cannot be changed without changing something else")
+    return written
+
+
+def _toml(text: str, key: str, servers: Json) -> str:
+    """The text with only the changed servers rewritten."""
+    file = tomlkit.parse(text)
+    present = file.setdefault(key, tomlkit.table(is_super_table=True))
+    for name in {**present, **servers}:
+        if name not in servers:
+            del present[name]
+        elif present.get(name) != servers[name]:
+            present[name] = servers[name]
+    if not present:
+        del file[key]
+    return tomlkit.dumps(file)
 
 
 def _parsed(place: ClientFile, text: str) -> Json:
-    match place.path.suffix:
-        case ".toml":
-            return _parse_toml(text)
-        case ".yaml":
-            return _parse_yaml(text)
-    return parse_with_comments(text)
-
-
-def _written(place: ClientFile, before: str, content: Json) -> str:
-    match place.path.suffix:
-        case ".toml":
-            return _written_toml(before, content, place.key)
-        case ".yaml":
-            return _written_yaml(before, content)
-    return _written_json(before, content)
-
-
-def _parse_toml(text: str) -> Json:
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileRefused(f"it is not valid TOML: {error}") from error
-
-
-def _written_toml(before: str, content: Json, key: str) -> str:
-    """The text with only the changed servers rewritten."""
-    file, wanted = tomlkit.parse(before), content.get(key, {})
-    servers = file.setdefault(key, tomlkit.table(is_super_table=True))
-    for name in {**servers, **wanted}:
-        if name not in wanted:
-            del servers[name]
-        elif servers.get(name) != wanted[name]:
-            servers[name] = wanted[name]
-    if not servers:
-        del file[key]
-    after = tomlkit.dumps(file)
-    if {key: {}, **_parse_toml(after)} != {key: {}, **content}:
-        raise FileRefused("it cannot be changed without changing something else")
-    return after
-
-
-def _parse_yaml(text: str) -> Json:
-    try:
-        content = yaml.safe_load(text) if text.strip() else {}
-    except (yaml.YAMLError, RecursionError) as error:
-        raise FileRefused(f"it is not valid YAML: {error}") from error
+        match place.path.suffix:
+            case ".toml":
+                content = tomllib.loads(text)
+            case ".yaml":
+                content = yaml.safe_load(text) or {}
+            case _:
+                content = json.loads(text if text.strip() else "{}")
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        kind = {".toml": "TOML", ".yaml": "YAML"}.get(place.path.suffix, "JSON without comments")
+        raise FileRefused(f"it is not valid {kind}: {error}") from error
     if not isinstance(content, dict):
-        raise FileRefused("it does not hold a mapping")
+        raise FileRefused("it does not hold an object")
     return content
 
 
-def _written_yaml(before: str, content: Json) -> str:
-    """The mapping as text. Raises `FileRefused` if comments would be lost."""
-    if any(_YAML_COMMENT.search(line) for line in before.splitlines()):
-        raise FileRefused("it has comments, which would be lost")
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+# --- files ---
 
 
-def parse_with_comments(text: str) -> Json:
-    """The object in a text, ignoring comments and trailing commas; an empty text holds an empty object.
-
-    Raises:
-        FileRefused: it is not JSON, holds something other than an object, or has a duplicate key.
-    """
-    return _parse(_LAST_COMMAS.sub(_kept_if_string, _COMMENTS.sub(_kept_if_string, text)))
-
-
-def _parse(text: str) -> Json:
-    if not text.strip():
-        return {}
-    try:
-        content = json.loads(text, object_pairs_hook=_no_key_twice)
-    except RecursionError as error:
-        raise FileRefused("it is nested too deeply") from error
-    except ValueError as error:
-        raise FileRefused(f"it is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise FileRefused("it does not hold a JSON object")
-    return content
-
-
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> Json:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise FileRefused("it has a key twice")
-    return members
-
-
-def _kept_if_string(match: re.Match[str]) -> str:
-    return match.group() if match.group().startswith('"') else ""
-
-
-def _written_json(before: str, content: Json) -> str:
-    """The object as text, indented as before. Raises `FileRefused` if comments would be lost."""
-    try:
-        _parse(before)
-    except FileRefused:
-        raise FileRefused("it has comments or trailing commas, which would be lost") from None
-    indented = re.search(r"\n([ \t]+)", before)
-    return json.dumps(content, indent=indented.group(1) if indented else 2, ensure_ascii=False) + "\n"
-
-
-def read_text(path: Path) -> str | None:
-    """The content of the file with its own line ends; None if it does not exist.
-
-    Raises:
-        FileRefused: it cannot be read, or is not UTF-8.
-    """
+def read_text(path: Path) -> str:
+    """The content of a file with its own line ends; empty if it does not exist. Raises `FileRefused`."""
     try:
         return path.read_bytes().decode("utf-8-sig")  # some editors begin a file with a mark
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise FileRefused(f"it cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FileRefused("it is not UTF-8 text") from error
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileRefused(f"it cannot be read: {error}") from error
 
 
-def replace_text(path: Path, before: str | None, after: str, *, scope: ClientScope) -> None:
-    """Replace the content of the file by `after`, as a whole or not at all. An empty `after` deletes it.
+def write_text(place: ClientFile, text: str) -> None:
+    """Replace the content of a file, as a whole or not at all; an empty text deletes it. Raises `FileRefused`.
 
-    A symbolic link stays one: its target is replaced. The file keeps its mode.
-
-    Raises:
-        FileRefused: it cannot be written, or no longer holds `before`.
+    A symbolic link stays one: its target is replaced. The file keeps its mode; a new one of a user is private.
     """
-    real = Path(os.path.realpath(path))
+    real = Path(os.path.realpath(place.path))
     try:
-        if read_text(real) != before:
-            raise FileRefused("another program has just changed it: run this again")
-        if before is None:
-            # A new file in a user's home is private.
-            real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=True, exist_ok=True)
-            write_whole(real, after.encode(), 0o644 & ~_umask() if scope == "project" else 0o600)
-        elif after or path.is_symlink():
-            text = after or ("{}\n" if path.suffix == ".json" else "")
-            write_whole(real, text.encode(), stat.S_IMODE(real.stat().st_mode))
-        else:
-            real.unlink()
+        if not text:
+            place.path.unlink(missing_ok=True)
+            return
+        real.parent.mkdir(parents=True, exist_ok=True)
+        new = 0o600 if place.scope == "user" else 0o644
+        write_whole(real, text.encode(), stat.S_IMODE(real.stat().st_mode) if real.exists() else new)
     except OSError as error:
         raise FileRefused(f"it cannot be written: {error.strerror or error}") from error
-
-
-def _umask() -> int:
-    present = os.umask(0)
-    os.umask(present)
-    return present

@@ -33,7 +33,7 @@ from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, p
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
+from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
 from remembrancer.commands.report import Report, command, count, flag
 from remembrancer.commands.runtime_client import ask, ask_home, is_up, paths_here
 from remembrancer.commands.setup import probe
@@ -224,7 +224,7 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
 
 def check_start(_: Examination) -> Finding:
     """Check that the command works for a client, by trying it in a scratch home as `setup` does."""
-    probed = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"), {})
+    probed = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"))
     if probed.error is not None:
         return Finding("problem", f"tried as a client starts it: {probed.error}", "fix that, or reinstall Remembrancer")
     tools_s, ready_s = (probed.tools_ms or 0.0) / 1000, (probed.ready_ms or 0.0) / 1000
@@ -547,7 +547,9 @@ def check_clients(at: Examination) -> Finding:
         try:
             entries = our_entries(client, place, at.around)
         except FileRefused as error:
-            doubtful.append(f"{client.title}, {place.path}: {error.reason}")
+            with suppress(OSError):
+                if b"remembrancer" in place.path.read_bytes():
+                    good.append(f"{client.title}, {place.path}, was not checked: {error.reason}")
             continue
         for name, entry in entries:
             (command, *_), environ = client.started_by(entry)
@@ -578,18 +580,6 @@ def check_clients(at: Examination) -> Finding:
             "warning", f"no assistant uses this memory yet; {known}", "'remembrancer setup CLIENT' connects one"
         )
     return Finding("ok", f"{count(len(good), 'entry')} that can start it", details=details)
-
-
-def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
-    """Our entries in a client's file. Raises `FileRefused` if it cannot be read."""
-    content = read_object(place)
-    lists = [content.get(place.key)]
-    projects = content.get("projects")
-    if client.name == "claude-code" and isinstance(projects, Mapping):  # those of this user in this project
-        own = projects.get(str(around.project))
-        lists.append(own.get(place.key) if isinstance(own, Mapping) else None)
-    servers = [item for entries in lists if isinstance(entries, Mapping) for item in entries.items()]
-    return [(name, entry) for name, entry in servers if isinstance(entry, Mapping) and is_ours(client, entry)]
 
 
 def is_there(command: str, around: Surroundings) -> bool:

@@ -41,10 +41,10 @@ def test_a_clients_own_command_line_finds_what_was_written_for_it(
         pytest.skip(f"{program} wants a person to trust a project first")
     path = f"{Path(COMMAND).parent}:{CLIENTS}:{environ['PATH']}"
     environ |= {"PATH": path, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
-    where = ["--project"] if scope == "project" else ["--command", COMMAND]
-    assert "is added\n" in run(environ, COMMAND, "setup", client, *where, "--no-check").stdout
+    where = ["--project"] if scope == "project" else []
+    assert "entry added\n" in run(environ, COMMAND, "setup", client, *where, "--no-check").stdout
     assert re.search(said, listed(environ, program, *arguments)), client
-    assert "is removed\n" in run(environ, COMMAND, "setup", client, *where, "--remove").stdout
+    assert "entry removed\n" in run(environ, COMMAND, "setup", client, *where, "--remove").stdout
     assert "remembrancer" not in listed(environ, program, "mcp", "list"), client
 
 

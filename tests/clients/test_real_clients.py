@@ -186,7 +186,7 @@ def claude(
 def test_claude_code_started_cold_has_our_tools_in_its_first_request_and_stores(
     home: Path, environ: dict[str, str]
 ) -> None:
-    run(environ, COMMAND, "setup", "claude-code", "--no-check", "--command", COMMAND)
+    run(environ, COMMAND, "setup", "claude-code", "--no-check")
     turns = claude(environ, "Remember when staging is upgraded.", facts=(FACT,))
     assert offered_by_claude(turns[0]) == TOOLS
     (result,) = [
@@ -216,7 +216,7 @@ def codex(environ: dict[str, str], prompt: str, *options: str) -> list[Json]:
 
 @needs("codex")
 def test_codex_started_cold_has_our_tools_in_its_first_request_and_stores(home: Path, environ: dict[str, str]) -> None:
-    run(environ, COMMAND, "setup", "codex", "--no-check", "--command", COMMAND)
+    run(environ, COMMAND, "setup", "codex", "--no-check")
     requests = codex(environ, "Remember when staging is upgraded.")
     assert offered_by_codex(requests[0]) == TOOLS
     (result,) = [each for each in requests[-1]["input"] if each["type"] == "function_call_output"]
@@ -227,7 +227,7 @@ def test_codex_started_cold_has_our_tools_in_its_first_request_and_stores(home: 
 async def test_the_hooks_of_codex_tell_of_its_session_and_give_it_what_is_remembered(
     home: Path, environ: dict[str, str]
 ) -> None:
-    run(environ, COMMAND, "setup", "codex", "--hooks", "--no-check", "--command", COMMAND)
+    run(environ, COMMAND, "setup", "codex", "--hooks", "--no-check")
     run(environ, COMMAND, "add", DEPLOY)
     requests = codex(environ, "When is production deployed?", "--dangerously-bypass-hook-trust")
     assert DEPLOY in json.dumps(requests[0]["input"])
@@ -267,7 +267,7 @@ async def test_the_hooks_of_other_command_lines_tell_of_a_session_and_give_it_wh
     options: list[str],
 ) -> None:
     choose(environ, directory, chosen)
-    run(environ, COMMAND, "setup", client, "--hooks", "--no-check", "--command", COMMAND)
+    run(environ, COMMAND, "setup", client, "--hooks", "--no-check")
     run(environ, COMMAND, "add", DEPLOY)
     script = Script(says)
     with script.served() as address:
@@ -292,7 +292,7 @@ FLAKY = "Flaky end-to-end tests are quarantined in tests/quarantine and not dele
 async def test_a_later_session_of_claude_code_is_given_once_what_bears_on_its_prompts_and_nothing_else(
     home: Path, environ: dict[str, str]
 ) -> None:
-    run(environ, COMMAND, "setup", "claude-code", "--hooks", "--no-check", "--command", COMMAND)
+    run(environ, COMMAND, "setup", "claude-code", "--hooks", "--no-check")
     first = claude(environ, "Remember how we work here.", facts=(DEPLOY, DATABASE, FLAKY))
     assert given(first, "UserPromptSubmit") == set(), "nothing is known yet"
     await until(Runtime(home).is_drained)

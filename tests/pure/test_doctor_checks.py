@@ -293,7 +293,7 @@ def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at:
         ("app/.cursor/mcp.json", {"command": "remembrancer"}, "ok", "r in "),  # a project's, which others share
         (".claude.json", {"command": "remembrancer"}, "ok", "r in "),
         (".cursor/mcp.json", {"command": "${env:HOME}/remembrancer"}, "ok", "r in "),
-        (".cursor/mcp.json", "{", "warning", "not valid JSON"),
+        (".cursor/mcp.json", '{"command": "remembrancer", // mine', "ok", "was not checked"),
     ],
 )
 def test_what_a_client_starts_has_to_be_there(
