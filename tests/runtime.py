@@ -21,10 +21,10 @@ from mcp.client.stdio import StdioServerParameters
 
 from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask, is_up, wait_down
+from remembrancer.commands.runtime_client import ask, end_runtime, is_up
 from remembrancer.commands.runtime_commands import STOP_LIMIT_S
 from remembrancer.commands.status import report
-from remembrancer.protocol.control import AskDown, AskStatus
+from remembrancer.protocol.control import AskStatus
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
@@ -81,9 +81,7 @@ def stop_runtime(home: Path) -> None:
     paths, give_up_at = RuntimePaths(home), time.monotonic() + PATIENCE_S
     while is_up(paths):
         assert time.monotonic() < give_up_at, f"the runtime of {home} does not end"
-        with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):
-            ask(paths, AskDown("the test has ended"))
-        wait_down(paths, STOP_LIMIT_S)
+        end_runtime(paths, STOP_LIMIT_S)
 
 
 class Runtime:

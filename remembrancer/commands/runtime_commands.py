@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.launcher.children import Command, actor_command
-from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.launcher.runtime import Runtime
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, argument, command, flag, option
@@ -24,9 +23,6 @@ from remembrancer.config.named_home import HOME_VARIABLES
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
 
 STOP_LIMIT_S: Final = 15.0
@@ -68,8 +64,7 @@ def up(embedders: int | None, http: str | None, no_token: bool, for_sessions: bo
         for_sessions=for_sessions,
         in_memory=home.in_memory,
         no_token=no_token,
-        observe=None if for_sessions else lambda: _observer(home, address),
-        when_started=when_started,
+        when_started=when_started or functools.partial(_say_how_to_connect, home, address),
     )
     reason = runtime.run()
     if not for_sessions:
@@ -143,114 +138,45 @@ def _load_configuration(embedders: int | None, address: tuple[str, int] | None) 
     return configuration._replace(settings=settings)
 
 
-def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed], None]:
-    """Prints a line for each change of a process, and how to connect once clients can be served. `address` is the
-    requested HTTP address."""
+def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
+    """Print how clients connect, who may do so from now on. `address` is the requested HTTP address."""
     from remembrancer import __version__
-    from remembrancer.memory.text import printable
 
-    awaited = {"gateway", "store"}
-
-    def say(text: str) -> None:
-        with contextlib.suppress(OSError):  # a closed terminal must not stop the runtime
-            print(printable(text), flush=True)
-
-    def observe(change: Changed) -> None:
-        why = (
-            f" after {change.after_s:.1f} s" if change.state == "ready" else f": {change.error}" if change.error else ""
-        )
-        say(f"  {change.state:<12}  {change.name}{why}")
-        if change.state == "ready" and change.name in awaited:
-            awaited.discard(change.name)
-            if not awaited:
-                say_how_to_connect()
-
-    def say_how_to_connect() -> None:
-        is_named = home.named_by in HOME_VARIABLES
-        beside = f" and REMEMBRANCER_HOME={home.on_disk} in its environment" if is_named else ""
-        setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
-        if address is not None:
-            where = f"{address[0]}:{address[1]}"
-            say(f"HTTP at {where}: /mcp for clients, /browser for you (sign in with 'remembrancer ui').")
-        say(
-            f"Ready. Connect a client with the command 'remembrancer mcp'{beside}, for example:\n"
+    is_named = home.named_by in HOME_VARIABLES
+    beside = f" and REMEMBRANCER_HOME={home.on_disk} in its environment" if is_named else ""
+    setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
+    where = "" if address is None else f"{address[0]}:{address[1]}"
+    http = f"HTTP at {where}: /mcp for clients, /browser for you (sign in with 'remembrancer ui').\n" if where else ""
+    with contextlib.suppress(OSError):  # a closed terminal must not stop the runtime
+        print(
+            f"Remembrancer {__version__} runs, home {home.on_disk}\n{http}"
+            f"Connect a client with the command 'remembrancer mcp'{beside}, for example:\n"
             f"  claude mcp add remembrancer {setting}-- remembrancer mcp\n"
-            "'remembrancer status' shows its state; Ctrl-C stops it."
+            "'remembrancer status' shows its state; Ctrl-C stops it.",
+            flush=True,
         )
-
-    say(f"Remembrancer {__version__}, home {home.on_disk}")
-    return observe
 
 
 @command()
 def down() -> Report:
     """Stop the runtime of this home, in order. What was acknowledged is kept."""
-    from remembrancer.commands.runtime_client import is_up, nothing_runs, paths_here, wait_down
+    from remembrancer.commands.runtime_client import end_runtime, is_up, nothing_runs, paths_here
 
     paths = paths_here()
     if not is_up(paths):
         return Report({"stopped": False}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
     began = time.monotonic()
-    pid = _ask_down(paths, began + STOP_LIMIT_S)
-    if not wait_down(paths, STOP_LIMIT_S):
+    if not end_runtime(paths, STOP_LIMIT_S):
         why = (
-            f"remembrancer down: the runtime{f' (process {pid})' if pid else ''} has not ended after "
-            f"{STOP_LIMIT_S:.0f} s: look at {paths.logs / 'launcher.log'}, or kill its launcher; the other "
-            "processes then end by themselves"
+            f"remembrancer down: the runtime has not ended after {STOP_LIMIT_S:.0f} s: look at "
+            f"{paths.logs / 'launcher.log'}, or kill the process that holds {paths.runtime_lock}; the others then end "
+            "by themselves"
         )
         return Report({"stopped": False}, (), exit_codes.NO_ANSWER, (why,))
     took_s = time.monotonic() - began
     return Report(
         {"stopped": True, "took_s": round(took_s, 3)}, f"Stopped the runtime of {paths.home} in {took_s:.1f} s."
     )
-
-
-def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
-    """The launcher's process, from its answer or, if it is of another release, from its record; None if it ended
-    without an answer. A late answer is requested again, because requests past their deadline are ignored.
-
-    Raises:
-        VersionMismatch: it is of another release, and its record is missing or names another process.
-        PeerUnavailable: nothing listens.
-        DeadlineExceeded: there was no answer before `give_up_at` (monotonic clock).
-    """
-    from remembrancer.commands.runtime_client import ask, is_up
-    from remembrancer.protocol.control import AskDown
-    from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable, VersionMismatch
-
-    while is_up(paths):
-        try:
-            return ask(paths, AskDown("remembrancer down"))
-        except PeerLost:
-            return None
-        except VersionMismatch as error:
-            pid = read_record(paths)
-            if pid is None or not _has_open(pid, paths.runtime_lock):
-                raise VersionMismatch(
-                    f"the runtime of {paths.home} is of another release, and {paths.runtime_record} does not name its "
-                    "launcher: end that process ('remembrancer up'); the others then end by themselves"
-                ) from error
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-            return pid
-        except PeerUnavailable:
-            if is_up(paths):
-                raise
-        except DeadlineExceeded:
-            if time.monotonic() >= give_up_at:
-                raise
-    return None
-
-
-def _has_open(pid: int, path: Path) -> bool:
-    """True if that process has the file open. The launcher alone keeps its home's lock open."""
-    import psutil
-
-    real = os.path.realpath(path)
-    try:
-        return any(each.path == real for each in psutil.Process(pid).open_files())
-    except (psutil.Error, ValueError, OverflowError):  # it has ended, or is another user's, or there is none such
-        return False
 
 
 @command(argument("wanted", metavar="embedder=N", help="N workers, 0 to 64."))

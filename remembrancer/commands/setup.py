@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Timer
@@ -43,12 +42,11 @@ from remembrancer.commands.clients import (
 )
 from remembrancer.commands.config import write_setting
 from remembrancer.commands.report import Report, argument, command, flag
-from remembrancer.commands.runtime_client import ask, is_up, wait_down
+from remembrancer.commands.runtime_client import end_runtime
 from remembrancer.commands.terminal import styled
 from remembrancer.config.home import locate
 from remembrancer.config.reading import read_configuration
-from remembrancer.protocol.control import AskDown
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.toolsets.files.workspace_files import native_files
 
@@ -313,7 +311,7 @@ def probe(command: tuple[str, ...]) -> Probed:
     except OSError as error:
         return Probed(False, error=f"{command[0]} cannot be started: {error.strerror or error}")
     finally:
-        _stop(home)
+        end_runtime(RuntimePaths(home), STOP_S)
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -340,13 +338,3 @@ def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dic
             result: dict[str, Any] = answer["result"]
             return result
     raise ConnectionError(f"it exited, or did not answer within {ANSWER_S:.0f} s")
-
-
-def _stop(home: Path) -> None:
-    """Stop the runtime in the scratch home, and wait until it is gone."""
-    paths = RuntimePaths(home)
-    if not is_up(paths):
-        return
-    with suppress(RemembrancerError):  # it is gone, or will end by itself without a session
-        ask(paths, AskDown("remembrancer setup has tried it out"))
-    wait_down(paths, STOP_S)

@@ -194,16 +194,9 @@ class AskScale(Request[int], frozen=True):
     embedders: int
 
 
-class AskDown(Request[int], frozen=True):
-    """Command to launcher: stop everything, in order. Answered at once, with the pid of the launcher; the lock of the
-    home is free when that process has ended."""
-
-    reason: str
-
-
 FromLauncher = Ping | Stop | PeerGone | PeerFailed
 FromActor = Ready | Failure
 """A `Failure`: the actor cannot start, and restarting it would not help. Answered by `Stop`."""
-ToLauncher = FromActor | AskStatus | AskScale | AskDown
+ToLauncher = FromActor | AskStatus | AskScale
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

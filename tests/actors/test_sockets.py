@@ -18,7 +18,6 @@ import zmq
 
 from remembrancer.protocol import sockets
 from remembrancer.protocol.control import (
-    AskDown,
     AskScale,
     AskStatus,
     Ping,
@@ -40,7 +39,7 @@ from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
 from tests.patience import PATIENCE_S, until
 
-ToService = Ready | Failure | AskStatus | AskScale | AskDown
+ToService = Ready | Failure | AskStatus | AskScale
 ToClient = Ping | Stop | AskScale | Failure
 to_client = msgspec.msgpack.Decoder(ToClient)
 

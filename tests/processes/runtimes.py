@@ -16,7 +16,7 @@ import psutil
 
 from remembrancer.commands import runtime_client
 from remembrancer.commands.runtime_client import ask
-from remembrancer.protocol.control import AskDown, AskScale, AskStatus, ProcessStatus, RuntimeStatus
+from remembrancer.protocol.control import AskScale, AskStatus, ProcessStatus, RuntimeStatus
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import ForkedProcess
@@ -101,15 +101,8 @@ class RunningRuntime:
 
     def scale(self, embedders: int) -> int:
         """Ask for another number of embedders."""
-        return self._ask(AskScale(embedders))
-
-    def down(self) -> int:
-        """Ask for the stop."""
-        return self._ask(AskDown("test"))
-
-    def _ask(self, question: AskScale | AskDown) -> int:
         with mock.patch.multiple(runtime_client, CONNECT_S=PATIENCE_S, ANSWER_S=PATIENCE_S):
-            return ask(self.paths, question)
+            return ask(self.paths, AskScale(embedders))
 
     def heard(self, name: str) -> list[str]:
         """The messages that the process was sent."""

@@ -14,7 +14,7 @@ import pytest
 
 from remembrancer.actors.launcher.home import write_record
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes
+from remembrancer.commands import exit_codes, runtime_commands
 from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol import sockets, wire
 from remembrancer.protocol.control import AskStatus
@@ -87,13 +87,11 @@ def test_a_command_never_ends_a_process_that_is_not_the_launcher(
         with runtime(home) as running:
             running.until_ready()
             write_record(running.paths, stranger.pid)
-            for module in (wire, sockets):
-                monkeypatch.setattr(module, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+            monkeypatch.setattr(runtime_commands, "STOP_LIMIT_S", 0.5)
             assert main(["down"]) == exit_codes.NO_ANSWER
-            assert "does not name its launcher" in capsys.readouterr().err
+            assert f"the process that holds {running.paths.runtime_lock}" in capsys.readouterr().err
             assert stranger.poll() is None
             assert running.process.poll() is None
-            monkeypatch.undo()
     finally:
         stranger.kill()
         stranger.communicate()
@@ -115,7 +113,7 @@ def test_processes_that_will_not_stop_are_killed(home: Path) -> None:
     with runtime(home, quick_to_stop=True) as running:
         running.until_ready("gateway", "store")
         until(lambda: running.starts("embedder-1"))
-        running.down()
+        running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(PATIENCE_S) == 0
         assert_nothing_left(running)
 

@@ -24,7 +24,6 @@ from remembrancer.actors.launcher.supervision import Supervision, check_embedder
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings, secret_variables
 from remembrancer.protocol.control import (
-    AskDown,
     AskScale,
     AskStatus,
     ConsolidatorHealth,
@@ -78,7 +77,6 @@ class Supervisor:
         first: Mapping[str, Child],
         for_sessions: bool = False,
         no_token: bool = False,
-        on_change: Callable[[Changed], None] | None = None,
     ) -> None:
         self._paths = paths
         self._settings = settings
@@ -87,7 +85,6 @@ class Supervisor:
         self._secrets = secrets
         self._first = dict(first)
         self._no_token = no_token
-        self._on_change = on_change
         self._started_at = time.monotonic()
         self._core = Supervision(settings, new_ulid, for_sessions=for_sessions, now=self._started_at)
         self._children: dict[str, Child] = {}
@@ -210,12 +207,10 @@ class Supervisor:
             change.state,
             extra={"child": change.name, "after_s": round(change.after_s, 3), "reason": change.error},
         )
-        if self._on_change is not None:
-            self._on_change(change)
 
     def _on_signal(self, number: int) -> None:
         if self._core.stopping is not None:
-            for child in self._children.values():
+            for child in self._children.values() if number == signal.SIGINT else ():
                 child.send_signal("KILL")
             return
         self._events.put_nowait(functools.partial(self._core.stop, signal.Signals(number).name))
@@ -231,9 +226,6 @@ class Supervisor:
                 self._answer_soon(peer, envelope, self._status())
             case AskScale(embedders=embedders):
                 self._answer_soon(peer, envelope, self._scale(embedders))
-            case AskDown(reason=reason):
-                self._events.put_nowait(functools.partial(self._core.stop, reason))
-                self._router.send(peer, os.getpid(), in_reply_to=envelope.message_id)
 
     def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Awaitable[Any]) -> None:
         async def work() -> None:

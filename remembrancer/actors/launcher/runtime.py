@@ -23,7 +23,6 @@ from remembrancer.protocol.paths import RuntimePaths
 if TYPE_CHECKING:
     import logging
 
-    from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
     from remembrancer.config.settings import Settings
 
@@ -39,12 +38,12 @@ SESSION_LOCK_WAIT_S: Final = 3.0
 class Runtime(NamedTuple):
     """The runtime of one home.
 
-    `load_configuration` and `observe`, which makes the observer of each process's changes, are called after the first
-    processes were started, so that clients do not wait for their imports. `for_sessions` ends the runtime after the
-    settings' `idle_timeout_s` without a session. `secrets` are the variables that may include those for embedders
-    (None: they are in `environ`). `command` gives the command line of a role. `in_memory`: the content of the home is
-    deleted after an orderly stop; after a crash the next runtime continues with it. `no_token`: HTTP is open to every
-    program of this machine. `when_started` is called when no failure to start is possible any more.
+    `load_configuration` is called after the first processes were started, so that clients do not wait for its imports.
+    `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are the variables
+    that may include those for embedders (None: they are in `environ`). `command` gives the command line of a role.
+    `in_memory`: the content of the home is deleted after an orderly stop; after a crash the next runtime continues with
+    it. `no_token`: HTTP is open to every program of this machine. `when_started` is called when no failure to start is
+    possible any more.
     """
 
     paths: RuntimePaths
@@ -55,7 +54,6 @@ class Runtime(NamedTuple):
     for_sessions: bool = False
     in_memory: bool = False
     no_token: bool = False
-    observe: Callable[[], Callable[[Changed], None]] | None = None
     when_started: Callable[[], None] | None = None
 
     def run(self) -> str:
@@ -123,7 +121,6 @@ class Runtime(NamedTuple):
             first=first,
             for_sessions=self.for_sessions,
             no_token=self.no_token,
-            on_change=None if self.observe is None else self.observe(),
         )
         try:
             return anyio.run(supervisor.run)
