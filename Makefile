@@ -59,12 +59,12 @@ endif
 # The MCP conformance suite, the Inspector and mcp-remote: clients that are not ours. Needs npm, which brings Node 22 (330 MB).
 conformance: $(VENV)/.dev
 	$(NPM) node@22 @modelcontextprotocol/conformance@0.1.16 @modelcontextprotocol/inspector@2.12 mcp-remote@0.15
-	$(BIN)/python -m pytest -q -rs tests/clients/test_http_clients.py tests/clients/test_inspector.py
+	$(BIN)/python -m pytest -q -rs tests/clients/test_protocol_clients.py
 
 # And the assistants' own command lines, two of them with a scripted model (1.5 GB).
 clients: conformance
 	$(NPM) @anthropic-ai/claude-code@2.1 @openai/codex@0.169 @google/gemini-cli @qwen-code/qwen-code opencode-ai @github/copilot
-	$(BIN)/python -m pytest -q tests/clients/test_real_clients.py tests/clients/test_client_lists.py
+	$(BIN)/python -m pytest -q tests/clients/test_real_clients.py
 
 # The memory browser in Debian's Chromium (apt-get install chromium): a minute of walks, which CI takes as well.
 browser: $(VENV)/.dev

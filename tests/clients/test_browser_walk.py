@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.config.tokens import Tokens
-from tests.clients.test_inspector import CLIENTS
+from tests.clients.test_protocol_clients import CLIENTS
 from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Visit
 from tests.processes.http_door import Door

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.store import shared_lane
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT, SharedLane
@@ -322,6 +323,24 @@ def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(ho
         hosts[1].lane.rename_project(PROJECT.id, "p_0123456789ab")
     assert hosts[1].lane.behind == 1
     assert hosts.server.lanes[LANE].head == 2, "a lane that has stopped appends nothing"
+
+
+def test_a_host_of_an_older_release_has_everything_when_it_is_upgraded(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lantern, candle, torch = (store_operation(name, f"the {name} burns") for name in ("lantern", "candle", "torch"))
+    hosts[0].submit([lantern])
+    with monkeypatch.context() as newer:
+        newer.setattr(shared_lane, "FORMAT", FORMAT + 1)
+        hosts[0].submit([candle])
+    (refused,) = hosts[1].lane.apply([torch])
+    assert isinstance(refused.reply, SchemaTooNew)
+    assert hosts[1].lane.counts(None).total == 1
+    hosts[1].lane.close()
+    monkeypatch.setattr(shared_lane, "FORMAT", FORMAT + 1)
+    hosts[1].open()
+    hosts[1].submit([torch])
+    assert hosts[1].lane.counts(None).total == 3
 
 
 def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(hosts: Hosts) -> None:

@@ -35,7 +35,6 @@ import msgspec
 from remembrancer.actors.consolidator.actor import JobLoop, Outcome, carry_out
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
 from remembrancer.actors.shell import LaunchSpec
-from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.config.settings import Settings
 from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
@@ -138,14 +137,12 @@ class SharedSoak(Figures):
 # Hosts
 
 
-def run_store(ahead_s: float, look_s: float, newest_format: int) -> None:
-    """Run a store whose clock is ahead, which looks for work so often, and which knows the entries of releases up to
-    that format."""
-    from remembrancer.actors.store import job_finder, shared_lane
+def run_store(ahead_s: float, look_s: float) -> None:
+    """Run a store whose clock is ahead, and which looks for work so often."""
+    from remembrancer.actors.store import job_finder
 
     now = time.time
     time.time = lambda: now() + ahead_s
-    shared_lane.FORMAT = newest_format  # type: ignore[misc]
     job_finder.LOOK_S = min(job_finder.LOOK_S, look_s)  # type: ignore[misc]
     job_finder.MAINTENANCE_S = min(job_finder.MAINTENANCE_S, 10 * look_s)  # type: ignore[misc]
     run_actor("store")
@@ -174,8 +171,6 @@ class Host:
         self.lane = self.users_lane = ""
         self.sent_again: Counter[str] = Counter()
         """Why something was asked again."""
-        self.newest_format = FORMAT
-        """The release: up to which format it knows entries."""
         self._look_s = look_s
         self._launcher = Launcher(home)
         self._dealer: Dealer[OthersWrote] = Dealer(
@@ -204,7 +199,7 @@ class Host:
     async def start(self) -> None:
         """Start the store, and wait until it is ready."""
         self.spec = msgspec.structs.replace(self.spec, incarnation=new_ulid())
-        self._process = ForkedProcess(run_store, self.ahead_s, self._look_s, self.newest_format)
+        self._process = ForkedProcess(run_store, self.ahead_s, self._look_s)
         self._process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
         await self._launcher.expect(Ready)
 
@@ -589,22 +584,13 @@ def faults(seed: int, weather: Weather) -> Iterator[Fault]:
 class World:
     """The servers and the hosts."""
 
-    def __init__(
-        self,
-        directory: Path,
-        soak: SharedSoak,
-        look_s: float,
-        *,
-        hosts: int = HOSTS,
-        servers: int = SERVERS,
-        seed: int | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, soak: SharedSoak, look_s: float, *, seed: int | None = None) -> None:
         """`seed`: the users share as well, and consolidators work."""
         self._seed = seed
         self._soak = soak
         self.directory = directory
-        self._ports = [free_port(CLUSTER_PORT - PORT) for _ in range(servers)]
-        self.hosts = [Host(number, directory / f"h{number}", look_s) for number in range(hosts)]
+        self._ports = [free_port(CLUSTER_PORT - PORT) for _ in range(SERVERS)]
+        self.hosts = [Host(number, directory / f"h{number}", look_s) for number in range(HOSTS)]
         self.servers: list[Started] = []
         self.lane = ""
         self.users_lane = ""
@@ -680,7 +666,7 @@ class World:
             await asyncio.gather(*under_way)
 
     async def _happen(self, fault: Fault) -> None:
-        name, host, server = fault.name, self.hosts[fault.host], self.servers[fault.server % len(self.servers)]
+        name, host, server = fault.name, self.hosts[fault.host], self.servers[fault.server]
         hosts = self.hosts if name == "kill all stores" else [host]
         part = "links" if name in OF_LINKS else "consolidator" if name == OF_CONSOLIDATORS else "store"
         taken = {f"{part} {each.number}" for each in hosts}

@@ -114,19 +114,6 @@ def queued(home: Path) -> int:
     return int(count)
 
 
-async def test_a_crash_of_the_gateway_is_not_seen_by_the_client(runtime: Path) -> None:
-    async with bridge(runtime) as client:
-        async with gateway(runtime):
-            assert (await client.initialize())["serverInfo"]["name"] == "remembrancer"
-            first = await client.store("before the crash")
-        async with gateway(runtime):
-            second = await client.store("after the crash")
-            tools = (await client.request("tools/list"))["tools"]
-        assert client.strays == []
-    assert first["memory_id"] != second["memory_id"]
-    assert "store_memory" in {tool["name"] for tool in tools}
-
-
 async def test_a_request_that_a_crash_interrupts_is_done_once(runtime: Path) -> None:
     async with bridge(runtime) as client:
         async with gateway(runtime) as first:

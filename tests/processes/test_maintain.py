@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.protocol.paths import RuntimePaths
+from tests.processes.runtimes import until
 from tests.runtime import command, done, start, stop_runtime
 
 CONTENT = "Builds take nine minutes."
@@ -72,3 +74,18 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     refused = command("admin", "maintain", "--undo", "run:unknown", "--all", home=home)
     assert refused.returncode == exit_codes.USAGE
     assert "there is no run run:unknown" in refused.stderr
+
+
+def test_it_comes_when_there_is_work_gives_way_to_the_others_and_is_in_the_status(home: Path) -> None:
+    start(home)
+    assert json.loads(command("status", "--json", home=home).stdout)["consolidator"]["finished"] is None
+    command("admin", "maintain", "--user", home=home)
+    idle = {"job": None, "finished": 1, "failed": 0, "error": None}
+    until(lambda: json.loads(command("status", "--json", home=home).stdout)["consolidator"] == idle)
+    (process,) = (
+        each
+        for each in json.loads(command("status", "--json", home=home).stdout)["processes"]
+        if each["role"] == "consolidator"
+    )
+    assert psutil.Process(process["pid"]).nice() == 10
+    assert "consolidator waits for work; 1 done" in command("status", home=home).stdout

@@ -1,20 +1,178 @@
-"""`remembrancer admin projects`, and the catalogue that it reads, with a real gateway and a real store."""
+"""`remembrancer admin projects`: what is listed, and a repository that was moved finds its memories again."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
+import os
+import random
+import shutil
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
+import pytest
 
+from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from tests.actors.gateway_rig import PATIENT, Rig
-from tests.git import make_worktree
+from remembrancer.protocol.projects import MoveProject
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.store_process import store_rig
+from tests.git import git, make_worktree
+from tests.operations import memory_id_of, store_operation
 from tests.patience import until
 from tests.runtime import command
-from tests.spaces import rows_of
+from tests.spaces import has_space, rows_of
+
+
+@pytest.fixture(autouse=True)
+def only_what_the_test_runs(home: Path) -> Iterator[None]:
+    """No command starts a runtime beside the test's own store, however late that answers."""
+    with FileLock(RuntimePaths(home).start_lock) as lock:
+        assert lock.try_acquire()
+        yield
+
+
+def repository(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    git("init", at=directory)
+    git("commit", "--allow-empty", "-m", f"first of {directory.name}", at=directory)
+    git("commit", "--allow-empty", "-m", "second", at=directory)
+    return directory
+
+
+async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
+    return await anyio.to_thread.run_sync(lambda: command("admin", "projects", "move", *map(str, arguments), home=home))
+
+
+async def found(client: RawClient, query: str) -> set[str]:
+    answer = await client.call("recall_memories", query=query, strategy="keyword")
+    return {memory["content"] for memory in answer["memories"]}
+
+
+async def named(home: Path) -> str:
+    """What `projects` says about places that are gone."""
+    done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
+    assert done.returncode == exit_codes.OK, done.stderr
+    return done.stderr
+
+
+async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:
+    old, new = repository(tmp_path / "old place"), tmp_path / "deeper" / "new place"
+    tree = tmp_path / "tree"
+    git("worktree", "add", str(tree), at=old)
+    rig = Rig(home, PATIENT)
+    async with rig.store(), rig.running():
+        async with rig.session(directory=str(old), session="session:one") as client:
+            await client.store("The lantern is lit at dusk")
+            mine = await client.store("I like the lantern to be green", kind="preference")
+            await client.call("promote_memory", memory_id=mine["memory_id"], target_scope="user")
+            await client.say_end()
+        new.parent.mkdir()
+        old.rename(new)
+        async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
+            searched = await anyio.to_thread.run_sync(lambda: command("search", "lantern", home=home, directory=new))
+            assert f"No longer where it was, but with memories: '{old}'. " in searched.stderr
+            assert str(old) in await named(home)
+            await client.store("The lantern hangs at the gate")
+            assert "The lantern is lit at dusk" not in await found(client, "lantern")
+            done = await moving(old, new, "--dry-run", "--json", home=home)
+            told = json.loads(done.stdout)
+            assert (told["memories"] >= 1, told["joined"], told["dry_run"]) == (True, 1, True)
+            assert "The lantern is lit at dusk" not in await found(client, "lantern")
+            done = await moving(old, new, home=home)
+            assert done.returncode == exit_codes.OK, done.stderr
+            assert " moved from " in done.stdout
+            assert done.stdout.endswith(", where there was 1 already.\n")
+            everything = {
+                "The lantern is lit at dusk",
+                "The lantern hangs at the gate",
+                "I like the lantern to be green",
+            }
+            assert await found(client, "lantern") == everything
+            back = await client.call("promote_memory", memory_id=mine["memory_id"], target_scope="project")
+            assert back["new_scope"] == "project", "what came from the old place came from this one"
+            await client.store("The lantern went out")
+            await client.say_end()
+        git("worktree", "repair", str(tree), at=new)
+        async with rig.session(directory=str(tree), bridge="22" * 16, session="session:three") as client:
+            assert everything < await found(client, "lantern")
+        assert not await named(home)
+        listed = await anyio.to_thread.run_sync(lambda: command("admin", "projects", "--json", home=home))
+        (project,) = json.loads(listed.stdout)["projects"]
+        assert (project["id"], project["path"]) == (project_of(new).id, str(new / ".git"))
+        assert project["sessions"] >= 2
+        done = await moving(old, new, home=home)
+        assert done.returncode == exit_codes.USAGE
+        assert "there are no memories of" in done.stderr
+
+
+async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who_is_there(
+    home: Path, tmp_path: Path
+) -> None:
+    one, two = repository(tmp_path / "one"), tmp_path / "two"
+    git("clone", "--quiet", str(one), str(two), at=tmp_path)
+    rig = Rig(home, PATIENT)
+    async with rig.store(), rig.running():
+        async with rig.session(directory=str(one), session="session:one") as client:
+            await client.store("The lantern is lit at dusk")
+            refused = await moving(one, two, "--yes", home=home)
+            assert refused.returncode == exit_codes.REFUSED or "still connected in" in refused.stderr
+            await client.say_end()
+        async with rig.session(directory=str(two), bridge="11" * 16, session="session:two") as client:
+            assert await found(client, "lantern") == set()
+            assert not await named(home)
+            done = await moving(one, two, home=home)
+            assert done.returncode == exit_codes.USAGE
+            assert "is still there" in done.stderr
+            assert "--yes" in done.stderr
+        for arguments, reason in (
+            ((tmp_path / "three", two), "there are no memories of"),
+            ((one, tmp_path / "three"), "is not a directory"),
+            ((one, one), "are already the same project"),
+            (("p_000000000000", two), "there are no memories of"),
+        ):
+            done = await moving(*arguments, home=home)
+            assert done.returncode == exit_codes.USAGE
+            assert reason in done.stderr
+        shutil.rmtree(one)
+        async with rig.session(directory=str(two), bridge="22" * 16, session="session:three") as client:
+            assert str(one) in await named(home), "another clone, perhaps: said, and not done"
+            assert await found(client, "lantern") == set()
+
+
+async def test_a_store_that_is_killed_in_a_move_has_moved_all_or_nothing(home: Path, tmp_path: Path) -> None:
+    """Wherever it dies, to ask again ends the move, and no memory is lost or there twice."""
+    places = [tmp_path / str(number) for number in range(6)]
+    for place in places:
+        place.mkdir()
+    stored: set[str] = set()
+    delays = random.Random(os.environ["TEST_SEED"])
+    async with store_rig(home) as store:
+        for number, (here, there) in enumerate(itertools.pairwise(places)):
+            old, new = project_of(here), project_of(there)
+            for project in (old, new):
+                text = f"fact {number} of {project.path}"
+                operation = store_operation(f"{number} {project.id}", text, project=project)
+                await store.gateway.submit(operation)
+                stored.add(memory_id_of(operation))
+            request = MoveProject(old, new, str(there))
+            moves = asyncio.create_task(store.gateway.ask(request))
+            await asyncio.sleep(delays.uniform(0, 0.03))
+            await store.restart()
+            moves.cancel()
+            await asyncio.gather(moves, return_exceptions=True)
+            if has_space(RuntimePaths(home), old.id):
+                await store.gateway.ask(request)
+            recalled = await store.gateway.recall("fact", project=new, limit=50, strategy="keyword")
+            assert {memory.id for memory in recalled.memories} == stored
+            assert not has_space(RuntimePaths(home), old.id)
 
 
 def last_used(home: Path, project_id: str) -> tuple[float, str | None]:

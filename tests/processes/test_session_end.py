@@ -1,9 +1,10 @@
-"""The end of a real bridge's client: it is told from a loss."""
+"""The end of a real bridge's client is told from a loss, and takes nothing from other sessions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import anyio.to_thread
+import psutil
 import pytest
 
 from bench.client import StdioClient
@@ -51,17 +53,6 @@ async def test_a_client_that_ends_its_input_or_its_server_by_a_signal_ends_its_s
         assert isinstance(start, StartSession)
         assert start.session_id == "session:real"
         assert end == EndSession("session:real", "completed")
-
-
-async def test_a_bridge_that_is_killed_ends_no_session(home: Path) -> None:
-    async with served(home) as rig:
-        async with StdioClient(home) as client:
-            await until(lambda: len(rig.life) == 1)
-            client.process.kill()
-            await until(lambda: rig.gateway.health().sessions == 0)
-        async with StdioClient(home):
-            await until(lambda: len(rig.life) == 2)
-            assert [type(change) for change in rig.life] == [StartSession, StartSession]
 
 
 async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: Path) -> None:
@@ -112,3 +103,21 @@ async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
         await until(lambda: not RuntimePaths(home).erasing.exists())
     await runtime.down()
     assert files_with(home, b"marigold") == []
+
+
+async def test_the_runtime_outlives_the_tree_and_the_group_of_the_session_that_started_it(
+    home: Path, runtime: Runtime
+) -> None:
+    async with StdioClient(home) as first, StdioClient(home) as other:
+        stored = await first.store("The lantern stands in the harbour.")
+        before = sorted(runtime.recorded())
+        bridge = psutil.Process(first.process.pid)
+        for each in [*bridge.children(recursive=True), bridge]:
+            each.kill()
+        launcher = dict(before)["launcher"]
+        assert os.getpgid(launcher) not in (os.getpgid(0), bridge.pid)
+        assert os.getsid(launcher) == launcher
+        found = await other.call("recall_memories", query="lantern", strategy="keyword")
+        assert [memory["id"] for memory in found["memories"]] == [stored["memory_id"]]
+        assert sorted(runtime.recorded()) == before
+        assert await first.process.wait() == -signal.SIGKILL
