@@ -27,6 +27,7 @@ from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS
+from remembrancer.protocol.runs import IMPORTS
 
 RUN: Final = "run:"
 """The prefix of a run's id."""
@@ -343,13 +344,13 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         "change",
         required=False,
         metavar="[ID]",
-        help="A memory, or a run of maintenance (default: the last change today).",
+        help="A memory, a run of maintenance, or an import (default: the last change today).",
     ),
     YES,
     name="undo",
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
-    """Undo the last change of a memory, a run of maintenance, or (without an ID) the last change here today.
+    """Undo the last change of a memory, a run of maintenance, an import, or (without an ID) the last change here today.
 
     Once more undoes the change before that.
     """
@@ -377,18 +378,23 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
 
 def undo_run(where: Where, run_id: str) -> Report:
-    """Undo a run, in its project and in the user's memories. Returns the memories that were restored, and those that
-    were left alone."""
+    """Undo a run in its project and in the user's memories, or an import in all selected projects. Returns the memories
+    that were restored or forgotten, and those that were left alone."""
+    is_import = run_id.startswith(IMPORTS)
+    places, lines = [], []
     for place, conversation in where.conversations():
         with suppress(NotFound):
             answer = conversation.call("reflect_and_consolidate", undo=run_id)
             memories, skipped = answer.get("memories", []), answer.get("skipped", [])
             is_again = answer.get("already_undone", False)
-            place_facts = {"project": place.project, "memories": memories, "skipped": skipped}
-            outcome = "it was undone before" if is_again else f"{count(len(memories), 'memory')} restored"
-            lines = [f"{place.directory}: {_if_applied(answer, outcome)}"]
+            places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
+            done = f"{count(len(memories), 'memory')} {'forgotten' if is_import else 'restored'}"
+            lines.append(f"{place.directory}: {_if_applied(answer, 'it was undone before' if is_again else done)}")
             lines += [f"  {short(each['memory_id'])} is left alone: {each['reason']}" for each in skipped]
-            return Report({"run_id": run_id, "places": [place_facts | {"already": is_again}]}, lines)
+            if not is_import:
+                break
+    if places:
+        return Report({"run_id": run_id, "places": places}, lines)
     raise InvalidInput(
         f"there is no run {run_id} here, or it is too old to be undone; --project, --user or --all-projects says where"
     )

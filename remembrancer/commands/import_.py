@@ -2,21 +2,18 @@
 database of linked nodes (`memory.db` of the design whose tools are the toolset `nodes`).
 
 Every line is read and checked before anything is sent: content that a tool would refuse is refused here too, and
-reported with its line number. The rest goes to the store in batches, in the order of the file. The id of each operation
-is derived from the content of its line and its target, so importing a file twice changes nothing, and an interrupted
-import can be continued.
+the whole file with it. Then the memories go to the store in batches, in the order of the file. One that exists already
+is left as it is, so importing a file twice changes nothing, and an interrupted import can be continued.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -44,75 +41,65 @@ from remembrancer.memory.text import clean_name, client_title
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
-from remembrancer.protocol.reads import ListedMemory, ListMemories
+from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
 from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
 from remembrancer.protocol.writes import (
-    Change,
-    ForgetMemory,
     ImportMemory,
     ImportSessions,
     MemoryLink,
     Operation,
     PortableMemory,
     ProjectRef,
-    RestoreMemory,
     Scope,
     SourceRef,
-    Submit,
     SubmitBatch,
+    memory_id_of,
 )
 from remembrancer.toolsets.files.workspace_files import CLAUDE_CODE, NATIVE, markdown_below, native_places
 from remembrancer.toolsets.memory.store_memory import kind_of
 
 CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
-MAX_NAMED: Final = 100
-"""The number of bad lines and refused memories that a report lists; the others are only counted."""
 Content = ProjectLine | MemoryLine | SessionLine
 """A line of an export between the first and the last one."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
-Placed = tuple[ProjectRef | None, PortableMemory | SessionEntry]
-"""The content of a line, and its target project (None: the user)."""
-
-
-class BadLine(msgspec.Struct, frozen=True):
-    """A line that cannot be imported; the first line of a file has the number 1."""
-
-    line: int
-    reason: str
+"""A memory and its project (None: the user)."""
 
 
 class Contents(msgspec.Struct):
-    """The lines of a file that were read and checked. `lines` can be imported; `release` wrote them."""
+    """The lines of a file that were read and checked. `release` wrote them."""
 
     release: str = __version__
     content_limit_bytes: int = CONTENT_LIMIT_BYTES
     allow_secrets: bool = False
     projects: dict[str, ProjectRef] = {}
-    lines: list[MemoryLine | SessionLine] = []
-    memories: int = 0
-    sessions: int = 0
-    bad: list[BadLine] = []
+    memories: list[PlacedMemory] = []
+    sessions: dict[ProjectRef | None, list[SessionEntry]] = {}
+    secrets: list[str] = []
+    """The places of memories that are skipped because they look like credentials, each with the reason."""
+    cut_after: int | None = None
+    """The number of the last line, if the one with the totals does not follow it."""
 
-    def add(self, number: int, line: Content) -> None:
-        """Add a line if a tool would have stored its content. Raises `InvalidInput` if its project is unknown."""
+    def add(self, where: str, line: Content) -> None:
+        """Add a line. Raises `InvalidInput` if no tool would have stored its content, or its project is unknown."""
         if isinstance(line, ProjectLine):
             self.projects[line.id] = ProjectRef(line.id, line.path)
             return
         if line.project is not None and line.project not in self.projects:
             raise InvalidInput(f"no line before this one names the project {line.project[:60]!r}")
-        self.memories += isinstance(line, MemoryLine)
-        self.sessions += isinstance(line, SessionLine)
-        refusal = refusal_of(line, self.content_limit_bytes, allow_secrets=self.allow_secrets)
-        if refusal is None:
-            self.lines.append(line)
-        else:
-            self.bad.append(BadLine(number, refusal))
-
-    def placed(self, targets: Mapping[str, ProjectRef]) -> Iterator[Placed]:
-        """The contents of the lines, each with its target. `targets` maps the projects of the file to others."""
-        for line in self.lines:
-            content = line.memory if isinstance(line, MemoryLine) else line.session
-            yield None if line.project is None else targets[line.project], content
+        project = None if line.project is None else self.projects[line.project]
+        if isinstance(line, SessionLine):
+            _check_session(line.session)
+            self.sessions.setdefault(project, []).append(line.session)
+            return
+        check_memory(line.memory, self.content_limit_bytes)
+        if not self.allow_secrets:
+            change = ImportMemory(line.memory)
+            try:
+                refuse_credentials(change, list(texts_of(change)))
+            except InvalidInput as error:
+                self.secrets.append(f"{where}: {error.message} (--allow-secrets imports it nevertheless)")
+                return
+        self.memories.append((project, line.memory))
 
 
 def read_export(
@@ -121,181 +108,139 @@ def read_export(
     """Read and check every line of an export.
 
     Raises:
-        FileUnusable: it is not an export.
+        FileUnusable: it is not an export, or a line of it is invalid; the message has its number.
         SchemaTooNew: a newer release wrote it.
     """
     numbered = enumerate(lines, 1)
     number, raw = next(numbered, (1, b""))
     contents = Contents(decode_header(raw).release, content_limit_bytes, allow_secrets)
-    is_damaged = False
     end: EndLine | None = None
     for number, raw in numbered:
-        if end is not None:
-            contents.bad.append(BadLine(number, "a line after the last one"))
         try:
+            if end is not None:
+                raise InvalidInput("it comes after the last line")
             line = decode_line(raw)
             if isinstance(line, EndLine):
                 end = line
             else:
-                contents.add(number, line)
+                contents.add(f"line {number}", line)
         except InvalidInput as error:
-            is_damaged = True
-            contents.bad.append(BadLine(number, error.message))
+            reason = error.message
+            if not raw.endswith(b"\n"):
+                reason = f"the file was cut off in it ('head -n {number - 1}' gives the lines before it)"
+            raise FileUnusable(f"nothing was imported, because of line {number}: {reason}") from error
+    found = len(contents.memories) + len(contents.secrets)
     if end is None:
-        contents.bad = [each for each in contents.bad if each.line < number or raw.endswith(b"\n")]
-        reason = "the file was cut off in or after this line: its last line, with the totals, is missing"
-        contents.bad.append(BadLine(number, reason))
-    elif not is_damaged and (contents.memories, contents.sessions) != (end.memories, end.sessions):
-        reason = f"{end.memories} memories are announced, but {contents.memories} are in the file"
-        contents.bad.append(BadLine(number, reason))
+        contents.cut_after = number
+    elif found != end.memories:
+        raise FileUnusable(f"nothing was imported: {end.memories} memories are announced, but {found} are in the file")
     return contents
 
 
-def refusal_of(line: MemoryLine | SessionLine, content_limit_bytes: int, *, allow_secrets: bool) -> str | None:
-    """The reason why no tool would have stored a memory or a session; None if one would."""
-    try:
-        if isinstance(line, MemoryLine):
-            check_memory(line.memory, content_limit_bytes)
-            if not allow_secrets:
-                change = ImportMemory(line.memory)
-                refuse_credentials(change, list(texts_of(change)))
-        else:
-            clean_name(line.session.session_id, field="session_id", longest=MAX_SESSION_ID)
-            for name in ("started_at", "last_active_at", "ended_at"):
-                check_time(getattr(line.session, name), name)
-    except InvalidInput as error:
-        file = line.memory.source.file if isinstance(line, MemoryLine) else None
-        reason = f"a memory of {file}: {error.message}" if file else error.message
-        return f"{reason} (--allow-secrets imports it nevertheless)" if error.remedy else reason
-    return None
+def _check_session(session: SessionEntry) -> None:
+    clean_name(session.session_id, field="session_id", longest=MAX_SESSION_ID)
+    for name in ("started_at", "last_active_at", "ended_at"):
+        check_time(getattr(session, name), name)
 
 
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
-UNDONE: Final = "its import was undone"
-"""The reason of forgetting after which a memory can be imported again."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
-_canonical: Final = msgspec.json.Encoder(order="deterministic")
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """A memory that the store rejects for good."""
-
-    id: str
-    reason: str
-
-
 class Tally(msgspec.Struct):
-    """The result of an import. `present` memories already existed, and were not changed."""
+    """The result of an import. `present` memories already existed, and were not changed; `skipped` ones are in the
+    file, but were not imported, for these reasons. `run_id` undoes the import."""
 
+    run_id: str
+    dry_run: bool
+    release: str
     imported: int = 0
     present: int = 0
-    rejected: list[Refusal] = []
+    skipped: list[str] = []
 
 
-async def _import(placed: Sequence[Placed], dry_run: bool) -> Tally:
-    """Import memories, in order, and then sessions. `dry_run`: only count.
+async def _import(contents: Contents, tally: Tally) -> None:
+    """Import memories, in order, and then sessions. A dry run only counts.
 
     Raises:
         MemoryUnavailable: the store went away and did not come back.
         RemembrancerError: it refuses to continue, for example because the disk is full.
     """
-    tally, now = Tally(), time.time()
-    sessions: dict[ProjectRef | None, list[SessionEntry]] = {}
-    for project, content in placed:
-        if isinstance(content, SessionEntry):
-            sessions.setdefault(project, []).append(content)
     async with connected_store() as ask_store:
         try:
-            for batch in _batches(placed):
-                changes = await _changes(ask_store, batch, now)
+            for batch in _batches(contents.memories):
+                changes = await _changes(ask_store, batch, tally.run_id)
                 tally.present += len(batch) - len(changes)
-                if dry_run:
+                if tally.dry_run:
                     tally.imported += len(changes)
                 else:
                     await _submit(ask_store, changes, tally)
-            for project, entries in () if dry_run else sessions.items():
+            for project, entries in () if tally.dry_run else contents.sessions.items():
                 for first in range(0, len(entries), BATCH_OPERATIONS):
                     await ask_store(ImportSessions(project, tuple(entries[first : first + BATCH_OPERATIONS])))
         except RemembrancerError:
             verb = "was" if tally.imported == 1 else "were"
             print(f"{count(tally.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
             raise
-    return tally
 
 
-def _batches(placed: Iterable[Placed]) -> Iterator[list[PlacedMemory]]:
+def _batches(placed: Iterable[PlacedMemory]) -> Iterator[list[PlacedMemory]]:
     batch: list[PlacedMemory] = []
     size = 0
-    for project, content in placed:
-        if isinstance(content, PortableMemory):
-            size += len(_encoder.encode(content))
-            if batch and (len(batch) >= BATCH_OPERATIONS or size > BATCH_BYTES):
-                yield batch
-                batch, size = [], len(_encoder.encode(content))
-            batch.append((project, content))
+    for project, memory in placed:
+        size += len(_encoder.encode(memory))
+        if batch and (len(batch) >= BATCH_OPERATIONS or size > BATCH_BYTES):
+            yield batch
+            batch, size = [], len(_encoder.encode(memory))
+        batch.append((project, memory))
     yield batch
 
 
-async def _submit(ask_store: AskStore, changes: Iterable[tuple[str, Operation]], tally: Tally) -> None:
-    """Have the store apply the operations, each given with its memory's id."""
-    operations = {operation.operation_id: (memory_id, operation) for memory_id, operation in changes}
+async def _submit(ask_store: AskStore, changes: Iterable[Operation], tally: Tally) -> None:
+    """Have the store apply the operations."""
+    operations = {operation.operation_id: operation for operation in changes}
     while operations:
-        waiting = [operation for _, operation in operations.values()]
         try:
-            answer = await ask_store(SubmitBatch(tuple(waiting)))
+            answer = await ask_store(SubmitBatch(tuple(operations.values())))
         except RemembrancerError as error:  # of the first one
             if error.retry_possible:
                 raise
-            memory_id, _ = operations.pop(waiting[0].operation_id)
-            tally.rejected.append(Refusal(memory_id, error.message))
-            continue
-        tally.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
-        for operation_id, failure in answer.rejected.items():
-            memory_id, _ = operations.pop(operation_id, ("", None))
-            tally.rejected.append(Refusal(memory_id, failure.message))
+            rejected = {next(iter(operations)): error.message}
+        else:
+            tally.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
+            rejected = {name: failure.message for name, failure in answer.rejected.items()}
+        for operation_id, reason in rejected.items():
+            memory_id = memory_id_of(operations.pop(operation_id).change) or ""
+            tally.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
 
 
-async def _changes(ask_store: AskStore, batch: Sequence[PlacedMemory], now: float) -> list[tuple[str, Operation]]:
-    """The operations that import the memories of a batch, each with its memory's id. There is none for a memory that
-    exists already, in its project or, after a promotion, among the user's, unless undoing its import has forgotten it.
-    The second of two with the same id counts as existing."""
+async def _changes(ask_store: AskStore, batch: Sequence[PlacedMemory], run_id: str) -> list[Operation]:
+    """The operations that import the memories of a batch. There is none for a memory that exists already, in its
+    project or, after a promotion, among the user's, unless undoing an import has forgotten it. The second of two with
+    the same id counts as existing."""
     wanted: dict[str | None, dict[str, None]] = {}
     for project, memory in batch:
         for place in {None, _place(project)}:
             wanted.setdefault(place, {})[memory.id] = None
     answers = {place: await ask_store(FindMemories(place, tuple(ids))) for place, ids in wanted.items()}
-    present = {place: set(answer.words) for place, answer in answers.items()}
-    changes: list[tuple[str, Operation]] = []
+    present = {
+        place: {each for each in answer.words if answer.forgotten.get(each) != IMPORT_UNDONE}
+        for place, answer in answers.items()
+    }
+    changes: list[Operation] = []
     for project, memory in batch:
-        there, reasons = present[_place(project)], answers[_place(project)].forgotten | answers[None].forgotten
-        if memory.id not in there | present[None]:
-            changes.append((memory.id, import_operation(project, memory, now)))
-            there.add(memory.id)
-        elif reasons.pop(memory.id, None) == UNDONE and memory.forgotten_at is None:
-            again = RestoreMemory(memory.id, reason="its import was repeated")
-            changes.append((memory.id, _operation(project, memory.session_id, now, again)))
+        if memory.id not in present[_place(project)] | present[None]:
+            change = ImportMemory(memory, run_id=run_id)
+            changes.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, time.time(), change))
+            present[_place(project)].add(memory.id)
     return changes
 
 
 def _place(project: ProjectRef | None) -> str | None:
     return None if project is None else project.id
-
-
-def _operation(project: ProjectRef | None, session_id: str, now: float, change: Change) -> Operation:
-    return Operation(new_ulid(), project or NO_PROJECT, session_id, now, change)
-
-
-def import_operation(project: ProjectRef | None, memory: PortableMemory, now: float) -> Operation:
-    """The operation that imports a memory. Its id is derived from the memory's content and its target."""
-    place = "user" if project is None else project.id
-    digest = hashlib.sha256(_canonical.encode(["import", place, memory])).hexdigest()
-    return Operation(digest[:32], project or NO_PROJECT, memory.session_id, now, ImportMemory(memory))
-
-
-_NAMED_TARGET: Final = re.compile("(p_[0-9a-f]{12})=(.+)", re.DOTALL)
 
 
 @command(
@@ -312,23 +257,14 @@ _NAMED_TARGET: Final = re.compile("(p_[0-9a-f]{12})=(.+)", re.DOTALL)
         type=click.Choice((CLAUDE_CODE, *NATIVE)),
         help="Import this assistant's own memory files instead of FILE, one memory a section.",
     ),
-    flag("--undo", help="Forget the memories of FILE again, also those that were here before."),
-    option(
-        "--project",
-        multiple=True,
-        metavar="[ID=]DIR",
-        help="Import the memories of the project (of that id, when there are several) into the one of this directory.",
-    ),
     flag("--dry-run", help="Only check the file and show what would be imported."),
     flag("--allow-secrets", help="Also import text that looks like a credential."),
     name="import",
 )
-def import_(
-    file: str | None, client: str | None, undo: bool, project: Sequence[str], dry_run: bool, allow_secrets: bool
-) -> Report:
-    """Import the memories of an export, with their ids and history. Existing memories are not changed. Invalid lines,
-    and memories that no tool would store (too large, with a secret), are reported and skipped. Exit status 1: some were
-    skipped."""
+def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: bool) -> Report:
+    """Import the memories of an export, with their ids and history; 'remembrancer undo' with the printed id undoes it.
+    Existing memories are not changed. A file with an invalid line is refused. Exit status 1: memories were skipped,
+    because they look like credentials or were erased for good, or the file was cut off."""
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
@@ -339,60 +275,18 @@ def import_(
         contents = _read(file, notes, project_here, limit_bytes, allow_secrets=allow_secrets)
     except OSError as error:
         raise cannot("read", file or "the assistant's memory", error) from error
-    placed = list(contents.placed(choose_targets(contents.projects, project)))
-    places = () if notes is None else notes.places
-    tally = Tally()
-    if undo:
-        tally = anyio.run(_undo, placed, places, project_here, dry_run)
-    elif placed:
-        with said_when_slow(f"Importing {count(contents.memories, 'memory')}"):
-            tally = anyio.run(_import, placed, dry_run)
-    status = exit_codes.FAILED if tally.rejected or contents.bad else exit_codes.OK
-    text = _summary_lines(contents, tally, dry_run=dry_run, undo=undo)
-    facts = {
-        "dry_run": dry_run,
-        "release": contents.release,
-        "memories": contents.memories,
-        "sessions": contents.sessions,
-        "imported": 0 if undo else tally.imported,
-        "forgotten": tally.imported if undo else 0,
-        "present": tally.present,
-        "rejected": len(tally.rejected),
-        "rejections": tally.rejected[:MAX_NAMED],
-        "bad": len(contents.bad),
-        "bad_lines": contents.bad[:MAX_NAMED],
-    }
-    more = len(contents.bad) - MAX_NAMED
-    refusals = [f"line {bad.line}: {bad.reason}" for bad in contents.bad[:MAX_NAMED]]
-    refusals += [f"and {count(more, 'line')} more"] if more > 0 else []
-    named = [(each.reason, each.id) for each in tally.rejected[:MAX_NAMED]]
-    refusals += [reason if memory_id in reason else f"{memory_id}: {reason}" for reason, memory_id in named]
-    return Report(facts, text, status, refusals)
-
-
-def choose_targets(projects: Mapping[str, ProjectRef], named: Sequence[str]) -> dict[str, ProjectRef]:
-    """The target of each project in the file: the project itself, unless `named` has another.
-
-    Raises:
-        InvalidInput: a directory is given for a project that is not in the file or is ambiguous, or is not a
-        directory.
-    """
-    targets = dict(projects)
-    for each in named:
-        match = _NAMED_TARGET.fullmatch(each)
-        if match is None and len(projects) != 1:
-            known = ", ".join(f"{project.id} ({project.path})" for project in projects.values())
-            raise InvalidInput(
-                f"the file has {len(projects)} projects: choose one with --project ID=DIR: {known or '-'}"
-            )
-        source = match[1] if match else next(iter(projects))
-        if source not in projects:
-            raise InvalidInput(f"the file has no project {source}: it has {', '.join(projects) or 'none'}")
-        directory = Path(match[2] if match else each).expanduser()
-        if not directory.is_dir():
-            raise InvalidInput(f"{directory} is not a directory: no session would find the imported memories")
-        targets[source] = project_of(directory)
-    return targets
+    tally = Tally(IMPORTS + new_ulid(), dry_run, contents.release, skipped=contents.secrets)
+    if contents.memories or contents.sessions:
+        with said_when_slow(f"Importing {count(len(contents.memories), 'memory')}"):
+            anyio.run(_import, contents, tally)
+    notices = list(tally.skipped)
+    if contents.cut_after is not None:
+        notices.append(
+            f"the file was cut off after line {contents.cut_after}: the last line, with the totals, is missing"
+        )
+    is_elsewhere = not contents.projects.keys() <= {project_here.id}
+    status = exit_codes.FAILED if notices else exit_codes.OK
+    return Report(tally, _summary_lines(tally, is_elsewhere=is_elsewhere), status, notices)
 
 
 class Notes(NamedTuple):
@@ -428,8 +322,12 @@ def _read(
                 return read_export(file, limit_bytes, allow_secrets=allow_secrets)
         lines = lines_of_nodes(path, project)
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
-    for number, line in enumerate(lines, 2):  # as the lines of an export, after its header
-        contents.add(number, line)
+    for line in lines:
+        where = (line.memory.source.file or str(named)) if isinstance(line, MemoryLine) else str(named)
+        try:
+            contents.add(where, line)
+        except InvalidInput as error:
+            raise FileUnusable(f"nothing was imported, because of a memory of {where}: {error.message}") from error
     return contents
 
 
@@ -521,64 +419,18 @@ def _details_in(place: Path) -> list[bytes]:
     return file.read_bytes().splitlines(keepends=True)[1:] if file.is_file() else []
 
 
-PAGE: Final = 1000
-
-
-async def _listed(ask_store: AskStore, project: ProjectRef | None) -> AsyncIterator[ListedMemory]:
-    """The memories of a project and of the user (None: the user's only)."""
-    offset, cut = 0, True
-    while cut:
-        request = ListMemories(
-            project=project or NO_PROJECT,
-            session_id=SHELL_SESSION,
-            scopes=("user",) if project is None else (),
-            limit=PAGE,
-            offset=offset,
-        )
-        reply = await ask_store(request)
-        for each in reply.memories:
-            yield each
-        offset += len(reply.memories)
-        cut = reply.more or len(reply.memories) == PAGE
-
-
-def _is_from(file: str | None, places: Sequence[Path]) -> bool:
-    return file is not None and any(Path(file).is_relative_to(place) for place in places)
-
-
-async def _undo(placed: Sequence[Placed], places: Sequence[Path], here: ProjectRef, dry_run: bool) -> Tally:
-    """Forget the memories of a file; for notes, also the memories of earlier versions of them."""
-    report = Tally()
-    async with connected_store() as ask_store:
-        taken: dict[str, tuple[ProjectRef | None, str]] = {}
-        async for each in _listed(ask_store, here):
-            if _is_from(each.source.file, places):
-                taken[each.id] = here, SHELL_SESSION
-        for project, memory in placed:
-            if isinstance(memory, PortableMemory):
-                answer = await ask_store(FindMemories(_place(project), (memory.id,)))
-                taken |= dict.fromkeys(answer.words.keys() - answer.forgotten, (project, memory.session_id))
-        for memory_id, (project, session_id) in taken.items():
-            report.imported += 1
-            if not dry_run:
-                change = ForgetMemory(memory_id, reason=UNDONE)
-                await ask_store(Submit(_operation(project, session_id, time.time(), change)))
-    return report
-
-
-def _summary_lines(contents: Contents, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:
-    if undo:
-        return [
-            f"{count(tally.imported, 'memory')} forgotten again{' (not done: this is a dry run)' if dry_run else ''}."
-        ]
-    verb = "would be imported" if dry_run else "imported"
+def _summary_lines(tally: Tally, *, is_elsewhere: bool) -> list[str]:
+    verb = "would be imported" if tally.dry_run else "imported"
     were = "was" if tally.present == 1 else "were"
     line = f"{count(tally.imported, 'memory')} {verb}, {tally.present:,} {were} there already"
-    if tally.rejected:
-        line += f", {len(tally.rejected):,} refused"
-    if contents.bad:
-        line += f"; {count(len(contents.bad), 'line')} skipped, for the reasons above"
-    if not tally.imported or dry_run:
+    if tally.skipped:
+        line += f"; {len(tally.skipped):,} skipped, for the reasons above"
+    if not tally.imported or tally.dry_run:
         return [f"{line}."]
     they, their = ("It", "its") if tally.imported == 1 else ("They", "their")
-    return [f"{line}.", f"{they} can be found by {their} words now, and by {their} meaning in a moment."]
+    everywhere = " --all-projects" if is_elsewhere else ""
+    return [
+        f"{line}.",
+        f"{they} can be found by {their} words now, and by {their} meaning in a moment.",
+        f"'remembrancer undo {tally.run_id}{everywhere}' undoes it.",
+    ]

@@ -17,12 +17,13 @@ from click.shell_completion import CompletionItem
 from remembrancer.commands import exit_codes
 
 if TYPE_CHECKING:
+    from msgspec import Struct
     from rich.console import RenderableType
 
+    Facts = Mapping[str, Any] | Sequence[Any] | Struct
     Line = str | RenderableType
     """A line of plain text, a table, or a styled text from Rich."""
 
-Facts = Mapping[str, Any] | Sequence[Any]
 Table = Mapping[str, tuple[str, str, str]]
 
 

@@ -24,6 +24,10 @@ METHODS: Final[Mapping[RunKind, str]] = {
     "maintenance": "decay_archive",
 }
 """The `method` of a run by its kind: members of a shared lane with release 0.2.0 log it."""
+IMPORTS: Final = "run:import-"
+"""The prefix of the ids of imports, which are undone as runs are."""
+IMPORT_UNDONE: Final = "its import was undone"
+"""The reason of forgetting after which a memory can be imported again."""
 PromotionReason = Literal["importance", "explicit", "pattern_match"]
 
 
@@ -248,7 +252,8 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored.
+    """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. An import is
+    undone by a person's shell only, since its memories are those of all sessions.
 
     A memory that somebody else has changed since is left as it is, and named. An unknown run is refused, or
     (`if_there`) answered as not found: few runs have parts in both spaces.

@@ -294,11 +294,12 @@ class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     """Import a complete memory with its id and history: from an export, or from a narrower scope's file.
 
     `joins_same`: an existing memory with the same text and meaning absorbs the imported one, and is found
-    by the imported id as well.
+    by the imported id as well. `run_id`: the import that `UndoRun` can undo; it brings back what undoing has forgotten.
     """
 
     memory: PortableMemory
     joins_same: bool = False
+    run_id: str | None = None
 
 
 MemoryChange = (

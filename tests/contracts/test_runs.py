@@ -36,11 +36,12 @@ from remembrancer.protocol.runs import (
     UndoneResult,
     UndoRun,
 )
-from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
+from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, StartSession, Turn
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
     ForgetMemory,
+    ImportMemory,
     PortableMemory,
     PromoteMemory,
     RestoreMemory,
@@ -353,6 +354,14 @@ def test_a_run_that_is_unknown_or_about_another_sessions_memories_cannot_be_undo
         assert isinstance(records.apply([operation])[0].reply, NotFound)
     assert shown(records, THREE).status == "consolidated"
     assert undo(records, session_id=SESSION).memories == (THREE,)
+
+
+def test_an_import_is_undone_by_a_persons_shell_alone(records: Records) -> None:
+    memory = msgspec.structs.replace(shown(records, THREE), id="mem_imported")
+    records.apply([change_operation("import", ImportMemory(memory, run_id="run:import-1"))])
+    assert isinstance(records.apply([undo_operation("one", "run:import-1")])[0].reply, NotFound)
+    assert undo(records, "run:import-1", name="two", session_id=SHELL_SESSION).memories == ("mem_imported",)
+    assert shown(records, "mem_imported").forgotten_at is not None
 
 
 def test_what_a_run_did_to_the_users_memories_is_undone_by_the_project_that_it_came_from_alone(

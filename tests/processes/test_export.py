@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
+from remembrancer.config.project import project_of
 from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import EraseMemory
+from remembrancer.protocol.runs import Place, UndoRun
+from remembrancer.protocol.session_life import SHELL_SESSION
+from remembrancer.protocol.writes import Applied, EraseMemory, ProjectRef
 from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import PATIENCE_S
@@ -28,10 +32,10 @@ from tests.spaces import rows_if_there
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
-def write_lines(path: Path, *names: str, padding: str = "") -> Path:
+def write_lines(path: Path, *names: str, padding: str = "", project: ProjectRef = PROJECT) -> Path:
     """An export of these memories of one project."""
-    lines = [MemoryLine(memory(name, content=f"what {name} says{padding}"), PROJECT.id) for name in names]
-    body: list[Line] = [ProjectLine(PROJECT.id, PROJECT.path), *lines, EndLine(1, len(names), 0)]
+    lines = [MemoryLine(memory(name, content=f"what {name} says{padding}"), project.id) for name in names]
+    body: list[Line] = [ProjectLine(project.id, project.path), *lines, EndLine(1, len(names), 0)]
     path.write_bytes(encode_header(1e9) + b"".join(map(encode_line, body)))
     return path
 
@@ -45,6 +49,17 @@ def _over(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, "session": {**session, **ended}}
 
 
+def without_import(line: dict[str, Any], run_id: str) -> dict[str, Any]:
+    """A line without the note in its history by which the import can be undone."""
+    line = deepcopy(line)
+    if line["line"] == "memory":
+        last = line["memory"]["history"][-1]
+        assert last["details"].pop("imported") == run_id
+        if not last["details"]:
+            del last["details"]
+    return line
+
+
 def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     fill(home)
     file = home / "export.jsonl"
@@ -53,9 +68,9 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
     report = json.loads(done("backup", "import", str(file), "--json", home=second))
-    assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
+    assert (report["imported"], report["present"], report["skipped"]) == (9, 0, [])
     before, after = exported(home), exported(second)
-    assert after == [_over(line) for line in before]
+    assert [without_import(line, report["run_id"]) for line in after] == [_over(line) for line in before]
     memories = exported_memories(second)
     rich, plain = memories[id_of("rich")], memories[id_of("plain")]
     assert [entry["change"] for entry in rich["history"]] == ["stored", "updated", "tagged", "updated"]
@@ -95,28 +110,26 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
     assert (printed.returncode, "--markdown writes a directory" in printed.stderr) == (exit_codes.USAGE, True)
 
 
-def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_imported(home: Path) -> None:
+def test_a_damaged_file_is_refused_with_the_line_and_a_memory_with_a_secret_is_skipped(home: Path) -> None:
     file = write_lines(home / "lines", "one", "two", "three")
     sound = file.read_bytes()
-    file.write_bytes(
-        sound.replace(b'"type":', b'"occurred_at":1e300,"type":', 1).replace(
-            b"what two", b'\\u001b]0;x\\u0007wh"at two'
-        )
-    )
+    file.write_bytes(sound.replace(b"what two", b'\\u001b]0;x\\u0007wh"at two'))
+    refused = command("backup", "import", str(file), home=home)
+    assert refused.returncode == exit_codes.FILE_UNUSABLE
+    assert "nothing was imported, because of line 4: " in refused.stderr
+    assert "\x1b" not in refused.stderr + refused.stdout
+    assert not is_up(RuntimePaths(home)), "a file that is refused starts nothing"
+
+    file.write_bytes(sound.replace(b"what two says", b"The password is Xk9$vb2!pqRt77"))
     partly = command("backup", "import", str(file), home=home)
     assert partly.returncode == exit_codes.FAILED
-    assert "line 3: occurred_at must be a time between the years 1 and 9999" in partly.stderr
-    assert "line 4: " in partly.stderr
-    assert "\x1b" not in partly.stderr + partly.stdout
-    assert "1 memory imported" in partly.stdout
-    assert "It can be found by its words now" in partly.stdout
-
-    nothing = write_lines(home / "bad", "four")
-    nothing.write_bytes(nothing.read_bytes().replace(b'"type":', b'"importance":7,"type":', 1))
-    stop_runtime(home)
-    report = json.loads(command("backup", "import", str(nothing), "--json", home=home).stdout)
-    assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (0, 1, 3)
-    assert not is_up(RuntimePaths(home)), "a file of which nothing is left starts nothing"
+    assert partly.stderr.startswith("line 4: ")
+    assert "2 memories imported, 0 were there already; 1 skipped" in partly.stdout
+    assert "They can be found by their words now" in partly.stdout
+    file.write_bytes(b"".join(sound.splitlines(keepends=True)[:-1]))
+    cut = command("backup", "import", str(file), home=home)
+    assert (cut.returncode, "cut off after line 5" in cut.stderr) == (exit_codes.FAILED, True)
+    assert "1 memory imported, 2 were there already" in cut.stdout
 
     newer = command("backup", "import", "-", home=home, stdin=sound.decode().replace('"version":1', '"version":9', 1))
     assert newer.returncode == exit_codes.FILE_UNUSABLE
@@ -124,13 +137,23 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
     assert command("backup", "import", str(home / "missing"), home=home).returncode == exit_codes.FILE_UNUSABLE
 
 
-def test_memories_can_be_imported_into_another_project(home: Path) -> None:
-    file = write_lines(home / "lines", "one")
-    target = home / "repository"
-    target.mkdir()
-    done("backup", "import", "-", "--project", str(target), home=home, stdin=file.read_text())
-    (project,) = [line for line in exported(home) if line["line"] == "project"]
-    assert project["path"] == str(target)
+def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, tmp_path: Path) -> None:
+    project = project_of(tmp_path)
+    done("backup", "import", "-", home=home, stdin=write_lines(home / "first", "one", project=project).read_text())
+    done("add", "--user", "I prefer tabs.", home=home)
+    both = write_lines(home / "both", "one", "two", "three", project=project)
+    run_id = json.loads(done("backup", "import", str(both), "--json", home=home))["run_id"]
+    done("edit", memory("two").id, "what two says now", "--project", str(tmp_path), home=home)
+    undone = done("undo", run_id, "--all-projects", home=home)
+    assert ": 1 memory forgotten\n" in undone
+    assert "is left alone: it has been changed since" in undone
+    contents = {each["content"] for each in exported_memories(home).values() if "forgotten_at" not in each}
+    assert contents == {"I prefer tabs.", "what one says", "what two says now"}
+    again = done("backup", "import", str(both), home=home)
+    assert "1 memory imported, 2 were there already" in again, "importing it again brings back what was undone"
+    assert "it has been changed since" in done("undo", run_id, "--project", str(tmp_path), home=home)
+    unknown = command("undo", "run:import-none", "--all-projects", home=home)
+    assert (unknown.returncode, "there is no run" in unknown.stderr) == (exit_codes.USAGE, True)
 
 
 def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(home: Path) -> None:
@@ -139,7 +162,7 @@ def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(hom
     ask(home, change("erase", EraseMemory(id_of("one"))))
     refused = command("backup", "import", str(home / "lines"), home=home)
     assert refused.returncode == exit_codes.FAILED
-    assert "0 memories imported, 0 were there already, 1 refused" in refused.stdout
+    assert "0 memories imported, 0 were there already; 1 skipped" in refused.stdout
     assert refused.stderr == f"{id_of('one')} was erased for good: it is not imported again\n"
 
 
@@ -201,11 +224,18 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert {file.stem for file in files} == kinds, "a file for all memories of one kind"
     assert {file.stat().st_mode & 0o077 for file in [directory, *files]} == {0}
     report = json.loads(done("backup", "import", str(directory), "--json", home=second))
-    assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
-    before, after = exported(home), exported(second)
+    assert (report["imported"], report["present"], report["skipped"]) == (9, 0, [])
+    before, after = exported(home), [without_import(line, report["run_id"]) for line in exported(second)]
     assert sorted(map(str, after)) == sorted(map(str, map(_over, before)))
     forgotten = {line["memory"]["id"] for line in after if "forgotten_at" in line.get("memory", {})}
-    assert "8 memories forgotten again" in done("backup", "import", str(directory), "--undo", home=second)
+    places: tuple[tuple[ProjectRef, Place], ...] = (
+        (PROJECT, "project"),
+        (OTHER_PROJECT, "project"),
+        (PROJECT, "user"),
+    )
+    for project, place in places:
+        undo = change(f"undo {project.id} {place}", UndoRun(report["run_id"], place), project, SHELL_SESSION)
+        assert isinstance(ask(second, undo)[0], Applied)
     assert all("forgotten_at" in each for each in exported_memories(second).values())
     again = json.loads(done("backup", "import", str(directory), "--json", home=second))
     assert (again["imported"], again["present"]) == (8, 1), "the one that was forgotten before stays so"
@@ -220,8 +250,6 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
     assert "1 memory imported" in done("backup", "import", str(notes), home=home)
     for path in (f"{notes}/../notes", str(tmp_path / "link")):
         assert "0 memories imported, 1 was there" in done("backup", "import", path, home=home)
-    undone = json.loads(done("backup", "import", str(tmp_path / "link"), "--undo", "--json", home=home))
-    assert (undone["imported"], undone["forgotten"]) == (0, 1)
 
 
 def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_again(
@@ -233,20 +261,18 @@ def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_
     notes.mkdir(parents=True)
     (notes / "MEMORY.md").write_text("# Deploy\n\nNever on Fridays.\n\n# Tests\n\nThey need a database.\n")
     done("add", "They need a database, the tests.", home=home)
+    runs: list[str] = []
     for imported, present in ((2, 0), (0, 2)):
         report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
         assert (report["imported"], report["present"]) == (imported, present)
+        runs.append(report["run_id"])
     texts = {each["content"]: each for each in exported_memories(home).values()}
     taken = {"Deploy: Never on Fridays.", "Tests: They need a database."}
     assert set(texts) - taken == {"They need a database, the tests."}
     assert texts["Deploy: Never on Fridays."]["kind"] == "convention"
-    (notes / "MEMORY.md").write_text("# Deploy\n\nWhat is forgotten need not be in the file any more.\n")
-    assert "2 memories forgotten again" in done(
-        "backup", "import", "--from", "claude-code", "--undo", home=home, variables=own
-    )
+    assert "2 memories forgotten" in done("undo", runs[0], home=home)
     memories = exported_memories(home).values()
     assert {memory["content"] for memory in memories if "forgotten_at" in memory} == taken
-    (notes / "MEMORY.md").write_text("# Deploy\n\nNever on Fridays.\n\n# Tests\n\nThey need a database.\n")
     report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
     assert (report["imported"], report["present"]) == (2, 0)
     assert all("forgotten_at" not in each for each in exported_memories(home).values())
@@ -263,18 +289,13 @@ def test_a_database_of_nodes_is_taken_in_with_its_links(home: Path, tmp_path: Pa
         )
         at = "2026-02-03T04:05:06+00:00"
         rows = [("a", "the cache is Redis", '["cache"]', '["b", "lost"]', "monday", at, at, 3)]
-        rows += [("b", "Redis listens on 6380", "[]", '["a"]', "", at, at, 0), ("c", " ", "[]", "[]", "", at, at, 0)]
+        rows += [("b", "Redis listens on 6380", "[]", '["a"]', "", at, at, 0)]
         nodes.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
     nodes.close()
     asked = ("backup", "import", str(path), "--json")
-    finished = command(*asked, home=home, variables={"REMEMBRANCER_PROJECT": str(project)})
-    assert finished.returncode == exit_codes.FAILED, "the empty one is passed over"
-    said = json.loads(finished.stdout)
-    assert (said["imported"], [each["line"] for each in said["bad_lines"]]) == (2, [5])
-    again = command(
-        *asked, "--project", str(project), home=home, variables={"REMEMBRANCER_PROJECT": str(tmp_path / "other")}
-    )
-    assert json.loads(again.stdout)["present"] == 2
+    for key in ("imported", "present"):
+        finished = command(*asked, home=home, variables={"REMEMBRANCER_PROJECT": str(project)})
+        assert json.loads(finished.stdout)[key] == 2
     (best, *_) = json.loads(done("list", "--tag", "cache", "--project", str(project), "--json", home=home))["memories"]
     assert (best["content"], best["scope"]) == ("the cache is Redis", "project")
     lines = exported_memories(home).values()

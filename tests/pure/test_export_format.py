@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands.import_ import choose_targets, import_operation, read_export
-from remembrancer.config.project import project_of
+from remembrancer.commands.import_ import read_export
 from remembrancer.memory.export_format import (
     EndLine,
     Line,
@@ -159,7 +157,6 @@ def test_what_is_wrong_with_a_memory_is_said(change: dict[str, Any], reason: str
         ({"content": " \n"}, "content must not be empty"),
         ({"content": "x" * 300_000}, "262144 bytes"),
         ({"content": "a\0b"}, "NUL"),
-        ({"content": "The password is Xk9$vb2!pqRt77"}, "--allow-secrets"),
         ({"importance": 1.5}, "importance"),
         ({"confidence": -1.0}, "confidence"),
         ({"version": 0}, "version"),
@@ -179,7 +176,6 @@ def test_what_is_wrong_with_a_memory_is_said(change: dict[str, Any], reason: str
         ({"domain": " "}, "domain"),
         ({"history": [{"version": 2}, {"version": 1}]}, "history"),
         ({"history": [{"record": {"tags": ["\u0007"]}}]}, "history[0].tags"),
-        ({"history": [{"record": {"content": "AWS key AKIAQ3EGRT5XW7PLBNZJ"}}]}, "--allow-secrets"),
         ({"links": [{"target": "memory:x", "relation": "\n", "strength": 1.0, "created_at": 1.0}]}, "links.relation"),
     ],
 )
@@ -198,12 +194,26 @@ def test_what_no_tool_would_have_stored_is_refused_by_the_number_of_its_line(
         MemoryLine(memory("two"), PROJECT.id),
         end=EndLine(1, 2, 0),
     )
-    contents = read_export(file)
-    assert [bad.line for bad in contents.bad] == [3]
-    assert reason in contents.bad[0].reason
-    (placed,) = contents.placed({PROJECT.id: PROJECT})
-    assert isinstance(placed[1], PortableMemory)
-    assert placed[1].id == memory("two").id
+    with pytest.raises(FileUnusable, match="because of line 3: ") as caught:
+        read_export(file)
+    assert reason in caught.value.message
+
+
+def test_what_looks_like_a_secret_is_skipped_unless_it_is_allowed() -> None:
+    version = MemoryVersion(
+        content="AWS key AKIAQ3EGRT5XW7PLBNZJ", type="semantic", scope="project", session_id="session:one"
+    )
+    secrets = [
+        memory("one", content="The password is Xk9$vb2!pqRt77"),
+        memory("two", history=(HistoryEntry(1, "stored", 1.0, "session:one", "operation", version),)),
+    ]
+    lines = [MemoryLine(each, PROJECT.id) for each in (*secrets, memory("three"))]
+    contents = read_export(export(ProjectLine(PROJECT.id, "/"), *lines))
+    assert [each.partition(":")[0] for each in contents.secrets] == ["line 3", "line 4"]
+    assert all("--allow-secrets" in each for each in contents.secrets)
+    assert [each.id for _, each in contents.memories] == [memory("three").id]
+    allowed = read_export(export(ProjectLine(PROJECT.id, "/"), *lines), allow_secrets=True)
+    assert (len(allowed.memories), allowed.secrets) == (3, [])
 
 
 def test_a_file_of_a_newer_release_is_told_from_one_that_is_no_export() -> None:
@@ -215,68 +225,25 @@ def test_a_file_of_a_newer_release_is_told_from_one_that_is_no_export() -> None:
             decode_header(strange)
 
 
-def test_every_bad_line_is_named_with_its_number_and_a_secret_is_imported_when_that_is_allowed() -> None:
-    file = export(
-        ProjectLine(PROJECT.id, PROJECT.path),
-        MemoryLine(memory("one"), PROJECT.id),
-        b"{oops\n",
-        MemoryLine(memory("two"), OTHER.id),
-        SessionLine(SessionEntry("session:one", 1.0, 2.0), OTHER.id),
-    )
-    contents = read_export(file)
-    assert [bad.line for bad in contents.bad] == [4, 5, 6]
-    assert contents.memories == 1
-    assert OTHER.id in contents.bad[1].reason
-    secret = MemoryLine(memory("The password is Xk9$vb2!pqRt77"), PROJECT.id)
-    assert read_export(export(ProjectLine(PROJECT.id, "/"), secret), allow_secrets=True).bad == []
+@pytest.mark.parametrize(
+    ("line", "reason"), [(b"{oops\n", "malformed"), (MemoryLine(memory("two"), OTHER.id), OTHER.id)]
+)
+def test_a_file_with_a_bad_line_is_refused_with_its_number(line: Line | bytes, reason: str) -> None:
+    file = export(ProjectLine(PROJECT.id, PROJECT.path), MemoryLine(memory("one"), PROJECT.id), line)
+    with pytest.raises(FileUnusable, match=f"because of line 4: .*{reason}"):
+        read_export(file)
 
 
 def test_a_file_that_was_cut_off_or_lost_a_line_is_noticed() -> None:
     whole = export(ProjectLine(PROJECT.id, "/"), *(MemoryLine(memory(str(n)), PROJECT.id) for n in range(3)))
-    assert read_export(whole).bad == []
+    assert read_export(whole).cut_after is None
     content = whole.getvalue()
     for place in range(content.index(b"\n") + 1, len(content) - 1):
-        (bad,) = read_export(BytesIO(content[:place])).bad
-        assert "was cut off" in bad.reason
+        cut = content[:place]
+        try:
+            assert read_export(BytesIO(cut)).cut_after == len(cut.splitlines())
+        except FileUnusable as error:
+            assert f"line {len(cut.splitlines())}: the file was cut off" in error.message  # noqa: PT017
     file = export(ProjectLine(PROJECT.id, "/"), MemoryLine(memory(), PROJECT.id), end=EndLine(1, 2, 0))
-    (bad,) = read_export(file).bad
-    assert "2 memories" in bad.reason
-
-
-def test_lines_go_to_the_projects_that_were_chosen_and_a_choice_has_to_be_certain_and_there(tmp_path: Path) -> None:
-    span = SessionEntry("session:one", 1.0, 2.0)
-    file = export(
-        ProjectLine(PROJECT.id, PROJECT.path),
-        MemoryLine(memory("one"), PROJECT.id),
-        SessionLine(span, PROJECT.id),
-        MemoryLine(memory("two", scope="user"), None),
-    )
-    contents = read_export(file)
-    assert contents.bad == []
-    placed = list(contents.placed(choose_targets(contents.projects, [str(tmp_path)])))
-    elsewhere = project_of(tmp_path).path
-    assert [project and project.path for project, _ in placed] == [elsewhere, elsewhere, None]
-    assert placed[1][1] == span
-    both = {PROJECT.id: PROJECT, OTHER.id: OTHER}
-    assert choose_targets(both, []) == both
-    chosen = choose_targets(both, [f"{OTHER.id}={tmp_path}"])
-    assert chosen == {PROJECT.id: PROJECT, OTHER.id: project_of(tmp_path)}
-    with pytest.raises(InvalidInput, match="not a directory"):
-        choose_targets(both, [f"{OTHER.id}={tmp_path / 'mistyped'}"])
-    with pytest.raises(InvalidInput, match="2 projects"):
-        choose_targets(both, ["/elsewhere"])
-    with pytest.raises(InvalidInput, match="no project"):
-        choose_targets(both, ["p_000000000000=/elsewhere"])
-    with pytest.raises(InvalidInput, match="0 projects"):
-        choose_targets({}, ["/elsewhere"])
-
-
-def test_an_operation_is_known_by_the_content_and_the_place_of_its_memory() -> None:
-    first = import_operation(PROJECT, memory(), 1.0)
-    assert import_operation(PROJECT, memory(), 2.0).operation_id == first.operation_id
-    others = [
-        import_operation(OTHER, memory(), 1.0),
-        import_operation(None, memory(), 1.0),
-        import_operation(PROJECT, memory(access_count=1), 1.0),
-    ]
-    assert len({first.operation_id, *(each.operation_id for each in others)}) == 4
+    with pytest.raises(FileUnusable, match="2 memories"):
+        read_export(file)

@@ -42,7 +42,7 @@ from remembrancer.memory.decay import has_ended
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
-from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.runs import IMPORT_UNDONE, ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionEntry, SessionResult, StartSession
 from remembrancer.protocol.writes import (
     Change,
@@ -179,13 +179,17 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory, others: tup
 
 
 def _import(writer: Writer, change: ImportMemory) -> Result:
-    """Import a memory unchanged. Does nothing if its id exists already."""
+    """Import a memory unchanged. Does nothing if its id exists already, unless undoing an import has forgotten it."""
     memory = change.memory
     if writer.row(Erased, memory.id):
         raise InvalidInput(f"{memory.id} was erased for good: it is not imported again", field="id")
     present = writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
-        return ImportedResult(memory.id, "present")
+        if change.run_id is None or present.now.forgotten_reason != IMPORT_UNDONE:
+            return ImportedResult(memory.id, "present")
+        after = msgspec.structs.replace(present.now, forgotten=False, forgotten_reason=None)
+        writer.revise(present, after, "restored", imported=change.run_id)
+        return ImportedResult(memory.id, "imported")
     if change.joins_same and memory.forgotten_at is None:
         again = restating(memory.id, memory, memory.created_at, memory.scope)
         known = writer.known_as(again, writer.space.same_content(memory.content, ""))
@@ -197,6 +201,9 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
     history = memory.history
     if all(entry.version != memory.version for entry in history):
         history = (*history, writer.entry(memory.version, "imported", snapshot_of(memory), writer.at))
+    if change.run_id is not None:
+        details = {**history[-1].details, "imported": change.run_id}
+        history = (*history[:-1], msgspec.structs.replace(history[-1], details=details))
     writer.space.insert(msgspec.structs.replace(memory, history=history), writer.at, comes_whole=True)
     return ImportedResult(memory.id, "imported")
 

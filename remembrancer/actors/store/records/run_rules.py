@@ -16,6 +16,8 @@ from remembrancer.memory.fields import FIELDS
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.runs import (
+    IMPORT_UNDONE,
+    IMPORTS,
     AddLink,
     AddMemory,
     ApplyRun,
@@ -38,7 +40,7 @@ from remembrancer.protocol.runs import (
     UndoRun,
 )
 from remembrancer.protocol.runs import Edit as RunEdit
-from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 
 UNDONE: Final = "the run was undone"
@@ -237,6 +239,8 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
         NotFound: there is no such run here, or it changed a memory that the operation's session may not see, or one
             of the user's for another project.
     """
+    if change.run_id.startswith(IMPORTS):
+        return _undo_import(writer, change)
     run = writer.row(Run, change.run_id)
     memory_ids = writer.space.changed_by(change.run_id)
     found = [memory for memory in map(writer.space.memory, memory_ids) if memory is not None]
@@ -246,13 +250,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     is_seen = all(is_visible(each.now.scope, each.now.session_id, session_id) for each in memories.values())
     is_of_another = change.place == "user" and any(step.source_project not in (None, project_id) for step in steps)
     if run is None or not is_seen or is_of_another:
-        if change.if_there:
-            return UndoneResult(change.run_id, found=False)
-        raise NotFound(
-            f"there is no run with the id {change.run_id} (what is older than 90 days, or than the setting runs_kept_s "
-            "says, cannot be undone any more)",
-            field="run_id",
-        )
+        return _unknown(change)
     if run.undone_at is not None:
         return UndoneResult(change.run_id, already=True)
     undone: list[str] = []
@@ -266,6 +264,39 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     writer.space.remove(LoggedPromotion, "run_id", change.run_id)
     writer.space.put(msgspec.structs.replace(run, undone_at=writer.at))
     return UndoneResult(change.run_id, tuple(undone), tuple(skipped))
+
+
+def _unknown(change: UndoRun) -> UndoneResult:
+    if change.if_there:
+        return UndoneResult(change.run_id, found=False)
+    raise NotFound(
+        f"there is no run with the id {change.run_id} (what is older than 90 days, or than the setting runs_kept_s "
+        "says, cannot be undone any more)",
+        field="run_id",
+    )
+
+
+def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
+    """Forget the memories that an import brought, except those that a session has changed since."""
+    memory_ids = writer.space.imported_by(change.run_id)
+    if not memory_ids or writer.operation.session_id != SHELL_SESSION:
+        return _unknown(change)
+    undone: list[str] = []
+    skipped: list[Skipped] = []
+    for memory_id in memory_ids:
+        memory = writer.space.memory(memory_id)
+        if memory is None or memory.id != memory_id:
+            skipped.append(Skipped(memory_id, "it is not here any more"))
+        elif not memory.now.forgotten:
+            history = writer.space.history(memory_id)
+            entries = [each for each in history if each.session_id or "imported" in each.details]
+            if entries[-1].details.get("imported") == change.run_id:  # what came later is background work
+                after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=IMPORT_UNDONE)
+                writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE)
+                undone.append(memory_id)
+            else:
+                skipped.append(Skipped(memory_id, "it has been changed since"))
+    return UndoneResult(change.run_id, tuple(undone), tuple(skipped), already=not undone and not skipped)
 
 
 def _undo(writer: Writer, run_id: str, memory_id: str) -> str | None:

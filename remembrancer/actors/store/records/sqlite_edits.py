@@ -275,6 +275,14 @@ class SqliteEdits:
         rows = self._query(f"SELECT memory_id {OF_RUN} ? GROUP BY 1 ORDER BY min(version) DESC, 1", (run_id,))
         return [memory_id for (memory_id,) in rows]
 
+    def imported_by(self, run_id: str) -> list[str]:
+        """The ids of the memories that an import brought."""
+        rows = self._query(
+            "SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND instr(details, ?) ORDER BY 1",
+            (f'"imported":"{run_id}"',),
+        )
+        return [memory_id for (memory_id,) in rows]
+
     def links(self, memory_id: str) -> list[Link]:
         """The links from and to a memory."""
         rows = self._query(
