@@ -16,7 +16,7 @@ import re
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from types import MappingProxyType, ModuleType
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
@@ -39,10 +39,10 @@ from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import FindIds
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Notice
-from remembrancer.protocol.writes import Change, Operation
+from remembrancer.protocol.wire import Notice, Request
+from remembrancer.protocol.writes import Change, NearMemory, Operation, Result, memory_id_of
 from remembrancer.toolsets.arguments import ArgumentDecoder
-from remembrancer.toolsets.service import Caller, MemoryService, Written
+from remembrancer.toolsets.service import Caller, MemoryService
 
 DEFAULT_TOOLSETS: Final = ("memory",)
 MOST_SERIOUS: Final = (
@@ -73,13 +73,23 @@ LONG_ANSWER: Final = 100_000
 
 P = ParamSpec("P")
 T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R")
 Answer = dict[str, Any]
 _json = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True)
+class Queued(Exception):
+    """A write is durable, but the store has yet to apply it. The answer has the ids that are known already."""
+
+    def __init__(self, ids: Answer) -> None:
+        super().__init__()
+        self.answer: Answer = ids | {"status": "queued"}
+
+
+@dataclass
 class Call:
-    """The context of one tool call. `received_at` is when the client made it (seconds since the epoch)."""
+    """One tool call: its context, and the caveats of its answer. `received_at` (seconds since the epoch) is the time at
+    which the client made it."""
 
     tool: str
     caller: Caller
@@ -88,8 +98,15 @@ class Call:
     raw_arguments: dict[str, Any]
     service: MemoryService
     take_notices: Callable[[], Sequence[Notice]] = tuple
-    """Takes the notices to be added to the answer, each once; for a tool that fits its answer, notices included, into a
-    size."""
+    """Takes the session's notices, each once."""
+    notices: list[Notice] = field(default_factory=list)
+    degraded: bool = False
+    is_old: bool = False
+    """True if the store was away, and an earlier answer was used."""
+    embedding_error: str | None = None
+    """The reason why a text that was written cannot be embedded now."""
+    near: list[NearMemory] = field(default_factory=list)
+    """Memories that the written ones probably replace."""
 
     @cached_property
     def operation_id(self) -> str:
@@ -103,9 +120,42 @@ class Call:
     def _operation_id_of(self, part: str) -> str:
         return derive_operation_id(self.operation_id, part, "", None) if part else self.operation_id
 
-    async def submit(self, change: Change, *, part: str = "", allow_secrets: bool = False) -> Written:
-        """Make a change durable; a retry of the same request changes nothing more. `part` distinguishes several changes
-        of one call.
+    async def ask(self, question: Request[R], *, is_search: bool = False) -> R:
+        """The store's answer, or an earlier one to the same question. `is_search`: the answer is degraded also if
+        something was not searched.
+
+        Raises:
+            MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
+        """
+        asked = await self.service.ask(question, self.received_at)
+        self.notices += asked.notices
+        self.is_old |= asked.is_old
+        self.degraded |= asked.is_degraded if is_search else asked.is_old
+        return asked.reply
+
+    async def write(
+        self,
+        change: Change,
+        result: type[R],
+        *,
+        part: str = "",
+        allow_secrets: bool = False,
+        ids: Answer | None = None,
+    ) -> R:
+        """The result of a change, as `submit`. `ids` are the answer's ids if it is only queued (default: `memory_id`).
+
+        Raises:
+            Queued: the store has yet to apply it.
+        """
+        done = await self.submit(change, part=part, allow_secrets=allow_secrets)
+        if done is None:
+            raise Queued(ids or {MEMORY_ID: memory_id_of(change)})
+        assert isinstance(done, result)
+        return done
+
+    async def submit(self, change: Change, *, part: str = "", allow_secrets: bool = False) -> Result | None:
+        """Make a change durable; a retry of the same request changes nothing more. Returns None if it is queued. `part`
+        distinguishes several changes of one call.
 
         Raises:
             InvalidInput: the change seems to hold a credential, which is not allowed here.
@@ -123,7 +173,21 @@ class Call:
         with anyio.CancelScope(shield=True):  # a client that leaves must not cut off a write half-way
             written = await self.service.apply(operation, self.received_at)
         note_short_ids(self, written.short_ids)
-        return written
+        self.notices += written.notices
+        self.degraded |= written.degraded
+        self.embedding_error = written.embedding_error or self.embedding_error
+        self.near += written.near
+        return written.result
+
+    def with_caveats(self, answer: Answer) -> Answer:
+        """The answer with all notices so far. A tool calls it that fits its answer, notices included, into a size."""
+        notices = dict.fromkeys([*self.notices, *self.take_notices()])
+        self.notices.clear()
+        if self.embedding_error is not None:
+            answer["searchable_by"] = "keyword_only"
+            text = f"Found by its words only for now (keyword_only): {self.embedding_error}"
+            notices[Notice("embedding_failed", text)] = self.embedding_error = None
+        return with_caveats(answer, notices, degraded=self.degraded)
 
     async def refuse_credentials(self, change: Change) -> None:
         """Raises `InvalidInput` for a change that seems to hold a credential."""
@@ -170,7 +234,11 @@ class Tool(Generic[T]):
         data."""
         try:
             arguments = await _with_whole_ids(call, arguments)
-            answer = with_caveats(await self.run(call, arguments), call.take_notices())
+            try:
+                answer = await self.run(call, arguments)
+            except Queued as queued:
+                answer = queued.answer
+            answer = call.with_caveats(answer)
         except RemembrancerError as error:
             self._name_own(error)
             raise
@@ -491,7 +559,7 @@ def _weight_of(code: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CallResult:
     """The result of a call: the answer, and its compact JSON text, made once. Without an answer there is only the
     text."""
 
@@ -521,17 +589,17 @@ def answer_text(answer: Answer) -> str:
     return _json.encode(answer).decode()
 
 
-def text_result(answer: Answer) -> Result:
+def text_result(answer: Answer) -> CallResult:
     """The result of a tool that answers with text."""
     warnings = [f"({warning['message']})" for warning in answer.get("warnings", ())]
-    return Result(None, "\n".join([answer["text"], *warnings]))
+    return CallResult(None, "\n".join([answer["text"], *warnings]))
 
 
-def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = False) -> Result:
+def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = False) -> CallResult:
     """The error envelope, with the invalid field and further details, if any. `as_text`: only the message."""
     if as_text:
         remedy = f" ({error.remedy})" if error.remedy is not None else ""
-        return Result(None, neutralised(f"{error.message}{remedy}"), is_error=True)
+        return CallResult(None, neutralised(f"{error.message}{remedy}"), is_error=True)
     envelope: Answer = {
         "error": error.code,
         "message": error.message,
@@ -541,7 +609,7 @@ def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = Fa
     }
     envelope |= non_empty(field=error.field, remedy=error.remedy)
     cleaned = neutralised_value(envelope)
-    return Result(cleaned, answer_text(cleaned), is_error=True)
+    return CallResult(cleaned, answer_text(cleaned), is_error=True)
 
 
 def unknown_tool(name: str, known: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from remembrancer.actors.gateway import http_server as module
 from remembrancer.actors.gateway.conversations import CallTool
 from remembrancer.actors.gateway.http_server import HttpServer, Sessions
 from remembrancer.config.tokens import Tokens
-from remembrancer.toolsets.tools import Result
+from remembrancer.toolsets.tools import CallResult
 from tests.clients.conformance_server import http_server
 from tests.patience import PATIENCE_S, until
 
@@ -36,7 +36,7 @@ ABOUT = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": 
 BEGIN = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": ABOUT}
 
 
-async def never(*_: object) -> Result:
+async def never(*_: object) -> CallResult:
     await anyio.sleep_forever()
     raise AssertionError
 
@@ -142,8 +142,8 @@ async def test_a_session_for_a_project_that_its_token_does_not_open_is_refused_i
     assert answer.json()["error"]["message"] == "this token is not for that project"
 
 
-async def answered(*_: object) -> Result:
-    return Result({}, "")
+async def answered(*_: object) -> CallResult:
+    return CallResult({}, "")
 
 
 def session_of(begun: httpx.Response) -> dict[str, str]:

@@ -52,7 +52,7 @@ from remembrancer.protocol.tracing import CallTiming
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
-from remembrancer.toolsets.tools import Result, Tool, choose_tools, instructions_of
+from remembrancer.toolsets.tools import CallResult, Tool, choose_tools, instructions_of
 
 CALL: Final = "tools/call"
 STREAM: Final = "subscriptions/listen"
@@ -98,7 +98,7 @@ class PendingRequest:
     """True for a tool call that is answered without the SDK."""
 
 
-CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[Result]]
+CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[CallResult]]
 """Answers a tool call, from its context, its id, the tool's name and the arguments."""
 
 

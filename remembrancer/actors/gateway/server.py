@@ -38,7 +38,7 @@ from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import (
     COMPLETE,
     Call,
-    Result,
+    CallResult,
     Tool,
     answer_text,
     cut_to_size,
@@ -100,7 +100,9 @@ class Handlers:
         answer = await self.call(request_context(ctx), ctx.request_id, params.name, params.arguments or {})
         return answer.as_mcp()
 
-    async def call(self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]) -> Result:
+    async def call(
+        self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]
+    ) -> CallResult:
         """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
         session = context.session
         tool = session.tools.get(name)
@@ -120,10 +122,10 @@ class Handlers:
                 )
                 checked = tool.decoder.decode(arguments)
                 said = await tool.answer(call, checked)
-                answer = text_result(said) if tool.answers_text else Result(said, answer_text(said))
+                answer = text_result(said) if tool.answers_text else CallResult(said, answer_text(said))
                 if answer.answer is not None and len(answer.text) > MAX_ANSWER_BYTES:
                     said = await anyio.to_thread.run_sync(cut_to_size, said, getattr(checked, "offset", None))
-                    answer = Result(said, await anyio.to_thread.run_sync(answer_text, said))
+                    answer = CallResult(said, await anyio.to_thread.run_sync(answer_text, said))
             except RemembrancerError as error:
                 answer = self._error_result(error, tool)
             except Exception:
@@ -133,7 +135,7 @@ class Handlers:
                 )
             return answer
 
-    def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> Result:
+    def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> CallResult:
         as_text = tool is not None and tool.answers_text
         return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
 

@@ -14,7 +14,7 @@ from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
-from remembrancer.toolsets.tools import Answer, Call, cut_notice, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, cut_notice, tool
 
 _DETAILS: Final = tuple(name for name in DETAILS if name in ListedMemory.__struct_fields__)
 
@@ -61,10 +61,10 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
 
 async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemory], Answer]) -> Answer:
     """The memories of a list. Raises `MemoryUnavailable` if the store is away."""
-    asked = await call.service.ask(request, call.received_at)
-    answer: Answer = {"memories": [shown(memory) for memory in asked.reply.memories]}
-    cut = [cut_notice(len(asked.reply.memories), request.offset)] if asked.reply.more else []
-    return with_caveats(answer, [*asked.notices, *cut], degraded=asked.is_old)
+    reply = await call.ask(request)
+    if reply.more:
+        call.notices.append(cut_notice(len(reply.memories), request.offset))
+    return {"memories": [shown(memory) for memory in reply.memories]}
 
 
 def _listed(memory: ListedMemory) -> Answer:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.code import DescribeCode, TreeDescription
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 @tool("How far the index of a repository is.", read_only=True, marks_data=False)
 async def get_index_status(call: Call, project_id: str) -> Answer:
     """The state of one tree's index, and what it leaves out."""
-    question = DescribeCode(call.caller.project, project_id)
-    asked = await call.service.ask(question, call.received_at)
-    return with_caveats(described(asked.reply[0]), asked.notices, degraded=asked.is_old)
+    (tree,) = await call.ask(DescribeCode(call.caller.project, project_id))
+    return described(tree)
 
 
 def described(tree: TreeDescription) -> Answer:

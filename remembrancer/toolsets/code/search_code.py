@@ -13,8 +13,7 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.code import CodeChunk, SearchCode
-from remembrancer.protocol.wire import Notice
-from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool
 
 MAX_QUERY_BYTES: Final = 16_384
 LEAST_TOKENS: Final = 64
@@ -34,32 +33,28 @@ async def search_code(
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None,
 ) -> Answer:
     """The best places within `max_tokens`, with notices of what was not searched."""
-    found, notices, is_degraded = await find_code(call, query, limit, project_id)
-    answer = with_caveats({"results": found}, notices, degraded=is_degraded)
+    found = await find_code(call, query, limit, project_id)
+    answer = call.with_caveats({"results": found})
     if max_tokens is not None:
-        room = max_tokens - estimate_tokens(answer_text({**answer, "results": []}))
-        kept = within(found, room)
+        kept = within(found, max_tokens - estimate_tokens(answer_text({**answer, "results": []})))
         if kept < len(found):
-            answer = with_caveats({**answer, "results": found[:kept]}, [cut_notice(kept, None)])
+            answer["results"] = found[:kept]
+            call.notices.append(cut_notice(kept, None))
     return answer
 
 
-async def find_code(
-    call: Call, query: str, limit: int, tree_id: str | None = None
-) -> tuple[list[Answer], tuple[Notice, ...], bool]:
-    """The best places in the code of the caller's project, the notices, and whether the answer is old. Raises
-    `InvalidInput` if the query is empty or too long."""
+async def find_code(call: Call, query: str, limit: int, tree_id: str | None = None) -> list[Answer]:
+    """The best places in the code of the caller's project. Raises `InvalidInput` if the query is empty or too long."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
-    request = SearchCode(call.caller.project, query, tree_id, limit)
-    asked = await call.service.ask(request, call.received_at)
-    several = len({chunk.tree_id for chunk in asked.reply}) > 1
+    chunks = await call.ask(SearchCode(call.caller.project, query, tree_id, limit))
+    several = len({chunk.tree_id for chunk in chunks}) > 1
     terms = set(terms_in(query))
 
     def show() -> list[Answer]:
-        return [_shown(chunk, terms, with_tree=several) for chunk in asked.reply]
+        return [_shown(chunk, terms, with_tree=several) for chunk in chunks]
 
     # In a thread, because looking for credentials takes a while.
-    return await anyio.to_thread.run_sync(show), asked.notices, asked.is_old
+    return await anyio.to_thread.run_sync(show)
 
 
 def within(found: list[Answer], tokens: int, least: int = 1) -> int:

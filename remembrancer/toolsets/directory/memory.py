@@ -14,7 +14,6 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
     Change,
     ForgetMemory,
@@ -43,7 +42,7 @@ from remembrancer.toolsets.directory.files import (
     replaced,
 )
 from remembrancer.toolsets.memory.store_memory import STATED
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, tool
 
 PAGE: Final = 1000
 WIDER: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
@@ -68,7 +67,6 @@ class _Directory:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._parts = 0
-        self.notices: list[Notice] = []
 
     async def read(self, *scopes: Scope) -> dict[Place, File]:
         """Read all files of these scopes. Raises `MemoryUnavailable` and `DeadlineExceeded` if the store does not
@@ -95,10 +93,8 @@ class _Directory:
 
     async def submit(self, change: Change) -> object:
         """Make one change. The changes of a call are numbered, so that each gets its own id."""
-        written = await self._call.submit(change, part=f"change {self._parts}")
         self._parts += 1
-        self.notices += [notice for notice in written.notices if notice not in self.notices]
-        return written.result
+        return await self._call.submit(change, part=f"change {self._parts - 1}")
 
     async def store(self, place: Place, text: str, *, is_file: bool) -> None:
         kind = kind_of_file(place.name)
@@ -142,7 +138,6 @@ class _Directory:
 )
 async def memory(call: Call, arguments: MemoryArguments) -> Answer:
     """Run one command; the answer's `text` is what the SDK's own tool would return."""
-    directory = _Directory(call)
     run = {
         "view": _view,
         "create": _create,
@@ -151,8 +146,7 @@ async def memory(call: Call, arguments: MemoryArguments) -> Answer:
         "delete": _delete,
         "rename": _rename,
     }[arguments.command]
-    text = await run(directory, arguments)
-    return with_caveats({"text": text}, directory.notices)
+    return {"text": await run(_Directory(call), arguments)}
 
 
 def _required(value: str | None, field: str) -> str:

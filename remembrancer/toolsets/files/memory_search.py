@@ -13,7 +13,7 @@ from remembrancer.protocol.files import SearchFiles, Workspace
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, tool
 
 Source = Literal["memory", "sessions"]
 SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sessions"}
@@ -43,9 +43,8 @@ async def memory_search(
         sources=tuple(dict.fromkeys(SOURCES[name] for name in sources)),
         path=path,
     )
-    asked = await call.service.ask(request, call.received_at)
-    found = asked.reply
-    answer: Answer = {
+    found = await call.ask(request)
+    return {
         "results": [
             {
                 "path": chunk.path,
@@ -60,7 +59,6 @@ async def memory_search(
         "searchMode": found.mode,
         "indexAge": age_of(found.synced_at, time.time()),
     }
-    return with_caveats(answer, asked.notices, degraded=asked.is_old)
 
 
 def workspace_of(call: Call) -> Workspace:

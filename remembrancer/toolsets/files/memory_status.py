@@ -5,14 +5,13 @@ from __future__ import annotations
 from remembrancer.protocol.files import DescribeFiles, SourceCounts
 from remembrancer.toolsets.files.memory_search import SOURCES, workspace_of
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 @tool("State of the index of notes.", read_only=True)
 async def memory_status(call: Call) -> Answer:
     """The state of the index for the session's workspace, and the skipped files with reasons."""
-    asked = await call.service.ask(DescribeFiles(workspace_of(call)), call.received_at)
-    found = asked.reply
+    found = await call.ask(DescribeFiles(workspace_of(call)))
     answer: Answer = {
         "provider": found.embedding.engine,
         "model": found.embedding.model,
@@ -27,8 +26,7 @@ async def memory_status(call: Call) -> Answer:
         "staleFiles": found.stale,
         "dbSize": f"{found.bytes / 1e6:.1f} MB",
     }
-    answer |= non_empty(
+    return answer | non_empty(
         pendingChunks=found.pending or None,
         skipped=[{"path": path, "reason": reason} for path, reason in found.skipped.items()],
     )
-    return with_caveats(answer, asked.notices, degraded=asked.is_old)

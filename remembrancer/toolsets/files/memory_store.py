@@ -13,7 +13,7 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import SyncFiles
 from remembrancer.protocol.writes import NoteWritten, WriteNote
 from remembrancer.toolsets.files.memory_search import workspace_of
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 INDEXED_WITHIN_S: Final = 0.5
 """The time to wait until the note can be found by its words. It is stored in any case."""
@@ -45,16 +45,15 @@ async def memory_store(
         places=settings.notes_paths,
         expected=expected,
     )
-    written = await call.submit(change)
-    result = written.result
-    if not isinstance(result, NoteWritten):
+    result = await call.submit(change)
+    if result is None:  # queued
         lines = edited("", content, "append", heading).lines
-        answer: Answer = {"path": change.path, "linesWritten": lines, "indexed": False}
-        return with_caveats(answer, written.notices, degraded=written.degraded)
+        return {"path": change.path, "linesWritten": lines, "indexed": False}
+    assert isinstance(result, NoteWritten)
     try:
         await call.service.require(SyncFiles(workspace, source="notes"), INDEXED_WITHIN_S)
         indexed = True
     except RemembrancerError:  # it is on its way
         indexed = False
-    answer = {"path": result.path, "linesWritten": result.lines, "indexed": indexed}
+    answer: Answer = {"path": result.path, "linesWritten": result.lines, "indexed": indexed}
     return answer | non_empty(replaced=masked(result.replaced), addedToGitignore=list(result.ignored))

@@ -8,9 +8,8 @@ from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY, check_length
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.ids import entity_id
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.writes import DESCRIBED_AS, EntityRef, StoreMemory, UpdateMemory
+from remembrancer.protocol.writes import DESCRIBED_AS, EntityRef, StoredResult, StoreMemory, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.graph.entity_answers import look_up, title
-from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, tool
 
@@ -31,17 +30,18 @@ async def create_entity(call: Call, name: str, entity_type: str, description: st
     memory_id = call.memory_id()
     known = None
     with suppress(*AWAY):
-        known = next(iter((await look_up(call, name, kind)).reply.entities), None)
+        asked = await call.service.ask(look_up(call, name, kind), call.received_at)
+        known = next(iter(asked.reply.entities), None)
     answer: Answer = {"id": entity_id(name, kind) if known is None else entity_id(known.name, known.type)}
     if known is not None and (known.described_in != memory_id or known.memory_count > 1):
         answer["already_known"] = True
     described_in = "" if known is None else known.described_in
     if described_in and content in (known.description if known else "", title(name, kind)):
         return answer | {"memory_id": described_in}
+    ids: Answer = {"id": answer["id"], "memory_id": described_in or memory_id}
     if described_in:
-        written = await call.submit(UpdateMemory(described_in, content=content))
-        return changed(written, {"id": answer["id"], "updated_fields": ["description"], "memory_id": described_in})
-    answer["memory_id"] = memory_id
+        await call.write(UpdateMemory(described_in, content=content), UpdatedResult, ids=ids)
+        return ids | {"updated_fields": ["description"]}
     change = StoreMemory(
         memory_id=memory_id,
         content=content,
@@ -54,4 +54,5 @@ async def create_entity(call: Call, name: str, entity_type: str, description: st
         confidence=STATED,
         pinned=True,
     )
-    return changed(await call.submit(change), answer)
+    await call.write(change, StoredResult, ids=ids)
+    return answer | ids

@@ -13,7 +13,6 @@ from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef, StoredResult, StoreMemory
 from remembrancer.toolsets.graph.entity_answers import entity_named, title
-from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import cleaned
 from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
@@ -60,10 +59,7 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
         pinned=True,
         **valid,
     )
-    written = await call.submit(change)
-    answer: Answer = {"id": change.memory_id, "content": change.content}
-    if isinstance(written.result, StoredResult):
-        answer["id"] = written.result.memory_id
-        updated = ["weight"] if "metadata" in written.result.updated_fields else []
-        answer |= non_empty(already_known=written.result.already_known and not updated, updated_fields=updated)
-    return changed(written, answer)
+    result = await call.write(change, StoredResult, ids={"id": change.memory_id})
+    answer: Answer = {"id": result.memory_id, "content": change.content}
+    updated = ["weight"] if "metadata" in result.updated_fields else []
+    return answer | non_empty(already_known=result.already_known and not updated, updated_fields=updated)

@@ -8,9 +8,8 @@ from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.ids import entity_id, parse_entity_id
-from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
+from remembrancer.protocol.reads import GraphEntity, SearchGraph
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import Call, non_empty
 
 
@@ -19,21 +18,11 @@ def title(name: str, kind: str) -> str:
     return f"{name} ({kind})"
 
 
-async def look_up(
-    call: Call, name: str, kind: str, *, depth: int = 1, direction: Direction = "both", limit: int = 1
-) -> Asked[GraphFound]:
-    """Ask the store for one entity and its surroundings."""
-    request = SearchGraph(
-        call.caller.project,
-        call.caller.session_id,
-        name,
-        direction=direction,
-        depth=depth,
-        include_memories=False,
-        limit=limit,
-        entity_type=kind,
+def look_up(call: Call, name: str, kind: str) -> SearchGraph:
+    """The question for one entity."""
+    return SearchGraph(
+        call.caller.project, call.caller.session_id, name, include_memories=False, limit=1, entity_type=kind
     )
-    return await call.service.ask(request, call.received_at)
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
@@ -46,7 +35,7 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
     name, kind = parse_entity_id(given, field=field)
     name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
     try:
-        asked = await look_up(call, name, kind)
+        asked = await call.service.ask(look_up(call, name, kind), call.received_at)
     except AWAY:
         return name, kind
     if asked.reply.entities:

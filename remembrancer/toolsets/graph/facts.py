@@ -22,7 +22,7 @@ from remembrancer.toolsets.memory.get_memory_status import get_memory_status
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.memory.store_memory import store_memory
 from remembrancer.toolsets.memory.update_memory import update_memory
-from remembrancer.toolsets.tools import Answer, Call, derived_tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, derived_tool
 
 LIMIT: Final = 10
 PAGE: Final = 20
@@ -101,12 +101,10 @@ async def find_facts(
         sources=("memory",),
         valid_only=not include_invalid,
     )
-    asked = await call.service.ask(request, call.received_at)
-    memories = asked.reply.memories
+    memories = (await call.ask(request, is_search=True)).memories
     ids = [memory.id for memory in memories]
     call.service.shown(call.caller, ids, tool=call.tool, question=query)
-    answer: Answer = {"memories": [fact_of(memory) for memory in memories]}
-    return with_caveats(answer, asked.notices, degraded=asked.is_degraded)
+    return {"memories": [fact_of(memory) for memory in memories]}
 
 
 async def list_facts(

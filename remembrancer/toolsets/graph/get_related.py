@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta
 
 from remembrancer.protocol.ids import entity_id as id_of
@@ -12,7 +13,7 @@ from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationshi
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.graph.entity_answers import entity_of, look_up, unknown_entity
 from remembrancer.toolsets.memory.answers import VALIDITY, set_fields
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, tool
 
 MOST: Final = 100
 """Entities in one answer."""
@@ -36,8 +37,10 @@ async def get_related(
         MemoryUnavailable: the store is away.
     """
     name, kind = parse_entity_id(entity_id, field="entity_id")
-    asked = await look_up(call, name, kind, depth=depth, direction=_DIRECTIONS[direction], limit=MOST)
-    found = asked.reply
+    question = msgspec.structs.replace(
+        look_up(call, name, kind), depth=depth, direction=_DIRECTIONS[direction], limit=MOST
+    )
+    found = await call.ask(question)
     if not found.entities:
         raise unknown_entity(entity_id, "entity_id")
     first, *others = found.entities
@@ -48,15 +51,14 @@ async def get_related(
         for edge in entity.relationships
         if shown.issuperset(ends := _ends(entity, edge))
     }
-    answer: Answer = {
+    if found.entities_traversed > MOST:
+        text = f"Only the nearest {MOST} are shown: there are more within that depth."
+        call.notices.append(Notice("more_entities", text))
+    return {
         "entity": entity_of(first),
         "related": [entity_of(other) | {"distance": other.distance} for other in others],
         "relations": list(relations.values()),
     }
-    notices = list(asked.notices)
-    if found.entities_traversed > MOST:
-        notices.append(Notice("more_entities", f"Only the nearest {MOST} are shown: there are more within that depth."))
-    return with_caveats(answer, notices, degraded=asked.is_old)
 
 
 def _ends(entity: GraphEntity, edge: GraphRelationship) -> tuple[str, str]:

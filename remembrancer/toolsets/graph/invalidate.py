@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory
-from remembrancer.toolsets.memory.answers import changed, iso
+from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.memory.fields import clean_reason, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
@@ -35,15 +35,11 @@ async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
     newer = None if arguments.replaced_by is None else parse_memory_id(arguments.replaced_by, field="replaced_by")
     at = seconds_of(arguments.at, "at")
     change = InvalidateMemory(memory_id, clean_reason(arguments.reason), newer, at)
-    written = await call.submit(change)
-    result = written.result
-    answer: Answer = {"id": memory_id}
-    if isinstance(result, InvalidatedResult):
-        answer = {
-            "id": result.memory_id,
-            "valid_until": iso(result.valid_until),
-            "reason": result.reason,
-            "version": result.version,
-        }
-        answer |= non_empty(already_invalid=result.already)
-    return changed(written, answer | non_empty(replaced_by=newer))
+    result = await call.write(change, InvalidatedResult, ids={"id": memory_id})
+    answer: Answer = {
+        "id": result.memory_id,
+        "valid_until": iso(result.valid_until),
+        "reason": result.reason,
+        "version": result.version,
+    }
+    return answer | non_empty(already_invalid=result.already, replaced_by=newer)

@@ -13,10 +13,8 @@ from remembrancer.memory.relevance import LIKELY, PERHAPS, is_given_whole
 from remembrancer.memory.sentences import cut_at_word, first_words, from_best_sentence, without_preface
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, RecalledMemory
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import MemoryVersion, NearMemory, PortableMemory, SourceRef
-from remembrancer.toolsets.service import Written
-from remembrancer.toolsets.tools import DATA, ID_ARGUMENTS, Answer, non_empty, with_caveats
+from remembrancer.toolsets.tools import DATA, Answer, non_empty
 
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
@@ -169,34 +167,11 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
     return [{"id": memory_id, "scope": scope} for memory_id, scope in memory.copies.items()]
 
 
-def changed(written: Written, answer: Answer) -> Answer:
-    """The answer to a change of a memory, with notices about how it was written. For a queued change only the id is
-    known, since the store has yet to apply it."""
-    notices = list(written.notices)
-    if written.result is None:
-        ids = {name: value for name, value in answer.items() if name in ID_ARGUMENTS}
-        return with_caveats(ids | {"status": "queued"}, notices, degraded=written.degraded)
-    if written.embedding_error is not None:
-        answer["searchable_by"] = "keyword_only"
-        notices.append(not_embedded(written.embedding_error))
-    return with_caveats(answer, notices, degraded=written.degraded)
-
-
-def near_of(*found: Sequence[NearMemory]) -> Answer:
+def near_of(found: Sequence[NearMemory]) -> Answer:
     """The memories that later ones of the session probably replace, in full, and the call that settles it."""
-    near = {each.memory_id: each for several in found for each in several}
+    near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
         for each in near.values()
     ]
     return {"note": DATA, "near": replaced, "if_replaced": SETTLED} if replaced else {}
-
-
-def not_embedded(error: str | None) -> Notice:
-    """The notice that a text has no vector yet, with the reason if there is one."""
-    if error is None:
-        return Notice(
-            "embedding_pending",
-            "The vector is still being computed: until then, the memory is found by its words only.",
-        )
-    return Notice("embedding_failed", f"Found by its words only for now (keyword_only): {error}")

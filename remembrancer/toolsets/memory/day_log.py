@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -14,12 +13,11 @@ from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity
+from remembrancer.protocol.browsing import MemoryChanged, ReadActivity
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
 from remembrancer.protocol.wire import Notice
-from remembrancer.toolsets.service import Asked
-from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of, with_caveats
+from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of
 
 MOST: Final = 1000
 """The number of a day's changes that are read; the latest ones."""
@@ -55,9 +53,9 @@ def day_of(text: str, now: float) -> TimeWindow:
 
 async def read_day(
     call: Call, text: str, *, with_forgotten: bool = False
-) -> tuple[TimeWindow, Sequence[MemoryChanged], Asked[ActivityRead]]:
-    """The day, the changes that sessions and people made on it, in order, and the store's answer that they come from.
-    A session's own memory is in it once it was promoted.
+) -> tuple[TimeWindow, Sequence[MemoryChanged]]:
+    """The day, and the changes that sessions and people made on it, in order. A session's own memory is in it if it was
+    promoted.
 
     Of a memory that has been forgotten since, only the forgetting is listed, without its content, unless
     `with_forgotten`.
@@ -68,19 +66,18 @@ async def read_day(
     """
     day = day_of(text, call.received_at)
     request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE)
-    response = await call.service.ask(request, call.received_at)
+    reply = await call.ask(request)
     changes = [
         msgspec.structs.replace(each, begins="", changed_later=False)
         if each.is_forgotten and not with_forgotten
         else each
-        for each in reversed(response.reply.changes)
+        for each in reversed(reply.changes)
         if each.change == FORGOTTEN
         or ((each.session_id or each.change == PROMOTED) and (with_forgotten or not each.is_forgotten))
     ]
-    if response.reply.more:
-        cut = Notice("answer_cut", f"Only the last {MOST} changes are shown.")
-        response = replace(response, notices=(*response.notices, cut))
-    return day, changes, response
+    if reply.more:
+        call.notices.append(Notice("answer_cut", f"Only the last {MOST} changes are shown."))
+    return day, changes
 
 
 def verb_of(change: MemoryChanged) -> str:
@@ -107,8 +104,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     Texts have the last state of that day. They are whole if they fit; a memory that the session has seen is named by
     its first words. Lines that do not fit are cut from the end.
     """
-    day, changes, response = await read_day(call, text)
-    notices = response.notices
+    day, changes = await read_day(call, text)
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
     lines = [f"## {dates_of(day.start, day.end)}", DATA, ""]
     seen = frozenset(call.service.seen(call.caller))
@@ -129,7 +125,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         added = [line] if date == heading else [f"### {date}", line]
         room -= estimate_tokens("\n".join(added)) + 1
         if room < 0:
-            notices = (*notices, cut_notice(place, None))
+            call.notices.append(cut_notice(place, None))
             break
         lines, heading = lines + added, date
     else:
@@ -138,7 +134,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         last = {each.memory_id: each for each in changes}
         present = [name for name, each in last.items() if 0 < len(each.begins) < WHOLE and not each.changed_later]
         call.service.shown(call.caller, present, tool=call.tool)
-    return with_caveats({"context_block": "\n".join(lines)}, notices, degraded=response.is_old)
+    return {"context_block": "\n".join(lines)}
 
 
 def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:

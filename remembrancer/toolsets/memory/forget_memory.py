@@ -9,9 +9,9 @@ from remembrancer.protocol.reads import GetMemory
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ForgetMemory, ForgottenResult
-from remembrancer.toolsets.memory.answers import changed, copies_of
+from remembrancer.toolsets.memory.answers import copies_of
 from remembrancer.toolsets.memory.fields import clean_reason
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, Queued, non_empty, tool
 
 UNKNOWN: Final = (
     "The store cannot tell now whether other memories have the same text: forget it again later with copies."
@@ -23,18 +23,19 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
     """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well, and so are
     the memories that it replaced, which stay outdated."""
     change = ForgetMemory(parse_memory_id(memory_id), clean_reason(reason))
-    written = await call.submit(change)
-    result = written.result
-    if not isinstance(result, ForgottenResult):
-        notice = Notice("queued", UNKNOWN)
-        return with_caveats(changed(written, {"memory_id": change.memory_id}), [notice] * copies)
+    try:
+        result = await call.write(change, ForgottenResult)
+    except Queued:
+        call.notices += [Notice("queued", UNKNOWN)] * copies
+        raise
     answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": result.reason}
-    answer = changed(written, answer | non_empty(already_forgotten=result.already))
+    answer |= non_empty(already_forgotten=result.already)
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
     try:
         known = await call.service.require(question, call.service.settings.read_budget_s)
     except AWAY as error:
-        return with_caveats(answer, [Notice(error.code, UNKNOWN)])
+        call.notices.append(Notice(error.code, UNKNOWN))
+        return answer
     answer |= non_empty(supersedes=[each.target for each in known.memory.links if each.relation == "supersedes"])
     if known.copies and not copies:
         answer["copies"] = copies_of(known)

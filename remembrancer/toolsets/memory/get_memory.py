@@ -15,7 +15,7 @@ from remembrancer.protocol.runs import ChainLink, LoggedPromotion
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, set_fields, state_of
 from remembrancer.toolsets.memory.fields import Version, clean_version
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MAX_HISTORY: Final = 50
 """The number of versions that are listed, the latest ones; every version can be requested by number."""
@@ -42,15 +42,13 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
         InvalidInput: the memory has no such version.
         MemoryUnavailable, DeadlineExceeded: the store is away or slow, and the memory is not cached.
     """
-    service, version = call.service, clean_version(version)
+    version = clean_version(version)
     request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(memory_id))
-    response = await service.ask(request, call.received_at)
-    if not response.is_old:
-        service.shown(call.caller, (), used=(response.reply.memory.id,))
-    answer = shown(response.reply, version)
-    if not detail:
-        answer = short(answer)
-    return with_caveats(answer, response.notices, degraded=response.is_old)
+    reply = await call.ask(request)
+    if not call.is_old:
+        call.service.shown(call.caller, (), used=(reply.memory.id,))
+    answer = shown(reply, version)
+    return answer if detail else short(answer)
 
 
 def short(details: Answer) -> Answer:

@@ -22,7 +22,7 @@ from remembrancer.toolsets.memory.action_block import action_block
 from remembrancer.toolsets.memory.context_block import Away, build_block, left_out_of
 from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, answer_text, note_short_ids, short_forms_of, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, answer_text, note_short_ids, short_forms_of, tool
 
 MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
@@ -58,10 +58,9 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, PART_TOKENS))
     root = workspace_root(caller.directory, service.settings)
     request = to_gather(arguments, caller.project, caller.session_id, root)
-    response = await service.ask(request, call.received_at)
-    reply = response.reply
+    reply = await call.ask(request, is_search=True)
     away: Away | None = None
-    if response.is_old:
+    if call.is_old:
         away = "starting" if service.store_health.is_starting else "unavailable"
     memories = list(reply.memories)
     is_all, is_new = reply.is_all, not memories
@@ -75,7 +74,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     says_nothing = arguments.unseen and not memories and not (is_all and not arguments.sections and is_new)
     budget = request.tokens if is_all else request.part_tokens
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
-    frame = with_caveats(frame, [*response.notices, *call.take_notices()], degraded=response.is_degraded)
+    frame = call.with_caveats(frame)
     around = estimate_tokens(answer_text(frame))
     note_short_ids(call, reply.short_ids)
     named = [each.id for each in (*memories, *reply.replaced, *reply.closed)]
@@ -98,7 +97,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     )
     # In a thread, because counting the tokens of long memories takes a while.
     block = await anyio.to_thread.run_sync(build)
-    service.shown(caller, block.memory_ids, count=not response.is_old, tool=call.tool, question=request.task)
+    service.shown(caller, block.memory_ids, count=away is None, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": "" if says_nothing else block.text,
         "memories_used": len(block.memory_ids),

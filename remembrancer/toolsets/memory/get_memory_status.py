@@ -15,7 +15,7 @@ from remembrancer.protocol.reads import DescribeStore, StoreDescription
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MODES: Final = {
     "embedded-file": "file-backed",
@@ -39,11 +39,11 @@ async def get_memory_status(call: Call) -> Answer:
     """Report the state of the memory as this session sees it. Without the store, the last known figures are used, if
     any."""
     caller, service = call.caller, call.service
-    store, is_fresh, notices = None, False, list[Notice]()
+    store, is_fresh = None, False
     with suppress(*AWAY):
         response = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
         store, is_fresh = response.reply, not response.is_old
-        notices = list(response.notices) if is_fresh else []
+        call.notices += response.notices if is_fresh else ()
     health, gateway = service.store_health, service.health()
     answer: Answer = {
         "connection": {
@@ -92,13 +92,13 @@ async def get_memory_status(call: Call) -> Answer:
     answer["write_queue"] = {"depth": gateway.queue_depth, "rejected": gateway.queue_rejected}
     if not is_fresh:
         last = "the figures are the last known" if store else "there are no figures yet"
-        notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
+        call.notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
     stuck = {lane: why for lane, why in gateway.queue_stuck.items() if lane in (caller.project.id, "user")}
     state = msgspec.structs.replace(gateway, queue_depth=0, queue_stuck=stuck, full={}, queue_problem=None)
-    notices += [Notice(problem.code, str(problem)) for problem in of_queue(state)]
-    if not is_fresh or notices:
+    call.notices += [Notice(problem.code, str(problem)) for problem in of_queue(state)]
+    if not is_fresh or call.notices:
         answer["degraded"] = not is_fresh
-    return with_caveats(answer, notices)
+    return answer
 
 
 def _figures(store: StoreDescription) -> Answer:

@@ -6,7 +6,6 @@ from typing import Literal
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import PromotedResult, PromoteMemory
-from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import clean_reason
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
@@ -19,10 +18,7 @@ async def promote_memory(
     it."""
     memory_id = parse_memory_id(memory_id)
     change = PromoteMemory(memory_id, target_scope, clean_reason(reason))
-    written = await call.submit(change)
-    result = written.result
-    answer: Answer = {"memory_id": memory_id}
-    if isinstance(result, PromotedResult):
-        answer["previous_scope"] = result.previous_scope
-        answer |= non_empty(merged_into=result.merged_into)
-    return changed(written, answer | {"new_scope": change.target_scope, "reason": change.reason})
+    result = await call.write(change, PromotedResult)
+    answer: Answer = {"memory_id": memory_id, "previous_scope": result.previous_scope}
+    answer |= non_empty(merged_into=result.merged_into)
+    return answer | {"new_scope": change.target_scope, "reason": change.reason}

@@ -35,14 +35,12 @@ from remembrancer.protocol.reads import (
     Strategy,
 )
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
 from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
 from remembrancer.toolsets.memory.recall_budget import within_budget
-from remembrancer.toolsets.service import Asked
-from remembrancer.toolsets.tools import DATA, Answer, Call, non_empty, note_short_ids, tool, with_caveats
+from remembrancer.toolsets.tools import DATA, Answer, Call, non_empty, note_short_ids, tool
 
 MAX_QUERY_BYTES: Final = 16_384
 LEAST_TOKENS: Final = 64
@@ -110,19 +108,18 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
     asked_for = arguments.sources
-    response = Asked(NOTHING)
+    recalled = NOTHING
     if not asked_for or request.sources:
-        response = await call.service.ask(request, call.received_at)
-    recalled, is_degraded = response.reply, response.is_degraded
-    if not response.is_old:
+        recalled = await call.ask(request, is_search=True)
+    is_known = not call.is_old
+    if is_known:
         note_short_ids(call, recalled.short_ids)
-    places, code_notices = list[Answer](), tuple[Notice, ...]()
+    places: list[Answer] = []
     if CODE in asked_for:
-        places, code_notices, is_old = await find_code(call, arguments.query, request.limit)
-        is_degraded = is_degraded or is_old
+        places = await find_code(call, arguments.query, request.limit)
         if arguments.max_tokens is not None:
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
-    detail = arguments.detail
+    detail, is_degraded = arguments.detail, call.degraded
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, ListedMemory]()
     if not (detail or is_degraded):
@@ -165,15 +162,13 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         below_threshold=recalled.below_threshold if detail or not recalled.memories else None,
         hint=hint,
     )
-    answer = with_caveats(answer, (*response.notices, *code_notices), degraded=is_degraded)
     if arguments.max_tokens is not None:
-        formed = with_caveats(answer, call.take_notices())
         # In a thread, because counting the tokens of long memories takes a while.
-        answer = await anyio.to_thread.run_sync(within_budget, formed, arguments.max_tokens)
+        answer = await anyio.to_thread.run_sync(within_budget, call.with_caveats(answer), arguments.max_tokens)
     full |= standing.keys()
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
     used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
-    counts = not (request.counts_accesses or response.is_old)
+    counts = is_known and not request.counts_accesses
     listed = [memory["id"] for memory in answer["memories"] if "id" in memory]
     call.service.shown(
         call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query, listed=listed

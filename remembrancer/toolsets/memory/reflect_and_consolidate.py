@@ -11,7 +11,7 @@ from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFoun
 from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, Queued, non_empty, tool
 
 MAX_RUN_ID: Final = 100
 
@@ -62,32 +62,27 @@ async def reflect_and_consolidate(
     if reflected.run_id is not None:  # the consolidator writes without the gateway; resources may have changed
         run = ApplyRun(reflected.run_id, "project", "consolidation", "summarize_cluster", ())
         service.applied([Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run)])
-    return _reflected(reflected)
+    return _reflected(call, reflected)
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
     """Undo the changes that the run made in the project and to the user's memories, which are two files."""
     unknown: NotFound | None = None
-    written = []
+    results = []
     try:
-        written.append(await call.submit(UndoRun(run_id, "project")))
+        results.append(await call.submit(UndoRun(run_id, "project")))
     except NotFound as error:  # the store does not know the tool's arguments
         unknown = NotFound(error.message, field="undo")
     if call.caller.project.sees_user:
-        written.append(await call.submit(UndoRun(run_id, "user", if_there=True), part=" user"))
-    results = [each.result for each in written if isinstance(each.result, UndoneResult)]
-    known = [result for result in results if result.found]
-    if known:
-        answer = _undone(known)
-    elif unknown is not None and len(results) == len(written):
+        results.append(await call.submit(UndoRun(run_id, "user", if_there=True), part=" user"))
+    if known := [each for each in results if isinstance(each, UndoneResult) and each.found]:
+        return _undone(known)
+    if unknown is not None and None not in results:
         raise unknown
-    else:
-        answer = {"run_id": run_id, "status": "queued"}
-    notices = dict.fromkeys(notice for each in written for notice in each.notices)
-    return with_caveats(answer, notices, degraded=any(each.degraded for each in written))
+    raise Queued({"run_id": run_id})
 
 
-def _reflected(reflected: Reflected) -> Answer:
+def _reflected(call: Call, reflected: Reflected) -> Answer:
     """The answer to a reflection. Without a `run_id`, nothing was written."""
     answer: Answer = {
         "consolidated_memories": [
@@ -112,11 +107,11 @@ def _reflected(reflected: Reflected) -> Answer:
         },
     }
     answer |= non_empty(run_id=reflected.run_id, skipped=reflected.skipped or None)
-    if not reflected.not_embedded:
-        return answer
-    count = "1 memory has" if reflected.not_embedded == 1 else f"{reflected.not_embedded} memories have"
-    text = f"{count} no vectors yet and could not be looked at: call again in a moment."
-    return with_caveats(answer, [Notice("not_embedded", text)])
+    if reflected.not_embedded:
+        count = "1 memory has" if reflected.not_embedded == 1 else f"{reflected.not_embedded} memories have"
+        text = f"{count} no vectors yet and could not be looked at: call again in a moment."
+        call.notices.append(Notice("not_embedded", text))
+    return answer
 
 
 def _undone(results: Sequence[UndoneResult]) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import RestoredResult, RestoreMemory
-from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_version
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
@@ -16,13 +15,7 @@ async def restore_memory(
     """Restore a forgotten memory, or return to an earlier version."""
     memory_id = parse_memory_id(memory_id)
     version, reason = clean_version(version), clean_reason(reason)
-    written = await call.submit(RestoreMemory(memory_id, version, reason))
-    result = written.result
+    result = await call.write(RestoreMemory(memory_id, version, reason), RestoredResult)
     answer: Answer = {"memory_id": memory_id, "status": "active"}
-    if isinstance(result, RestoredResult):
-        answer |= {
-            "restored_fields": list(result.restored_fields),
-            "version": result.version,
-            **non_empty(re_embedded=result.re_embedded),
-        }
-    return changed(written, answer)
+    answer |= {"restored_fields": list(result.restored_fields), "version": result.version}
+    return answer | non_empty(re_embedded=result.re_embedded)

@@ -10,7 +10,7 @@ from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
 from remembrancer.toolsets.memory.answers import memory_of, set_fields
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 @tool(
@@ -38,12 +38,11 @@ async def search_knowledge_graph(
         include_memories=include_memories,
         limit=limit,
     )
-    response = await call.service.ask(request, call.received_at)
-    graph = response.reply
+    graph = await call.ask(request, is_search=True)
     if request.entity is not None and request.include_memories:
         ids = [memory.id for memory in graph.memories]
         call.service.shown(call.caller, ids, tool=call.tool, question=request.entity)
-    return with_caveats(_answer(graph), response.notices, degraded=response.is_degraded)
+    return _answer(graph)
 
 
 def _name(name: str, field: str) -> str | None:

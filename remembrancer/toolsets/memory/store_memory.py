@@ -18,10 +18,9 @@ from remembrancer.memory.text import check_text, clean_name, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
-from remembrancer.protocol.reads import EmbeddingState
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, SourceRef, StoredResult, StoreMemory
-from remembrancer.toolsets.memory.answers import changed, near_of, not_embedded
+from remembrancer.toolsets.memory.answers import near_of
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
@@ -31,13 +30,14 @@ from remembrancer.toolsets.memory.fields import (
     clean_tags,
     cleaned,
 )
-from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import LISTED, Answer, Call, Queued, non_empty, tool
 
 MOST_AT_ONCE: Final = 50
 USUAL_KINDS: Final = ["convention", "decision", "error_fix", "fact", "open_end", "preference", "procedure"]
 """The kinds that `tools/list` names."""
 STATED: Final = 0.8
 """The default confidence of a memory that a client states."""
+PENDING: Final = "The vector is still being computed: until then, the memory is found by its words only."
 MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
@@ -111,11 +111,14 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     for place, (memory, change) in enumerate(stores):
         try:
             answers.append(await _store(call, memory, change, str(place) if place else ""))
+        except Queued as queued:
+            answers.append(queued.answer)
         except RemembrancerError as error:
             if arguments.memories is None:
                 raise
             answers.append({"content": first_words(change.content, 5), "error": error.code, "message": error.message})
-    return answers[0] if len(answers) == 1 and arguments.memories is None else _together(answers)
+    answer = answers[0] if len(answers) == 1 and arguments.memories is None else _together(answers)
+    return answer | near_of(call.near)
 
 
 def changes_of(
@@ -152,21 +155,12 @@ def changes_of(
 def _together(answers: Sequence[Answer]) -> Answer:
     """One answer for several memories: their ids in order, what all the answers have alike, and those memories about
     which there is more to say."""
-    notices = {each["message"]: each for answer in answers for each in answer.pop("warnings", ())}
-    degraded = [answer.pop("degraded", False) for answer in answers]
-    near: Answer = {}
-    for answer in answers:
-        replaced = [*near.get("near", ()), *answer.pop("near", ())]
-        near |= {name: answer.pop(name) for name in ("note", "if_replaced") if name in answer}
-        near |= non_empty(near=replaced)
     ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
     alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
     alike.pop("memory_id", None)
     others = [{name: value for name, value in each.items() if name not in alike} for each in answers]
     more = [each for each in others if each.keys() - {"memory_id"}]
-    return {"ids": ids} | non_empty(
-        **alike, memories=more, **near, warnings=list(notices.values()), degraded=any(degraded)
-    )
+    return {"ids": ids} | non_empty(**alike, memories=more)
 
 
 async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, part: str) -> Answer:
@@ -174,39 +168,29 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     memory_id = call.memory_id(part)  # not earlier: an id can only be derived from checked arguments
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = arguments.scope or change.scope
-    written = await call.submit(change, part=part, allow_secrets=arguments.allow_secrets is True)
-    result = written.result
-    if not isinstance(result, StoredResult):
-        return changed(written, {"memory_id": memory_id})
-    memory_id = result.memory_id
-    embedding = EmbeddingState(embedded=False)
-    notices = list(written.notices)
+    result = await call.write(change, StoredResult, part=part, allow_secrets=arguments.allow_secrets is True)
+    answer: Answer = {"memory_id": result.memory_id}
     if change.scope != given_scope:
         text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
-        notices.append(Notice("scope_changed", text))
+        call.notices.append(Notice("scope_changed", text))
     if change.kind != (arguments.kind or change.kind):
         text = f"A {arguments.kind} with a due date is an open end, until update_memory says that it is done."
-        notices.append(Notice("kind_changed", text))
-    if arguments.wait_for_embedding:
-        embedding = await call.service.await_embedding(call.caller, memory_id, call.received_at)
-        if not embedding.embedded:
-            notices.append(not_embedded(embedding.error or written.embedding_error))
-    elif written.embedding_error is not None:
-        notices.append(not_embedded(written.embedding_error))
-    answer: Answer = {"memory_id": memory_id}
+        call.notices.append(Notice("kind_changed", text))
     if arguments.wait_for_embedding:  # without waiting it never has a vector yet
-        answer["embedding_generated"] = embedding.embedded
-    answer |= non_empty(
+        state = await call.service.await_embedding(call.caller, result.memory_id, call.received_at)
+        call.embedding_error = None if state.embedded else state.error or call.embedding_error
+        if not state.embedded and call.embedding_error is None:
+            call.notices.append(Notice("embedding_pending", PENDING))
+        call.near += state.near
+        answer["embedding_generated"] = state.embedded
+        answer |= non_empty(near_duplicates=list(state.near_duplicates))
+    return answer | non_empty(
         graph_edges_created=result.graph_edges_created or None,
         scope=result.scope if result.scope != (arguments.scope or "project") else None,
         kind=change.kind if change.kind != arguments.kind else None,
         already_known=result.already_known,
         duplicates=list(result.duplicates),
-        near_duplicates=list(embedding.near_duplicates),
-        **near_of(embedding.near, written.near),
-        searchable_by="keyword_only" if any(notice.code == "embedding_failed" for notice in notices) else None,
     )
-    return with_caveats(answer, notices, degraded=written.degraded)
 
 
 def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: int) -> StoreMemory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import TaggedResult, TagMemory
-from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import clean_tag_changes
 from remembrancer.toolsets.tools import Answer, Call, tool
 
@@ -17,6 +16,5 @@ async def tag_memory(call: Call, memory_id: str, add: tuple[str, ...] = (), remo
     add, remove = clean_tag_changes(add, remove)
     if not (add or remove):
         raise InvalidInput("there is nothing to change: give tags to add or to remove", field="add")
-    written = await call.submit(TagMemory(memory_id, add, remove))
-    tags = written.result.tags if isinstance(written.result, TaggedResult) else ()
-    return changed(written, {"memory_id": memory_id, "tags": list(tags)})
+    result = await call.write(TagMemory(memory_id, add, remove), TaggedResult)
+    return {"memory_id": memory_id, "tags": list(result.tags)}

@@ -14,7 +14,6 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import RELATIONS, Relation
 from remembrancer.protocol.writes import Clearable, LinkRef, TextEdit, UpdatedResult, UpdateMemory
-from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
@@ -77,16 +76,9 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change the given fields only. The answer has the changed line if a passage of the text is replaced, and the words
     that are gone if the whole text is."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
-    written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
-    result = written.result
-    answer: Answer = {"memory_id": change.memory_id}
-    if isinstance(result, UpdatedResult):
-        answer |= {
-            "updated_fields": list(result.updated_fields),
-            "version": result.version,
-            **non_empty(re_embedded=result.re_embedded, line=result.line),
-        }
-    return changed(written, answer)
+    result = await call.write(change, UpdatedResult, allow_secrets=arguments.allow_secrets is True)
+    answer: Answer = {"memory_id": change.memory_id, "updated_fields": list(result.updated_fields)}
+    return answer | {"version": result.version} | non_empty(re_embedded=result.re_embedded, line=result.line)
 
 
 def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> UpdateMemory:

@@ -11,13 +11,13 @@ import msgspec
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory, Memories
+from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice
+from remembrancer.protocol.writes import StoredResult, StoreMemory, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.admin.erase_memory import erase_memory
-from remembrancer.toolsets.memory.answers import changed, iso, source_of
-from remembrancer.toolsets.service import Asked, Written
-from remembrancer.toolsets.tools import Answer, Call, derived_tool, with_caveats
+from remembrancer.toolsets.memory.answers import iso, near_of, source_of
+from remembrancer.toolsets.tools import Answer, Call, derived_tool
 
 MOST: Final = 100
 MOST_CHARACTERS: Final = 60_000
@@ -44,11 +44,9 @@ def node_of(memory: ListedMemory) -> Answer:
     }
 
 
-async def follow(
-    call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True
-) -> Asked[Memories[LinkedMemory]]:
-    """Ask for memories with their links, and for those up to `depth` links away."""
-    asked = FollowLinks(
+def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True) -> FollowLinks:
+    """The question for memories with their links, and for those up to `depth` links away."""
+    return FollowLinks(
         call.caller.project,
         call.caller.session_id,
         tuple(memory_ids),
@@ -57,7 +55,6 @@ async def follow(
         count,
         MOST_CHARACTERS if depth else MAX_ANSWER_BYTES,
     )
-    return await call.service.ask(asked, call.received_at)
 
 
 def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -73,19 +70,23 @@ def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(ids), tuple(others)
 
 
-async def written_node(call: Call, written: Written, memory_id: str, missing: Sequence[str]) -> Answer:
-    """The whole node after a write; only its id if the write is queued, or the node was just deleted or cannot be read
-    now."""
-    node: Answer = {"id": memory_id}
-    if written.result is not None:
+async def write_node(
+    call: Call, change: StoreMemory | UpdateMemory, no_ids: Sequence[str], allow_secrets: bool
+) -> Answer:
+    """Write a node, and return it whole; only its id if the write is queued, or the node was just deleted or cannot be
+    read now. `no_ids` are links that are no ids."""
+    result = await call.submit(change, allow_secrets=allow_secrets)
+    assert isinstance(result, StoredResult | UpdatedResult | None)
+    node: Answer = {"id": change.memory_id, "status": "queued"}
+    if result is not None:
+        node = {"id": result.memory_id}
         with suppress(NotFound, *AWAY):
-            asked = await follow(call, [memory_id], count=False)
+            asked = await call.service.ask(follow(call, [result.memory_id], count=False), call.received_at)
             node = node if asked.is_old else node_of(asked.reply.memories[0])
-    answer = changed(written, node)
-    if missing:
+    if missing := (*(result.missing if result else ()), *no_ids):
         text = f"Not linked, since there is no such node: {', '.join(missing)}."
-        answer = with_caveats(answer, [Notice("unknown_link", text)])
-    return answer
+        call.notices.append(Notice("unknown_link", text))
+    return node | near_of(call.near)
 
 
 class NodeToForget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from msgspec import Meta
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.nodes.answering import follow, node_of
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, tool
 
 
 @tool("A node and those linked to it, the nearest first.", read_only=True)
@@ -23,12 +23,9 @@ async def connections(
         MemoryUnavailable: the store is away.
     """
     node_id = parse_memory_id(node_id, field="node_id")
-    asked = await follow(call, [node_id], depth=depth)
-    found = asked.reply
+    found = await call.ask(follow(call, [node_id], depth=depth))
     ids = [memory.id for memory in found.memories]
     call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)
-    notices = list(asked.notices)
     if found.more:
-        notices.append(Notice("more_nodes", "Only the nearest are shown: there are more within that depth."))
-    nodes = [node_of(memory) | {"distance": memory.distance} for memory in found.memories]
-    return with_caveats({"nodes": nodes}, notices, degraded=asked.is_old)
+        call.notices.append(Notice("more_nodes", "Only the nearest are shown: there are more within that depth."))
+    return {"nodes": [node_of(memory) | {"distance": memory.distance} for memory in found.memories]}

@@ -16,7 +16,7 @@ from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.fields import clean_tags
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.nodes.answering import follow, node_of
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, tool
 
 NO_LINKS: Final = "Their links are not available now."
 
@@ -32,7 +32,7 @@ async def recall(
 
     Facts that are no longer valid are left out, because a node could not show that.
     """
-    tags, limit, query = clean_tags(tags), limit, query
+    tags = clean_tags(tags)
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
     used: list[str] = []
@@ -48,23 +48,20 @@ async def recall(
             sources=("memory",),
             valid_only=True,
         )
-        recalled = await call.service.ask(recalling, call.received_at)
-        notices, degraded = recalled.notices, recalled.is_degraded
-        found, used = recalled.reply.memories, used_in(recalled.reply.memories)
+        recalled = (await call.ask(recalling, is_search=True)).memories
+        found, used = recalled, used_in(recalled)
     elif tags:
         listing = ListMemories(session_id, project=project, tags=tags, limit=limit, valid_at=call.received_at)
-        listed = await call.service.ask(listing, call.received_at)
-        found, notices, degraded = listed.reply.memories, listed.notices, listed.is_old
+        found = (await call.ask(listing)).memories
     else:
         raise InvalidInput("give a query, tags, or both", field="query")
     ids = [memory.id for memory in found]
     linked: dict[str, ListedMemory] = {}
     if found:
         with suppress(NotFound, *AWAY):  # all may just have been deleted
-            linked = {memory.id: memory for memory in (await follow(call, ids)).reply.memories}
+            asked = await call.service.ask(follow(call, ids), call.received_at)
+            linked = {memory.id: memory for memory in asked.reply.memories}
     call.service.shown(call.caller, ids, used=used, tool=call.tool, question=query)
     if len(linked) < len(ids):
-        notices = (*notices, Notice("no_links", NO_LINKS))
-    return with_caveats(
-        {"nodes": [node_of(linked.get(memory.id, memory)) for memory in found]}, notices, degraded=degraded
-    )
+        call.notices.append(Notice("no_links", NO_LINKS))
+    return {"nodes": [node_of(linked.get(memory.id, memory)) for memory in found]}

@@ -8,11 +8,10 @@ from msgspec import Meta
 
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import check_text, clean_name
-from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory
-from remembrancer.toolsets.memory.answers import changed, near_of
+from remembrancer.protocol.writes import SourceRef, StoreMemory
 from remembrancer.toolsets.memory.fields import clean_tags
 from remembrancer.toolsets.memory.store_memory import STATED
-from remembrancer.toolsets.nodes.answering import known_links, written_node
+from remembrancer.toolsets.nodes.answering import known_links, write_node
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
@@ -40,8 +39,4 @@ async def remember(
         pinned=True,
         related=ids,
     )
-    written = await call.submit(change, allow_secrets=allow_secrets)
-    result = written.result
-    if not isinstance(result, StoredResult):
-        return changed(written, {"id": change.memory_id})
-    return await written_node(call, written, result.memory_id, (*result.missing, *no_ids)) | near_of(written.near)
+    return await write_node(call, change, no_ids, allow_secrets)

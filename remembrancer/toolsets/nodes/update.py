@@ -9,9 +9,9 @@ from msgspec import Meta
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.writes import UpdatedResult, UpdateMemory
+from remembrancer.protocol.writes import UpdateMemory
 from remembrancer.toolsets.memory.fields import clean_tags
-from remembrancer.toolsets.nodes.answering import known_links, written_node
+from remembrancer.toolsets.nodes.answering import known_links, write_node
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
@@ -37,6 +37,4 @@ async def update(
     )
     if change == UpdateMemory(node_id):
         raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
-    written = await call.submit(change, allow_secrets=allow_secrets)
-    missing = written.result.missing if isinstance(written.result, UpdatedResult) else ()
-    return await written_node(call, written, node_id, (*missing, *no_ids))
+    return await write_node(call, change, no_ids, allow_secrets)
