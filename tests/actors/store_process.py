@@ -280,11 +280,7 @@ class Worker:
         self.refuses: Callable[[str], bool] = lambda text: False
         self.garbles: Callable[[bytes], bytes] = lambda vectors: vectors
         self.dealer: Dealer[ToWorker] = Dealer(
-            endpoint or RuntimePaths(home).store_endpoint,
-            self.speaker,
-            to_worker,
-            on_message=self._hear,
-            keys=keys,
+            endpoint or RuntimePaths(home).store_endpoint, self.speaker, to_worker, on_message=self._hear, keys=keys
         )
         self._outbox: asyncio.Queue[tuple[object, int | None]] = asyncio.Queue()
         self._sending: asyncio.Task[None] | None = None

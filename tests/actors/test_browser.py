@@ -98,9 +98,7 @@ async def test_a_letter_that_another_has_overtaken_is_not_looked_for(tmp_path: P
     assert typist.statuses == {"l": 200, "la": 204, "lam": 204, "lamp": 200}
 
 
-async def test_two_that_open_the_browser_at_once_get_one_server_and_a_taken_port_is_no_reason_for_ever(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_two_that_open_the_browser_get_one_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(home, PATIENT)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

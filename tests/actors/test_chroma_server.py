@@ -86,9 +86,7 @@ async def test_a_server_that_hangs_holds_no_answer_up(rig: StoreRig, server: Chr
     await until_by_meaning(rig)
 
 
-async def test_a_server_that_has_lost_everything_is_filled_from_the_records(
-    rig: StoreRig, server: ChromaProcess
-) -> None:
+async def test_a_server_that_lost_everything_is_filled_from_the_records(rig: StoreRig, server: ChromaProcess) -> None:
     await rig.worker()
     for n in range(5):
         await rig.gateway.store(f"Fact {n} about the harbour")
@@ -100,9 +98,7 @@ async def test_a_server_that_has_lost_everything_is_filled_from_the_records(
     await until_by_meaning(rig)
 
 
-async def test_what_is_erased_while_the_server_is_away_is_gone_from_it_afterwards(
-    rig: StoreRig, server: ChromaProcess
-) -> None:
+async def test_what_is_erased_while_the_server_is_away_goes_afterwards(rig: StoreRig, server: ChromaProcess) -> None:
     await rig.worker()
     memories = [await rig.gateway.store(f"Fact {n} about the harbour") for n in range(5)]
     await rig.gateway.until_embedded()

@@ -363,9 +363,7 @@ def rows_of(place: Workplace) -> list[int]:
         return [connection.execute(query, (SESSION,)).fetchone()[0] for query in of_session]
 
 
-async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_closed_sessions_noted_goes_after_a_while(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "SESSION_DETAILS_KEPT_S", 0.001)
     async with workplace(home) as place:
         await place.start()

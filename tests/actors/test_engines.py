@@ -79,9 +79,7 @@ def in_batches(engine: Engine, texts: list[str], size: int) -> Vectors:
     return np.vstack([engine.embed_passages(texts[start : start + size]) for start in range(0, len(texts), size)])
 
 
-def test_vectors_are_of_unit_length_and_of_the_dimensions_that_the_identity_names(
-    engine: Engine, sentences: list[str]
-) -> None:
+def test_vectors_are_of_unit_length_and_of_the_dimensions_named(engine: Engine, sentences: list[str]) -> None:
     vectors = engine.embed_passages(sentences[:20])
     assert vectors.dtype == np.float32
     assert vectors.shape == (20, engine.identity.dimensions) == (20, 384)
@@ -90,9 +88,7 @@ def test_vectors_are_of_unit_length_and_of_the_dimensions_that_the_identity_name
     assert engine.passage_budget == 254
 
 
-def test_a_text_has_the_very_same_vector_whatever_the_batch_and_the_number_of_threads(
-    onnx: Engine, sentences: list[str]
-) -> None:
+def test_a_text_has_the_same_vector_in_any_batch_and_number_of_threads(onnx: Engine, sentences: list[str]) -> None:
     alone = in_batches(onnx, sentences[::4], 1)
     assert np.array_equal(onnx.embed_passages(sentences[::4]), alone)
     assert np.array_equal(onnx.embed_questions(sentences[::4]), alone)
@@ -194,9 +190,7 @@ def test_a_model_in_a_directory_is_the_same_model(tmp_path: Path, onnx: Engine, 
         ({"model.onnx": "x", "sentence_bert_config.json": "{"}, "cannot be read"),
     ],
 )
-def test_a_directory_that_is_no_model_is_refused_with_the_reason(
-    tmp_path: Path, files: dict[str, str], complaint: str
-) -> None:
+def test_a_directory_that_is_no_model_is_refused(tmp_path: Path, files: dict[str, str], complaint: str) -> None:
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
@@ -279,9 +273,7 @@ def test_a_model_by_its_short_name_has_its_prompts_and_its_pooling(
     assert by_name.identity.model == name
 
 
-def test_a_short_name_that_is_not_on_this_machine_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_name_that_is_not_installed_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra is not installed", exc_type=ImportError)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelUnusable, match="hf download BAAI/bge-m3"):

@@ -65,9 +65,7 @@ async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when
         assert not having_it()
 
 
-async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
-    quick_rig: Rig, places: tuple[Path, Path]
-) -> None:
+async def test_what_another_project_queued_stays_one_s_own_goes(quick_rig: Rig, places: tuple[Path, Path]) -> None:
     async with (
         store_rig(quick_rig.paths.home),
         quick_rig.running() as gateway,
@@ -92,9 +90,7 @@ async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
         assert gateway.health().queue_rejected == 0
 
 
-async def test_a_write_that_reaches_the_store_while_it_is_erased_is_erased_too(
-    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_write_that_arrives_while_it_is_erased_goes(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     async with store_rig(quick_rig.paths.home), quick_rig.running() as gateway, quick_rig.session(**ADMIN) as client:
         access = gateway.access
         await client.store("this makes the file")
@@ -155,9 +151,7 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself
         assert turns() == [[said] if left else [], [said]]
 
 
-def test_what_is_on_its_way_to_the_record_of_what_was_shown_is_erased_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_on_its_way_to_the_log_of_the_shown_is_erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, opened = ShownLog(tmp_path, 3600.0), shown_log._opened
     log.note("p_0", "s", ["memory:marigold"], "recall", "a marigold in the cellar")
     writes, goes_on = threading.Event(), threading.Event()

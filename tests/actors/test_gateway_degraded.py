@@ -104,9 +104,7 @@ async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_th
         assert quick_rig.contents == ["older", "newer"]
 
 
-async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queued_meanwhile(
-    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_that_waited_goes_behind_a_queued_one(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     async with quick_rig.over_store() as (_, client):
         memory_id = (await client.store("first"))["memory_id"]
         whole = (await client.call("get_memory", memory_id=memory_id))["id"]
@@ -267,9 +265,7 @@ def told(answer: dict[str, Any]) -> str:
     return " ".join(warning["message"] for warning in answer["warnings"])
 
 
-async def test_changes_without_a_store_are_queued_by_a_short_id_that_was_shown_and_nothing_is_invented(
-    quick_rig: Rig,
-) -> None:
+async def test_changes_without_a_store_are_queued_by_a_short_id_and_nothing_is_invented(quick_rig: Rig) -> None:
     async with quick_rig.running() as gateway, quick_rig.session() as client:
         async with quick_rig.store():
             short = (await client.store("The harbour is deep", scope="session", tags=["sea"]))["memory_id"]

@@ -155,9 +155,7 @@ async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(
             assert (await client.store(f"text {number}"))["near"]
 
 
-async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(
-    served: Rig, client: RawClient
-) -> None:
+async def test_recalled_memories_have_the_designs_fields_and_signals_on_demand(served: Rig, client: RawClient) -> None:
     stored = await client.store("The build needs Java 21", source={"file": "pom.xml"}, tags=["java"])
     arguments: dict[str, Any] = {"query": "java version", "scope": ["project"], "limit": 3}
     answer = await client.call("recall_memories", **arguments, detail=True)
@@ -304,9 +302,7 @@ async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(c
         ({"directory": "/working"}, "/working"),
     ],
 )
-async def test_without_roots_flag_variable_and_directory_are_asked_in_turn(
-    served: Rig, hello: dict[str, Any], expected: str
-) -> None:
+async def test_without_roots_flag_variable_directory_count(served: Rig, hello: dict[str, Any], expected: str) -> None:
     async with served.session(**hello) as client:
         await client.store("x")
     assert {each.project for each in served.written} == {project_of(Path(expected))}
@@ -363,9 +359,7 @@ async def test_a_call_that_is_cancelled_has_no_answer_and_what_it_writes_is_kept
         assert (await client.hear())["id"] == 71, "its id is free again"
 
 
-async def test_no_more_calls_are_read_than_may_be_in_flight(
-    patient_rig: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_so_many_calls_are_read(patient_rig: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remembrancer.actors.gateway.conversations.MAX_IN_FLIGHT", 3)
     async with patient_rig.hanging_store(client):
         asked = len(patient_rig.asked)

@@ -131,9 +131,7 @@ async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_
     assert [record.exc_info[0] for record in caplog.records if record.exc_info is not None] == [ZeroDivisionError]
 
 
-async def test_a_session_for_a_project_that_its_token_does_not_open_is_refused_in_words(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_a_session_for_a_project_that_its_token_does_not_open_is_refused(home: Path, tmp_path: Path) -> None:
     token = Tokens(home).create("one", (str(home),), time.time())
     asked = {"Authorization": f"Bearer {token}", "x-remembrancer-project": str(tmp_path / "other")}
     async with served(home) as at:
@@ -186,9 +184,7 @@ async def said_to(port: int, data: bytes, patience_s: float = PATIENCE_S) -> byt
     return answer
 
 
-async def test_nothing_that_chance_makes_of_a_request_is_a_fault_or_shows_a_token(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_noise_in_a_request_is_a_fault_or_shows_a_token(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     token = Tokens(home).create("ana", (str(home),), time.time()).encode()
     chance = random.Random(int(os.environ["TEST_SEED"]))
     lines = (

@@ -50,9 +50,7 @@ async def contents(view: View) -> list[str]:
 
 
 @pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
-async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
-    files: Damaged, damaged: str, whole: str
-) -> None:
+async def test_what_can_be_read_is_answered_and_the_damage_is_named(files: Damaged, damaged: str, whole: str) -> None:
     assert len((await answered(files.readable(), contents))[0]) == 2
     files.damage(damaged)
     found, (missing,) = await answered(files.readable(), contents)
@@ -64,9 +62,7 @@ async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
 
 
 @pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
-async def test_a_memory_that_may_be_in_a_damaged_file_is_not_said_to_be_unknown(
-    files: Damaged, damaged: str, whole: str
-) -> None:
+async def test_a_memory_that_damage_may_hide_is_not_called_unknown(files: Damaged, damaged: str, whole: str) -> None:
     async def show(wanted: str, view: View) -> str:
         ref = view.find(wanted)
         if ref is None or view.reader.portable(wanted, SESSION, PROJECT.id) is None:

@@ -331,9 +331,7 @@ async def test_no_argument_names_another_project(house: House) -> None:
         ["file://{theirs}/../theirs"],
     ],
 )
-async def test_the_first_root_on_this_disk_is_the_project_whatever_else_a_client_says(
-    house: House, roots: list[str]
-) -> None:
+async def test_the_first_root_on_this_disk_is_the_project_whatever_else_is_said(house: House, roots: list[str]) -> None:
     """The roots count before `--project`, the environment and the working directory, which all name the other."""
     await hide(house, "project")
     lies = {"directory": str(house.mine), "project": str(house.mine)}
@@ -427,9 +425,7 @@ async def test_subscribers_hear_nothing_of_writes_that_they_may_not_see(house: H
         assert not [line for line in intruder.heard if b"resources/updated" in line]
 
 
-async def test_worktrees_of_one_repository_share_what_their_project_knows_and_no_session(
-    house: House, tmp_path: Path
-) -> None:
+async def test_worktrees_of_one_repository_share_their_project_and_no_session(house: House, tmp_path: Path) -> None:
     make_worktree(house.mine, tmp_path / "tree")
     for scope in ("session", "project"):
         await hide(house, scope)
@@ -489,9 +485,7 @@ async def web_house(home: Path, tmp_path: Path) -> AsyncIterator[House]:
 
 
 @pytest.mark.parametrize(("scope", "where"), [("session", "mine"), ("project", "theirs"), ("user", "mine")])
-async def test_a_token_opens_nothing_but_its_projects_and_the_user_only_if_it_may(
-    web_house: House, scope: str, where: str
-) -> None:
+async def test_a_token_opens_its_projects_alone_the_user_if_it_may(web_house: House, scope: str, where: str) -> None:
     house = web_house
     await hide(house, scope)
     hidden, project = house.secrets[scope], getattr(house, where)

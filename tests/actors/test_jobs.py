@@ -177,9 +177,7 @@ async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_i
         assert (await consolidator.job()).work == PromoteAtOnce((Promotable(memory_id, 2, 1),))
 
 
-async def test_a_request_is_answered_with_what_the_consolidator_says_and_the_same_one_is_the_same_job(
-    rig: StoreRig,
-) -> None:
+async def test_a_request_is_answered_by_the_consolidator_and_the_same_one_is_the_same_job(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         asked = [asyncio.create_task(rig.gateway.ask(REFLECT)) for _ in range(2)]
         job = await consolidator.job("asked")

@@ -36,9 +36,7 @@ async def test_no_change_takes_a_secret_in_and_one_that_is_there_can_be_taken_aw
     assert (await client.call("tag_memory", memory_id=memory_id, remove=[secret]))["tags"] == []
 
 
-async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_memory(
-    served: Rig, client: RawClient
-) -> None:
+async def test_any_beginning_or_ending_of_an_id_will_do_for_who_sees_the_memory(served: Rig, client: RawClient) -> None:
     short = (await client.store("The lantern is green", scope="session"))["memory_id"]
     other = (await client.store("The lantern was bought in May"))["memory_id"]
     assert len(short) == len(other) == 4
@@ -150,9 +148,7 @@ async def test_several_memories_are_stored_by_one_call_once_each_with_its_own_fi
     assert set(plain) == {"ids"}
 
 
-async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_one_that_the_store_refuses_is_named(
-    client: RawClient,
-) -> None:
+async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_the_refused_is_named(client: RawClient) -> None:
     secret, unknown = "ghp_" + "aB3" * 12, "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
     good = {"content": "The lantern is green.", "kind": "fact"}
     for bad, field in (
@@ -203,9 +199,7 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     assert (refused["error"], refused["field"]) == ("invalid_input", "day")
 
 
-async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_itself_until_it_is_promoted(
-    served: Rig,
-) -> None:
+async def test_the_log_of_a_day_has_nothing_of_another_session_until_it_is_promoted(served: Rig) -> None:
     project = project_of(served.paths.home)
 
     async def day_of(session: str) -> str:

@@ -75,9 +75,7 @@ def found_first(engine: Engine, questions: tuple[str, ...]) -> int:
     return int((nearest == np.arange(len(MEMORIES))).sum())
 
 
-def test_questions_in_other_languages_find_english_memories_where_the_default_model_does_not(
-    e5: Engine, minilm: Engine
-) -> None:
+def test_questions_in_other_languages_find_english_where_the_default_model_does_not(e5: Engine, minilm: Engine) -> None:
     for language, questions in QUESTIONS.items():
         assert found_first(e5, questions) >= 7, language
         assert found_first(minilm, questions) <= 5, language
@@ -132,9 +130,7 @@ def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkey
         load_multilingual(MODEL, 1)
 
 
-def test_the_change_to_a_model_that_is_not_installed_is_refused_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(model, "find_spec", lambda name: None)
     assert main(["model", "use", "multilingual"]) == exit_codes.USAGE
     assert "clone[multilingual]" in capsys.readouterr().err

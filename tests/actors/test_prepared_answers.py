@@ -42,9 +42,7 @@ async def test_the_prepared_answers_are_the_gateways_own(home: Path) -> None:
 
 
 @pytest.mark.parametrize("declared", [{}, {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}])
-async def test_a_client_that_declares_mcp_apps_is_shown_a_card_with_two_tools(
-    home: Path, declared: dict[str, Any]
-) -> None:
+async def test_a_client_with_mcp_apps_is_shown_a_card_with_two_tools(home: Path, declared: dict[str, Any]) -> None:
     async with Rig(home, Settings()).running(), Rig(home, Settings()).client() as client:
         capabilities = {"extensions": declared} if declared else {}
         shaken = {"protocolVersion": LATEST, **CLIENT, "capabilities": capabilities}

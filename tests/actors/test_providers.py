@@ -54,9 +54,7 @@ def test_voyage_is_told_what_is_a_question_and_how_many_dimensions_there_are(pro
     assert (identity.engine, identity.model, identity.dimensions) == ("voyage", "voyage-3-large", 1024)
 
 
-def test_a_local_server_needs_no_key_and_a_provider_does(
-    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_server_needs_no_key_a_provider_does(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     engine = load_provider(ModelChoice("openai", "nomic-embed-text"), Settings(openai_url=provider.url))
     engine.close()
@@ -123,9 +121,7 @@ def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its
     assert KEY not in str(raised.value) + repr(raised.value.__cause__) + caplog.text
 
 
-def test_a_text_that_is_refused_does_not_hurt_the_others(
-    provider: FakeProvider, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_text_does_not_hurt_the_others(provider: FakeProvider, caplog: pytest.LogCaptureFixture) -> None:
     with engine_of(provider) as engine:
         found = embed_each(engine.embed_passages, ["good", "forbidden secret content", "fine"])
         assert [isinstance(each, str) for each in found] == [False, True, False]

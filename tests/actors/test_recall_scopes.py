@@ -33,9 +33,7 @@ STRATEGIES: Sequence[Strategy] = ("hybrid", "vector", "keyword")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_the_few_memories_of_a_session_are_not_crowded_out_by_the_many_of_its_project(
-    files: Spaces, strategy: Strategy
-) -> None:
+async def test_a_session_s_few_memories_are_not_crowded_out_by_its_project_s(files: Spaces, strategy: Strategy) -> None:
     mine = files.store("the lantern by the near mole", "session", type="episodic")
     for number in range(2 * CANDIDATES):
         files.store(f"the lantern by the near mole, number {number}", type="episodic")
@@ -91,9 +89,7 @@ async def test_a_context_leaves_out_what_is_over_and_what_is_stood_for_where_it_
         assert await section(files, "project_context", task=task) == [stood_for]
 
 
-async def test_a_context_has_what_was_merged_only_while_its_session_cannot_see_what_it_was_merged_into(
-    files: Spaces,
-) -> None:
+async def test_a_context_has_what_was_merged_only_where_its_target_cannot_be_seen(files: Spaces) -> None:
     other = files.store("the mole is long", importance=0.1)
     broad = files.store("the keeper likes green lanterns everywhere", "user")
     into_user, mine = files.store("the keeper likes green lanterns"), files.store("my lantern is green", "session")
@@ -124,9 +120,7 @@ async def test_open_ends_are_in_every_context_by_due_date_and_the_done_are_named
         assert [each.id for each in gathered.closed] == ([done] if days == 1 else [])
 
 
-async def test_the_words_are_searched_while_a_worker_makes_the_vector(
-    files: Spaces, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_words_are_searched_while_a_worker_makes_vectors(files: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
     lantern = files.store("A lantern of brass.")
     search, searched = files.project.keyword_hits, threading.Event()
 

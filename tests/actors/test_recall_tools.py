@@ -100,9 +100,7 @@ async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_neare
     assert (answer.get("hint") == NEAREST) == ("mends" in query)
 
 
-async def test_what_holds_for_every_task_is_given_to_a_query_that_nothing_answers_once_in_a_session(
-    served: Rig,
-) -> None:
+async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_answers(served: Rig) -> None:
     rules = ("Start names with f_, also those of private ones, and end them with nothing.", "Never use floats.")
     task = "merges two sorted lists"
     async with served.session("01" * 16, session="session:one") as client:
@@ -152,9 +150,7 @@ async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(
     assert none["context_block"] == f"## Memory Context\n\n{NOTHING_OF_THIS}"
 
 
-async def test_all_is_given_up_to_six_thousand_tokens_and_a_part_in_two_thousand_where_there_is_more(
-    client: RawClient,
-) -> None:
+async def test_all_is_given_up_to_six_thousand_tokens_and_of_more_a_part_in_two_thousand(client: RawClient) -> None:
     for number in range(40):
         await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
     answer = await client.call("get_memory_context")
@@ -168,9 +164,7 @@ async def test_all_is_given_up_to_six_thousand_tokens_and_a_part_in_two_thousand
     assert (await client.call("get_memory_context", max_tokens=5000))["tokens_used"] > 3000
 
 
-async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(
-    served: Rig, client: RawClient
-) -> None:
+async def test_what_a_session_saw_or_wrote_is_not_said_again_till_others_write(served: Rig, client: RawClient) -> None:
     later = {"unseen": True, "sections": ["preferences", "project_context", "relevant_procedures", "open_ends"]}
     async with served.session("11" * 16, session="session:other") as other:
         nothing = await client.call("get_memory_context", unseen=True, task_description="begin")
@@ -189,9 +183,7 @@ async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_anoth
         assert (await client.call("get_memory_context", task_description="y", **later))["memories_used"] <= 1
 
 
-async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_not_all_fits(
-    served: Rig, client: RawClient
-) -> None:
+async def test_a_later_prompt_is_given_only_what_likely_answers_if_not_all_fits(served: Rig, client: RawClient) -> None:
     review = "Incident review of the autumn outage: the pool was exhausted, and the relay was restarted by hand. "
     async with served.session("11" * 16, session="session:other") as other:
         await served.peer.worker()
@@ -221,9 +213,7 @@ CLUSTER = ConsolidatedMemory(SUMMARY_ID, "The build needs Java 21.", "semantic",
 PATTERN = Pattern("asks about error handling", 4, "user", None, SOURCES[:1])
 
 
-async def test_a_reflection_answers_as_the_design_says(
-    served: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reflection_answers_by_design(served: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Reflect] = []
 
     async def reflected(request: Reflect, timeout_s: float) -> Reflected:

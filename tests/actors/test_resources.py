@@ -119,9 +119,7 @@ async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_no
         await far.wait_for(PREFERENCES)
 
 
-async def test_a_session_whose_roots_come_late_hears_of_its_project_and_no_more_of_the_other(
-    served: Rig, tmp_path: Path
-) -> None:
+async def test_a_session_whose_roots_come_late_hears_of_its_project_alone(served: Rig, tmp_path: Path) -> None:
     entity = {"name": "Gateway", "type": "component", "relationship": "is"}
     async with (
         served.client() as client,
@@ -138,9 +136,7 @@ async def test_a_session_whose_roots_come_late_hears_of_its_project_and_no_more_
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_while_the_store_is_away_no_session_may_watch_a_memory_that_may_be_another_ones(
-    quick_rig: Rig, era: str
-) -> None:
+async def test_without_a_store_nobody_may_watch_a_memory_that_may_be_anothers(quick_rig: Rig, era: str) -> None:
     async with quick_rig.store(), quick_rig.running(), sdk_client(quick_rig, era) as client:
         await client.call_tool("get_memory_status", {})
         async with quick_rig.hanging_store():

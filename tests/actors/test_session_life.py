@@ -57,9 +57,7 @@ async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, mon
         )
 
 
-async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
-    served: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_store_hears_who_is_there_and_not_of_the_gone(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attendance, "PRESENCE_S", 0.02)
     present: list[set[tuple[str, str]]] = []
     monkeypatch.setattr(

@@ -101,12 +101,7 @@ class Host:
         self.committer = Committer()
         self.lanes = SharedLanes(self.paths, self.committer, lambda: self.clock, connect)
         self.files = MemoryFiles(
-            self.paths,
-            self.committer,
-            lambda: self.clock,
-            limit_bytes=None,
-            on_open=lambda _: None,
-            lanes=self.lanes,
+            self.paths, self.committer, lambda: self.clock, limit_bytes=None, on_open=lambda _: None, lanes=self.lanes
         )
         self.lanes.attach(self.files, FollowUp(self._scrub, self.told.extend, lambda: None))
         scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None))
@@ -250,9 +245,7 @@ async def test_a_shared_project_takes_back_what_it_gave_to_the_user_before(hosts
     await until(lambda: there.finds("project", "lantern"))
 
 
-async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_asked_for_again(
-    hosts: list[Host],
-) -> None:
+async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_asked_for_again(hosts: list[Host]) -> None:
     here, _ = hosts
     await here.share()
     memory_id = await here.store("lantern", "the lantern burns oil", "session")
@@ -319,9 +312,7 @@ async def test_a_lane_is_for_one_project_and_a_project_has_one_lane(hosts: list[
         await here.ask(ShareProject(PROJECT, "l_other"))
 
 
-async def test_a_restored_lane_goes_on_from_where_it_was_when_the_backup_was_made(
-    hosts: list[Host], tmp_path: Path
-) -> None:
+async def test_a_restored_lane_goes_on_from_where_the_backup_was_made(hosts: list[Host], tmp_path: Path) -> None:
     here, there = hosts
     await here.share()
     await there.share()
@@ -344,9 +335,7 @@ async def test_a_restored_lane_goes_on_from_where_it_was_when_the_backup_was_mad
     await until(lambda: there.finds("project", "candle"))
 
 
-async def test_a_backup_from_before_a_project_was_shared_brings_it_back_as_private(
-    hosts: list[Host], tmp_path: Path
-) -> None:
+async def test_a_backup_of_before_the_sharing_brings_a_private_project_back(hosts: list[Host], tmp_path: Path) -> None:
     here, _ = hosts
     await here.store("lantern", "the lantern burns oil")
     back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
@@ -380,9 +369,7 @@ async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_
     await until(lambda: here.finds("project", "bottle"))
 
 
-async def test_a_host_that_a_new_key_has_not_reached_yet_waits_and_goes_on_with_it(
-    hosts: list[Host], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_host_waits_for_a_new_key_and_goes_on(hosts: list[Host], monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the server that it reads from has not taken over the key that others have."""
     here, there = hosts
     monkeypatch.setattr("remembrancer.actors.store.lane_follower.AGAIN_S", 0.0)
@@ -546,13 +533,7 @@ class Worker(Host):
         super().start()
         self.attempts = Attempts()
         self.finder = JobFinder(
-            self.files,
-            Settings(),
-            self.apply,
-            Readers(),
-            lambda: None,
-            self.count_accesses,
-            self.lanes,
+            self.files, Settings(), self.apply, Readers(), lambda: None, self.count_accesses, self.lanes
         )
 
     async def apply(self, operation: Operation) -> Applied:
@@ -623,9 +604,7 @@ async def test_who_wrote_last_works_in_a_lane_and_the_others_rest(workers: list[
     assert await there.job() is None, "it knows that this is done"
 
 
-async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_what_is_erased(
-    workers: list[Worker],
-) -> None:
+async def test_a_run_in_a_lane_is_undone_from_any_host_and_keeps_nothing_erased(workers: list[Worker]) -> None:
     here, there = workers
     memory_id = await here.store("torch", "the torch burns pitch")
     archiving = ReviseMemory(memory_id, "archived", expected_version=1, status="archived", reason="weak")

@@ -11,13 +11,7 @@ import pytest
 from remembrancer.protocol.errors import InvalidInput, JournalAway, NotFound
 from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
-from remembrancer.protocol.writes import (
-    ImportMemory,
-    ProjectRef,
-    PromotedResult,
-    PromoteMemory,
-    TagMemory,
-)
+from remembrancer.protocol.writes import ImportMemory, ProjectRef, PromotedResult, PromoteMemory, TagMemory
 from tests.actors.test_shared_lanes import LANE, Host
 from tests.contracts.records_factories import ids_of
 from tests.in_process_journal import InProcessJournal, InProcessServer
@@ -92,9 +86,7 @@ async def test_a_user_has_on_each_machine_what_he_had_on_any(hosts: list[OwnHost
     assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 
-async def test_what_a_user_shares_is_his_after_a_restart_and_private_again_when_he_leaves(
-    hosts: list[OwnHost],
-) -> None:
+async def test_what_a_user_shares_is_his_after_a_restart_and_private_again_when_he_leaves(hosts: list[OwnHost]) -> None:
     here, there = hosts
     await both_share(here, there)
     await here.store("tea", "I drink tea", "user")
@@ -158,9 +150,7 @@ async def test_a_copy_is_promoted_although_another_host_has_just_taken_back_its_
     assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 
-async def test_what_is_taken_back_by_an_append_that_had_no_answer_is_the_project_s_when_that_is_read(
-    hosts: list[OwnHost],
-) -> None:
+async def test_what_is_taken_back_by_an_unanswered_append_is_the_project_s_when_read(hosts: list[OwnHost]) -> None:
     here, there = hosts
     await both_share(here, there)
     memory_id = await here.store("tea", "we drink tea")

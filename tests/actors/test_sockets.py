@@ -17,15 +17,7 @@ import pytest
 import zmq
 
 from remembrancer.protocol import sockets
-from remembrancer.protocol.control import (
-    AskScale,
-    AskStatus,
-    Ping,
-    Ready,
-    Stop,
-    from_launcher,
-    to_launcher,
-)
+from remembrancer.protocol.control import AskScale, AskStatus, Ping, Ready, Stop, from_launcher, to_launcher
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
@@ -166,9 +158,7 @@ async def test_closing_the_dealer_ends_its_requests_and_may_be_done_twice(endpoi
         assert not service.router.send(Peer(b"x", "x", "x"), Ping())
 
 
-async def test_a_message_past_its_deadline_is_not_worked_on(
-    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
-) -> None:
+async def test_what_is_past_its_deadline_is_not_done(endpoint: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     async with serving(endpoint) as service:
         with raw_dealer(context, endpoint) as raw:
             late = Envelope(PROTOCOL_VERSION, 1, "late", "01L", deadline=time.time() - 1)
@@ -180,9 +170,7 @@ async def test_a_message_past_its_deadline_is_not_worked_on(
         assert service.router.rejected_frames == 0
 
 
-async def test_a_request_to_a_peer_of_another_version_ends_at_once_with_both_versions(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_peer_of_another_version_is_named_with_both(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(endpoint), client(endpoint) as dealer:
         assert await dealer.wait_connected(PATIENCE_S)
         monkeypatch.setattr(sockets, "PROTOCOL_VERSION", PROTOCOL_VERSION - 1)  # of all that is sent
@@ -217,9 +205,7 @@ def malformed(rng: random.Random) -> list[bytes]:
     )
 
 
-async def test_the_dealer_counts_and_drops_whatever_is_malformed_and_listens_on(
-    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
-) -> None:
+async def test_the_dealer_drops_what_is_malformed(endpoint: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     rng = random.Random(4)
     said: list[ToClient] = []
     with context.socket(zmq.ROUTER) as raw:
@@ -237,9 +223,7 @@ async def test_the_dealer_counts_and_drops_whatever_is_malformed_and_listens_on(
             assert dealer.rejected_frames == 300
 
 
-async def test_a_message_that_breaks_its_handler_makes_neither_side_deaf(
-    endpoint: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_breaks_its_handler_makes_neither_side_deaf(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
     said: list[ToClient] = []
 
     def hear(message: ToClient) -> None:
@@ -257,9 +241,7 @@ async def test_a_message_that_breaks_its_handler_makes_neither_side_deaf(
     assert sum(record.message == "a message failed" for record in caplog.records) == 2
 
 
-async def test_a_flood_of_messages_does_not_keep_the_process_from_its_other_work(
-    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
-) -> None:
+async def test_a_flood_leaves_time_for_other_work(endpoint: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     turns = 0
 
     async def other_work() -> None:

@@ -17,9 +17,7 @@ from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
 
 
-async def test_neither_the_system_s_directories_nor_the_home_are_indexed(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person, link = tmp_path / "person", tmp_path / "link"
     (person / "shop").mkdir(parents=True)
     link.symlink_to(home)
@@ -81,9 +79,7 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         assert not list(rig.paths.projects.glob("*/code/*.db*"))
 
 
-async def test_trees_of_a_project_that_is_moved_lie_in_its_new_place_and_keep_their_indexes(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_trees_of_a_moved_project_lie_in_its_new_place_and_keep_their_indexes(home: Path, tmp_path: Path) -> None:
     old, new, beside, own = (tmp_path / name for name in ("old", "new", "beside", "own"))
     for each in (old / "src", beside, new, own):
         each.mkdir(parents=True)

@@ -78,9 +78,7 @@ async def announce_again(rig: StoreRig, *workers: Worker) -> None:
             await anyio.sleep(0.1)
 
 
-async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the_store(
-    rig_with_chroma: StoreRig,
-) -> None:
+async def test_a_change_of_model_is_made_behind_the_old_one_and_survives_the_store(rig_with_chroma: StoreRig) -> None:
     rig = rig_with_chroma
     old = await rig.worker()
     ids = await fill(rig)
@@ -118,9 +116,7 @@ async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the
         assert all("word778" not in job.text for job in old.jobs), "it is not needed any more"
 
 
-async def test_a_store_that_is_killed_before_the_change_is_written_down_still_has_the_old_vectors(
-    rig: StoreRig,
-) -> None:
+async def test_a_store_that_is_killed_before_the_change_is_noted_still_has_the_old_vectors(rig: StoreRig) -> None:
     old = await rig.worker()
     ids = await fill(rig)
     await choose(rig, OTHER)

@@ -85,9 +85,7 @@ PORT: Final = "the lantern service listens on port 8080 beside the old pier"
 OTHER_PORT: Final = "the lantern service listens on port 9090 now beside the old pier"
 
 
-async def test_whoever_waits_for_the_vectors_hears_what_is_probably_replaced_and_so_does_a_recall(
-    rig: StoreRig,
-) -> None:
+async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does_a_recall(rig: StoreRig) -> None:
     gateway = rig.gateway
     await rig.worker()
     days_ago = time.time() - 3 * DAY_S
@@ -113,9 +111,7 @@ def at(day: str) -> float:
     return datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
 
 
-async def test_an_answer_without_a_word_of_the_question_is_found_after_the_words_that_it_was_told_next_to(
-    rig: StoreRig,
-) -> None:
+async def test_an_answer_without_a_word_of_the_question_is_found_after_what_it_was_told_next_to(rig: StoreRig) -> None:
     gateway, told = rig.gateway, time.time() - 3 * DAY_S
     await rig.worker()
     await gateway.store(DECOY, session_id="session:decoy", requested_at=told, type="episodic")

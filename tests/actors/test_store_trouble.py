@@ -120,9 +120,7 @@ async def test_a_text_that_cannot_be_embedded_is_found_by_its_words_and_holds_up
 
 
 @pytest.mark.parametrize("damage", ["garbage", "cut", "directory", "newer"])
-async def test_a_damaged_database_refuses_all_is_left_as_it_is_and_is_opened_when_it_is_back(
-    home: Path, damage: str
-) -> None:
+async def test_a_damaged_database_refuses_all_is_left_alone_and_opened_when_it_is_back(home: Path, damage: str) -> None:
     path = RuntimePaths(home).database
     async with store_rig(home) as rig:
         user = await rig.gateway.store("the user likes tea", scope="user")

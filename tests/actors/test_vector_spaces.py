@@ -91,9 +91,7 @@ def is_in_chroma(spaces: VectorSpaces, records: Records) -> bool:
     return isinstance(spaces.searchable(records.name), ChromaVectors)
 
 
-async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
-    tmp_path: Path, records: Records, tended: Tended
-) -> None:
+async def test_a_large_file_moves_to_chroma_and_wholly_back(tmp_path: Path, records: Records, tended: Tended) -> None:
     on_disk = tmp_path / "vectors" / "chroma.sqlite3"
     embed(records, chronicle(0, 20))
     async with tended(records, exact_up_to=20) as spaces:
@@ -136,9 +134,7 @@ async def test_a_chroma_that_breaks_is_made_anew_while_searches_go_on(
         await until(lambda: spaces.error is None)
 
 
-async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_after_an_orderly_stop(
-    records: Records, tended: Tended
-) -> None:
+async def test_near_duplicates_are_found_and_not_compared_again_after_a_stop(records: Records, tended: Tended) -> None:
     numbers = embed(records, [*chronicle(0, 100), *TEXTS])
     last = records.extent(IDENTITY.key)[1]
     async with tended(records, exact_up_to=1000):
@@ -148,9 +144,7 @@ async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_af
     assert records.compared(IDENTITY.key) == last
 
 
-async def test_vectors_are_freed_when_nobody_searches_or_when_they_are_too_many(
-    tmp_path: Path, records: Records, tended: Tended
-) -> None:
+async def test_idle_vectors_and_too_many_vectors_are_freed(tmp_path: Path, records: Records, tended: Tended) -> None:
     other = Records(SqliteFile(tmp_path / "other.db"), "p_other", lambda: REQUESTED_AT)
     for each in (records, other):
         embed(each, chronicle(0, 10))

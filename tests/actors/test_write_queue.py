@@ -111,9 +111,7 @@ class FailingStore:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-async def test_an_operation_that_makes_the_store_fail_is_set_aside_and_the_others_are_applied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
-) -> None:
+async def test_what_fails_the_store_goes_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int) -> None:
     monkeypatch.setattr(write_queue, "RETRY_S", 0.001)
     store: Any = FailingStore()
     applied, refused = list[Operation](), list[tuple[Operation, Failure]]()
@@ -220,9 +218,7 @@ async def test_each_file_has_a_lane_and_forgetting_passes_what_is_not_about_its_
 
 
 @pytest.mark.parametrize("writes", [1, 300])
-async def test_what_can_be_read_of_a_file_that_is_damaged_behind_its_header_is_applied(
-    tmp_path: Path, writes: int
-) -> None:
+async def test_what_can_be_read_of_a_file_damaged_behind_its_header_is_applied(tmp_path: Path, writes: int) -> None:
     path = tmp_path / "queue.db"
     async with opened(path) as queue:
         for number in range(writes):
@@ -240,9 +236,7 @@ async def test_what_can_be_read_of_a_file_that_is_damaged_behind_its_header_is_a
         assert queue.damage is None
 
 
-async def test_the_command_lists_exports_and_drops_what_is_set_aside(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_command_shows_exports_drops_what_is_aside(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = home / "queue.db"
     async with opened(path) as queue:
         for number in range(3):

@@ -55,9 +55,7 @@ def test_a_person_finds_corrects_and_undoes_and_watches_a_session_store(door: Do
     walk(door, "person", tmp_path)
 
 
-def test_several_are_moved_forgotten_and_exported_a_run_is_undone_and_another_tab_shows_it(
-    door: Door, tmp_path: Path
-) -> None:
+def test_several_are_moved_forgotten_exported_a_run_is_undone_as_another_tab_shows(door: Door, tmp_path: Path) -> None:
     door.start()
     walk(door, "actions", tmp_path)
 
@@ -70,15 +68,11 @@ def test_two_open_pages_connect_again_when_the_gateway_was_killed(door: Door, tm
 @pytest.mark.skipif(
     not (MODULES / "node_modules" / "@modelcontextprotocol" / "ext-apps").exists(), reason="no ext-apps"
 )
-def test_a_card_in_a_conversation_is_corrected_undone_and_explained_in_the_extensions_own_host(
-    door: Door, tmp_path: Path
-) -> None:
+def test_a_card_in_a_conversation_is_corrected_undone_and_explained(door: Door, tmp_path: Path) -> None:
     door.start()
     walk(door, "card", tmp_path)
 
 
-def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_works_without_scripts(
-    door: Door, tmp_path: Path
-) -> None:
+def test_every_page_is_accessible_in_any_light_fits_a_phone_works_without_scripts(door: Door, tmp_path: Path) -> None:
     door.start()
     walk(door, "pages", tmp_path)

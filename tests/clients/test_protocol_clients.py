@@ -179,7 +179,7 @@ def test_every_resource_and_prompt_answers_the_inspector(inspector: Inspector) -
 
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # the suite asks for logging
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")  # the suite asks for logging
 ]
 FITTING = {
     *("server-initialize", "ping", "tools-list", "tools-call-error", "resources-list", "prompts-list"),

@@ -184,9 +184,7 @@ def claude(
 
 
 @needs("claude")
-def test_claude_code_started_cold_has_our_tools_in_its_first_request_and_stores(
-    home: Path, environ: dict[str, str]
-) -> None:
+def test_claude_code_started_cold_has_our_tools_at_once_and_stores(home: Path, environ: dict[str, str]) -> None:
     run(environ, COMMAND, "setup", "claude-code", "--no-check")
     turns = claude(environ, "Remember when staging is upgraded.", facts=(FACT,))
     assert offered_by_claude(turns[0]) == TOOLS
@@ -225,9 +223,7 @@ def test_codex_started_cold_has_our_tools_in_its_first_request_and_stores(home: 
 
 
 @needs("codex")
-async def test_the_hooks_of_codex_tell_of_its_session_and_give_it_what_is_remembered(
-    home: Path, environ: dict[str, str]
-) -> None:
+async def test_hooks_of_codex_tell_of_its_session_and_give_it_memories(home: Path, environ: dict[str, str]) -> None:
     run(environ, COMMAND, "setup", "codex", "--hooks", "--no-check")
     run(environ, COMMAND, "add", DEPLOY)
     requests = codex(environ, "When is production deployed?", "--dangerously-bypass-hook-trust")
@@ -290,9 +286,7 @@ FLAKY = "Flaky end-to-end tests are quarantined in tests/quarantine and not dele
 
 
 @needs("claude")
-async def test_a_later_session_of_claude_code_is_given_once_what_bears_on_its_prompts_and_nothing_else(
-    home: Path, environ: dict[str, str]
-) -> None:
+async def test_a_later_session_of_claude_code_is_given_what_bears_on_it(home: Path, environ: dict[str, str]) -> None:
     run(environ, COMMAND, "setup", "claude-code", "--hooks", "--no-check")
     first = claude(environ, "Remember how we work here.", facts=(DEPLOY, DATABASE, FLAKY))
     assert given(first, "UserPromptSubmit") == set(), "nothing is known yet"
@@ -313,9 +307,7 @@ PLUGIN = "mcp__plugin_remembrancer_remembrancer"
 
 
 @needs("claude")
-async def test_the_plugin_is_valid_and_installed_from_its_own_folder_serves_and_tells(
-    home: Path, environ: dict[str, str]
-) -> None:
+async def test_the_plugin_is_valid_and_serves_and_tells_from_its_folder(home: Path, environ: dict[str, str]) -> None:
     client = str(CLIENTS / "claude")
     environ["PATH"] = f"{Path(COMMAND).parent}:{environ['PATH']}"
     path = run(environ, COMMAND, "claude-plugin-path").stdout.strip()

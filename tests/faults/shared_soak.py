@@ -948,13 +948,7 @@ def by_way_of(member: Membership, ports: Sequence[int]) -> Membership:
 
 
 async def run(
-    seed: int,
-    operations: int,
-    sessions: int,
-    weather: Weather,
-    *,
-    look_s: float,
-    root: Path = ROOT_OF_FILES,
+    seed: int, operations: int, sessions: int, weather: Weather, *, look_s: float, root: Path = ROOT_OF_FILES
 ) -> SharedSoak:
     """One soak in homes of its own: so many `operations` of each host, by so many sessions; work is looked for every
     `look_s`."""

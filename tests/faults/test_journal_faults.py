@@ -178,9 +178,7 @@ async def until_current(journal: JetStreamJournal, lane: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_lost_server_of_three_is_made_anew_from_its_configuration_and_takes_what_it_lacks(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_a_lost_server_of_three_is_made_anew_and_takes_what_it_lacks(home: Path, tmp_path: Path) -> None:
     desk, servers = Sharing(home), list[Started]()
     addresses = [Address("127.0.0.1", free_port(CLUSTER_PORT - PORT)) for _ in range(3)]
     for (name, files), address in zip(desk.configure(addresses).items(), addresses, strict=True):
@@ -236,9 +234,7 @@ async def test_a_full_server_refuses_and_keeps_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("appended_since", [0, 3, 4], ids=["shorter", "as long", "longer"])
-async def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(
-    servers: NatsServers, appended_since: int
-) -> None:
+async def test_a_journal_restored_from_an_older_backup_is_noticed(servers: NatsServers, appended_since: int) -> None:
     server = servers.servers[0]
     data, backup = server.directory / "data", server.directory / "backup"
     async with connected(*servers.urls) as journal:
@@ -259,9 +255,7 @@ async def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(
                 await asked
 
 
-async def test_a_server_that_was_paused_and_knows_of_a_shorter_journal_stops_nobody(
-    servers: NatsServers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_paused_server_stops_nobody(servers: NatsServers, monkeypatch: pytest.MonkeyPatch) -> None:
     real = JetStreamJournal._info
     to_come = iter([1, 2])
 

@@ -84,9 +84,7 @@ async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, N
     [("store", 3), ("gateway", 3), ("embedder", 3), ("launcher", 1), ("", 1)],
     ids=lambda each: each or "all",
 )
-async def test_processes_that_are_killed_lose_nothing_and_the_sessions_go_on(
-    role: str, times: int, home: Path, dice: random.Random
-) -> None:
+async def test_kills_lose_nothing_and_sessions_go_on(role: str, times: int, home: Path, dice: random.Random) -> None:
     """With an empty role, all processes are killed at once."""
 
     async def kill(runtime: Runtime) -> None:

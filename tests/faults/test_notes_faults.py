@@ -42,9 +42,7 @@ async def has_read(client: StdioClient, files: int) -> bool:
 
 
 @pytest.mark.parametrize("role", ["indexer", "store", "embedder", "gateway"])
-async def test_a_process_that_is_killed_in_the_middle_of_a_sync_loses_nothing(
-    home: Path, workspace: Path, role: str
-) -> None:
+async def test_a_process_that_is_killed_amid_a_sync_loses_nothing(home: Path, workspace: Path, role: str) -> None:
     runtime = Runtime(home)
     write(workspace, 0, "lighthouse")
     async with note_session(home, workspace) as client:
@@ -62,9 +60,7 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_sync_loses_nothing(
         assert {each["state"] for each in status["processes"]} <= {"ready", "starting", "degraded"}
 
 
-async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
-    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_deleted_indexes_are_made_again(home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")
     for number in range(FILES):
         write(workspace, number, "lighthouse")
@@ -100,9 +96,7 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
         assert errors == []
 
 
-async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
-    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_bursts_and_branches_are_followed(home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")  # found by words: it is the changes that are in question
 
     here = partial(git, at=workspace)

@@ -258,9 +258,7 @@ def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
         assert counted == file.execute("SELECT count(*) FROM memories").fetchall() * 301
 
 
-async def test_who_asks_while_an_old_home_is_brought_forward_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths, may_go_on = old_home(tmp_path / "home", "0.2.0.tar.gz"), threading.Event()
 
     def late(paths: RuntimePaths) -> None:
@@ -358,9 +356,7 @@ def old_file(path: Path, operation: bytes, *, is_project: bool, has_memory: bool
 
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("is_received", [False, True])
-def test_a_move_that_was_under_way_is_ended_or_has_not_begun(
-    is_received: bool, is_shared: bool, tmp_path: Path
-) -> None:
+def test_a_move_that_was_under_way_is_ended_or_not_begun(is_received: bool, is_shared: bool, tmp_path: Path) -> None:
     paths = RuntimePaths(tmp_path / "home")
     move = msgspec.msgpack.encode(change_operation("move", PromoteMemory(MOVED, target_scope="user")))
     place = paths.project_database(PROJECT.id)

@@ -68,9 +68,7 @@ def assert_key_is_with_embedders_alone(runtime: Runtime) -> None:
     assert holders < embedders, "and not with the one that has the local model"
 
 
-async def test_the_local_model_answers_for_a_provider_that_cannot_and_nothing_is_lost(
-    home: Path, provider: FakeProvider
-) -> None:
+async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: Path, provider: FakeProvider) -> None:
     runtime = Runtime(home)
     async with StdioClient(home, environ=settings(provider)) as client:
         ids = {"how often is the deploy key rotated?": await stored(client, "The deploy key is rotated every 90 days.")}
@@ -128,9 +126,7 @@ async def stored(client: StdioClient, text: str) -> str:
     return memory_id
 
 
-async def test_a_change_to_a_provider_completes_though_it_refuses_a_text_and_asks_for_that_a_few_times(
-    home: Path, provider: FakeProvider
-) -> None:
+async def test_a_change_to_a_provider_completes_though_it_refuses_a_text(home: Path, provider: FakeProvider) -> None:
     runtime = Runtime(home)
     async with Session(home, environ={**settings(provider), "REMEMBRANCER_ENGINE": "onnx"}) as client:
         for text in ("The deploy key is rotated every 90 days.", "What is forbidden by the provider.", "Payroll runs."):
@@ -146,9 +142,7 @@ async def test_a_change_to_a_provider_completes_though_it_refuses_a_text_and_ask
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
-async def test_a_runtime_that_a_person_starts_hides_the_key_that_it_was_started_with(
-    home: Path, provider: FakeProvider
-) -> None:
+async def test_a_runtime_that_a_person_starts_hides_the_key_of_its_start(home: Path, provider: FakeProvider) -> None:
     runtime = Runtime(home)
     environ = {**os.environ, **settings(provider), "REMEMBRANCER_HOME": str(home)}
     launcher = subprocess.Popen(

@@ -214,9 +214,7 @@ def test_a_repair_that_is_killed_at_any_moment_is_done_by_the_next_one(home: Hom
             shutil.rmtree(copied)
 
 
-def test_a_repair_that_ended_before_its_file_was_in_place_is_done_by_the_next_one(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_that_ended_too_soon_is_done_by_the_next_one(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with damaged_beside_a_log(home, home.directory / "log") as damaged:
         shutil.copytree(damaged.parent, home.directory / "ended")
     path = home.directory / "ended" / "memory.db"

@@ -115,9 +115,7 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
         writer.join()
 
 
-async def test_writes_that_wait_in_the_queue_are_in_a_backup(
-    home: Path, second: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_queued_writes_are_in_a_backup(home: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "2")
     monkeypatch.setenv("REMEMBRANCER_STALL_TIMEOUT_S", "60")  # the store hangs until the test lets it go on
     async with Session(home) as client:

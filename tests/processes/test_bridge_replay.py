@@ -254,9 +254,7 @@ async def test_a_bridge_leaves_soon_although_the_socket_is_full(runtime: Path) -
         assert client.process.returncode == 0
 
 
-async def test_what_is_under_way_at_the_end_of_input_is_still_answered(
-    runtime: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_under_way_at_the_end_is_still_answered(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.client.command_line", lambda: [sys.executable, "-c", PATIENT])
     async with gateway(runtime), bridge(runtime) as client:
         await client.initialize()
@@ -278,9 +276,7 @@ async def test_nothing_but_the_protocol_reaches_the_output(
     assert capfd.readouterr().err.count("stray") == 2
 
 
-async def test_a_gateway_of_another_release_is_named_as_the_reason_and_left_alone(
-    runtime: Path, listener: socket.socket
-) -> None:
+async def test_a_gateway_of_another_release_is_named_and_left_alone(runtime: Path, listener: socket.socket) -> None:
     async with bridge(runtime) as client:
         for _ in range(2):
             await client.send({"jsonrpc": "2.0", "id": "x", "method": "tools/list"})
@@ -294,9 +290,7 @@ async def test_a_gateway_of_another_release_is_named_as_the_reason_and_left_alon
             listener.accept()
 
 
-async def test_after_an_ordered_stop_nothing_is_started_until_the_client_asks_again(
-    runtime: Path, listener: socket.socket
-) -> None:
+async def test_after_an_ordered_stop_nothing_starts_unasked(runtime: Path, listener: socket.socket) -> None:
     async with bridge(runtime) as client:
         link, _ = listener.accept()
         with link:

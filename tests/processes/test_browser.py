@@ -388,9 +388,7 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(come
     assert "of another project, or long past" in Page(visit.get("/sessions/session:of-another")).text
 
 
-def test_a_session_of_another_project_is_not_among_the_sessions_and_one_shows_the_memory_that_it_changed_last(
-    come: Come, door: Door, tmp_path: Path
-) -> None:
+def test_sessions_are_a_project_s_own_with_the_last_memory_changed(come: Come, door: Door, tmp_path: Path) -> None:
     visit = come()
     visit.stored("The gate opens at seven")
     of_user = [visit.stored("Answer in English", scope="user")]
@@ -581,9 +579,7 @@ def test_an_address_that_is_wrong_is_said_to_be(come: Come) -> None:
             assert answer.status_code in (200, 400, 404), (path[:60], answer.text[-300:])
 
 
-def test_who_comes_by_another_name_or_with_another_projects_token_finds_a_closed_door(
-    come: Come, tmp_path: Path
-) -> None:
+def test_who_comes_by_another_name_or_with_anothers_token_finds_a_closed_door(come: Come, tmp_path: Path) -> None:
     visit = come()
     memory = visit.stored("Kept by the session alone", scope="session")
     session = visit.call("get_memory_status")["current_session"]["session_id"]

@@ -122,9 +122,7 @@ async def test_a_recall_says_which_file_of_a_memory_is_gone(home: Path, tree: Pa
         assert len(listed) == 2
 
 
-async def test_an_indexer_that_is_killed_goes_on_and_another_project_sees_nothing(
-    home: Path, tree: Path, tmp_path: Path
-) -> None:
+async def test_a_killed_indexer_goes_on_and_other_projects_see_nothing(home: Path, tree: Path, tmp_path: Path) -> None:
     for number in range(600):
         (tree / "src" / f"part_{number}.py").write_text(f"def part_{number}():\n    return {number}\n" * 20)
     runtime = Runtime(home)

@@ -81,7 +81,7 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
         assert running.process.wait(PATIENCE_S) == 0
 
 
-def test_a_launcher_that_does_not_answer_is_degraded(
+def test_a_silent_launcher_is_degraded(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(runtime_client, "CONNECT_S", 1.0)

@@ -60,9 +60,7 @@ def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
     }
 
 
-def test_a_running_store_answers_what_its_files_say(
-    home: Path, said: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     refused = [store_operation(f"refused {number}", "Refused") for number in range(2)]
     with closing(QueueFile(home / "queue.db")) as file:
         file.append([queued_row(each, PROJECT.id, 1.0) for each in refused])

@@ -252,9 +252,7 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
         assert "0 memories imported, 1 was there" in done("backup", "import", path, home=home)
 
 
-def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_again(
-    home: Path, tmp_path: Path
-) -> None:
+def test_what_an_assistant_remembers_itself_is_taken_over_once_and_forgotten_again(home: Path, tmp_path: Path) -> None:
     own = {"HOME": str(tmp_path)}
     folder = "".join(each if each.isalnum() else "-" for each in str(Path.cwd()))
     notes = tmp_path / ".claude" / "projects" / folder / "memory"

@@ -194,9 +194,7 @@ def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_ag
     until(lambda: ("system", "We spoke of aardvarks.") in rows(home, TURNS))
 
 
-def test_a_memory_that_does_not_answer_in_time_is_not_waited_for_and_the_next_prompt_is_the_first(
-    home: Path, project: Path
-) -> None:
+def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: Path, project: Path) -> None:
     start(home)
     remember(project)
     given = {"session_id": "s", "cwd": str(project), "prompt": AARDVARK}
@@ -306,9 +304,7 @@ def test_a_convention_is_told_once_in_a_session_before_an_edit_on_which_it_bears
     assert hook("PreToolUse", project, "fourth", **looking).stdout == b""
 
 
-def test_a_convention_that_says_never_has_the_user_asked_where_that_is_set(
-    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_that_says_never_has_the_user_asked(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_BEFORE_ACTIONS", "ask")
     start(home)
     add(project, RULE, "--kind", "convention")

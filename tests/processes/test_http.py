@@ -299,9 +299,7 @@ def test_a_door_that_cannot_open_is_a_problem_in_the_status_and_nothing_else(
     assert Runtime(door.home).pid("gateway") == gateway != 0
 
 
-def test_a_call_that_is_sent_again_while_the_store_is_away_has_the_id_that_is_stored(
-    door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_sent_again_without_the_store_keeps_its_id(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "1")
     door.start()
     runtime, session = Runtime(door.home), door.open_session()

@@ -36,9 +36,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def test_every_tool_keeps_to_the_limit_and_ten_long_lists_at_once_hold_nobody_up(
-    home: Path, runtime: Runtime
-) -> None:
+async def test_every_tool_keeps_to_the_limit_and_ten_long_lists_hold_nobody_up(home: Path, runtime: Runtime) -> None:
     async with Session(home, environ=TOOLSETS) as client:
         for number in range(MEMORIES):
             assert "error" not in await client.store(content(number), scope="project")

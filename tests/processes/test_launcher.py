@@ -154,9 +154,7 @@ def test_a_stopped_process_of_a_killed_launcher_ends_too(home: Path) -> None:
         assert is_dead(stopped.pid)
 
 
-def test_a_process_that_is_killed_takes_what_it_started_with_it_and_is_replaced_and_the_others_learn_of_it(
-    home: Path,
-) -> None:
+def test_a_killed_process_takes_what_it_started_along_and_is_replaced_as_others_learn(home: Path) -> None:
     behave(home, "store", "has a child")
     with runtime(home) as running:
         before = running.until_ready()["store"]
@@ -262,9 +260,7 @@ def test_a_deep_home_has_its_sockets_elsewhere_and_private(home: Path) -> None:
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_a_directory_for_sockets_that_others_can_enter_or_a_link_in_its_place_is_refused(
-    home: Path, is_link: bool
-) -> None:
+def test_a_directory_for_sockets_that_others_can_enter_or_a_link_for_it_is_refused(home: Path, is_link: bool) -> None:
     paths = RuntimePaths(home / ("d" * 120))
     if is_link:
         paths.run.symlink_to(home)

@@ -69,9 +69,7 @@ async def test_a_whole_life_goes_by_where_asking_for_an_internet_socket_is_death
     assert "locked" not in logged
 
 
-async def test_a_process_of_the_runtime_that_asked_would_be_seen_to_die(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_asked_is_seen_to_die(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_filter()
     (tmp_path / "sitecustomize.py").write_text(
         "import socket, sys\nif 'remembrancer.actors.embedder' in sys.orig_argv:\n    socket.socket(socket.AF_INET)\n"

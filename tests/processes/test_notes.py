@@ -24,9 +24,7 @@ async def paths(client: StdioClient, query: str, **arguments: Any) -> list[str]:
     return [each["path"] for each in (await found(client, query, **arguments))["results"]]
 
 
-async def test_what_a_person_wrote_is_found_by_words_and_by_meaning_and_follows_the_file(
-    home: Path, workspace: Path
-) -> None:
+async def test_what_a_person_wrote_is_found_by_words_and_meaning_and_followed(home: Path, workspace: Path) -> None:
     note = workspace / "memory" / "decisions.md"
     note.write_text(DATABASE)
     async with note_session(home, workspace) as client:
@@ -91,9 +89,7 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: 
         assert "nobody" not in str(await found(client, "nobody's business")), "what a link leads out to is not read"
 
 
-async def test_a_recall_answers_from_memories_and_notes_together_and_says_which_is_which(
-    home: Path, workspace: Path
-) -> None:
+async def test_a_recall_answers_from_memories_and_notes_and_says_which_is_which(home: Path, workspace: Path) -> None:
     (workspace / "memory" / "decisions.md").write_text(DATABASE)
     async with note_session(home, workspace) as client:
         stored = await client.store("The billing service's database is backed up to Bucharest every night.")

@@ -28,9 +28,7 @@ def workspace(tmp_path: Path) -> Path:
     return directory
 
 
-async def test_what_is_stored_is_in_the_log_of_the_day_and_can_be_searched_and_read(
-    home: Path, workspace: Path
-) -> None:
+async def test_what_is_stored_is_in_the_log_of_the_day_and_is_found_and_read(home: Path, workspace: Path) -> None:
     async with note_session(home, workspace) as client:
         stored = await client.call("memory_store", content="## Ferry\n\nIt leaves at seven.", heading="Boats")
         assert stored["linesWritten"] == 5
@@ -102,9 +100,7 @@ async def is_stored_at_once(client: StdioClient, content: str) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no leases")
-async def test_a_note_on_a_disk_that_hangs_is_written_when_it_answers_and_holds_no_memory_up(
-    home: Path, workspace: Path, tmp_path: Path
-) -> None:
+async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, workspace: Path, tmp_path: Path) -> None:
     waits_for = workspace / ".gitignore.note.tmp"  # which the first note of a workspace in git goes by
     other = tmp_path / "other"
     other.mkdir()
@@ -154,9 +150,7 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
         assert sorted(log.read_text().splitlines()) == everything
 
 
-async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_asked_for(
-    home: Path, workspace: Path, tmp_path: Path
-) -> None:
+async def test_what_was_said_in_earlier_sessions_is_found_and_read(home: Path, workspace: Path, tmp_path: Path) -> None:
     folder = "".join(each if each.isalnum() else "-" for each in str(workspace))
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     transcript = tmp_path / "projects" / folder / "5e55.jsonl"

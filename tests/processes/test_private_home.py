@@ -68,9 +68,7 @@ async def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(ho
     end(home, memory)
 
 
-async def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_gone_after_its_stop(
-    home: Path, memory: RuntimePaths
-) -> None:
+async def test_what_was_acknowledged_outlives_a_kill_and_goes_with_a_stop(home: Path, memory: RuntimePaths) -> None:
     async with Session(home, environ=MODE) as client:
         assert "error" not in await client.store("the heron stands in the water")
         launcher = psutil.Process(read_record(memory))
@@ -116,9 +114,7 @@ def below(top: Path) -> list[Path]:
     return [Path(place) / name for place, folders, files in os.walk(top) for name in (*folders, *files)]
 
 
-async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_home_is_private_with_all_in_it(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that stores and recalls, another embedder, a store that dies, a queued write, and the commands."""
     os.umask(0o022)  # under which files can be read by everyone; each test has the former one back
     monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")

@@ -113,9 +113,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
         assert "there are no memories of" in done.stderr
 
 
-async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who_is_there(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_clones_side_by_side_stay_apart_and_nobody_there_is_robbed(home: Path, tmp_path: Path) -> None:
     one, two = repository(tmp_path / "one"), tmp_path / "two"
     git("clone", "--quiet", str(one), str(two), at=tmp_path)
     rig = Rig(home, PATIENT)
@@ -181,9 +179,7 @@ def last_used(home: Path, project_id: str) -> tuple[float, str | None]:
     return used_at, directory
 
 
-async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_what_they_have(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_projects_are_listed_with_worktree_last_use_and_what_they_have(home: Path, tmp_path: Path) -> None:
     repository, plain = tmp_path / "repository", tmp_path / "plain"
     plain.mkdir()
     repository.mkdir()

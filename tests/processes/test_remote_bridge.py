@@ -191,9 +191,7 @@ async def test_a_request_that_a_stopping_gateway_leaves_undone_is_asked_again_of
     assert _Stopping.asked[:2] == [1, 1]
 
 
-async def test_a_wrong_token_an_absent_host_and_another_server_are_told_in_a_sentence(
-    door: Door, tmp_path: Path
-) -> None:
+async def test_a_wrong_token_an_absent_host_and_another_server_are_told(door: Door, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("rmb_wrong\n")
     door.token("someone", "--project", str(tmp_path))

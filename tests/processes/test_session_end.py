@@ -39,9 +39,7 @@ async def served(home: Path) -> AsyncIterator[Rig]:
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-async def test_a_client_that_ends_its_input_or_its_server_by_a_signal_ends_its_session(
-    home: Path, number: signal.Signals | None
-) -> None:
+async def test_a_client_that_ends_input_or_server_ends_its_session(home: Path, number: signal.Signals | None) -> None:
     async with served(home) as rig:
         async with StdioClient(home, environ={"REMEMBRANCER_SESSION_ID": "session:real"}) as client:
             await until(lambda: len(rig.life) == 1)
@@ -82,9 +80,7 @@ async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
     return heard
 
 
-async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
-    home: Path, tmp_path: Path, without_embedders: None
-) -> None:
+async def test_an_erasing_cut_off_by_kills_ends_later(home: Path, tmp_path: Path, without_embedders: None) -> None:
     secret = "the vault opens with marigold"
     runtime = Runtime(home)
     async with Session(home, cwd=tmp_path, environ={"REMEMBRANCER_SESSION_ID": "session:vault"}) as client:
@@ -105,9 +101,7 @@ async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
     assert files_with(home, b"marigold") == []
 
 
-async def test_the_runtime_outlives_the_tree_and_the_group_of_the_session_that_started_it(
-    home: Path, runtime: Runtime
-) -> None:
+async def test_the_runtime_outlives_the_process_tree_that_started_it(home: Path, runtime: Runtime) -> None:
     async with StdioClient(home) as first, StdioClient(home) as other:
         stored = await first.store("The lantern stands in the harbour.")
         before = sorted(runtime.recorded())

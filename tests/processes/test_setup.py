@@ -61,9 +61,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-async def test_a_client_that_starts_what_was_written_remembers(
-    machine: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_starts_it_remembers(machine: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert setup("claude-code").returncode == exit_codes.OK
     entry = read(machine / ".claude.json")["mcpServers"]["remembrancer"]
     assert entry["env"] == {"REMEMBRANCER_HOME": str(home)}
@@ -171,9 +169,7 @@ def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path) -> None:
         (["--project", "cursor"], "Cursor"),
     ],
 )
-def test_the_entry_is_written_also_where_a_client_has_no_hooks_or_rules(
-    machine: Path, arguments: list[str], word: str
-) -> None:
+def test_the_entry_is_written_also_without_hooks_or_rules(machine: Path, arguments: list[str], word: str) -> None:
     done = setup(*arguments)
     assert done.returncode == exit_codes.OK, done.stderr
     assert word in done.stderr + done.stdout
@@ -202,7 +198,7 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert names(settings.parent) == ["settings.json"]
 
 
-def test_a_command_that_does_not_work_is_found_out(
+def test_a_broken_command_is_seen(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = machine / "bin/remembrancer"
@@ -216,9 +212,7 @@ def test_a_command_that_does_not_work_is_found_out(
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_the_assistants_own_memories_are_read_if_a_person_says_yes(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
+def test_own_memories_are_read_if_one_says_yes(machine: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     note = machine / ".codex" / "memories" / "a.md"
     note.parent.mkdir(parents=True)
     note.write_text("The user prefers tabs.\n")

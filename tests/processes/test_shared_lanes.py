@@ -206,9 +206,7 @@ async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> Non
     await rig.start()
 
 
-async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_killed(
-    server: Started, home: Path, other: Path
-) -> None:
+async def test_a_user_has_each_memory_once_though_both_machines_died(server: Started, home: Path, other: Path) -> None:
     desk = Sharing(home)
     await desk.start()
     lane = (await desk.new_lane("user", "desk", is_users=True)).lane
@@ -248,9 +246,7 @@ async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_kil
         assert said(there, "user") == sorted([*everything, "I like candles"])
 
 
-async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_killed(
-    server: Started, home: Path, other: Path
-) -> None:
+async def test_what_a_project_takes_back_is_in_one_place_after_kills(server: Started, home: Path, other: Path) -> None:
     desk = Sharing(home)
     await desk.start()
     lane = (await desk.new_lane("user", "desk", is_users=True)).lane

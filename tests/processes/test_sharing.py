@@ -216,9 +216,7 @@ def test_a_removal_that_is_broken_off_and_done_again_leaves_nobody_without_a_key
     assert run(ids_read(tablet, tablet.join(invited_meanwhile))) == ["op-1", "op-2"]
 
 
-def test_who_has_another_key_or_operator_gets_no_further(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_key_or_operator_is_no_use(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lane = world.begin()
     run(appended(world.desk, lane, START, "op-1"))
     member = world.join(lane.lane)
@@ -274,9 +272,7 @@ def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_remo
         run(until_refused(sharing, alone))
 
 
-def test_what_release_0_2_0_shared_by_a_database_says_how_to_go_on(
-    world: World, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_0_2_0_shared_says_how_to_go_on(world: World, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     urls = ("postgresql://desk:word@db.example/shop",)
     world.desk.keep(Membership("l_0123456789ab", "shop", "desk", Server(urls), Keyring.new(), b"secret"))
     administration = home / "sharing" / "administration.json"

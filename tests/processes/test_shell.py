@@ -419,9 +419,7 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
 
 
 @alone
-def test_projects_are_apart_unless_all_are_asked_for(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_projects_are_apart_unless_all_are_asked(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = shell.json("add", "the port is 5433")["memory_id"]
     theirs = shell.json("add", "the port is 6000", "--project", str(tmp_path / "other"))["memory_id"]
     assert [memory["id"] for memory in shell.json("list")["memories"]] == [mine]

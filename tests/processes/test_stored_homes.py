@@ -179,9 +179,7 @@ async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_
         await until(search, lambda said: [each["path"] for each in said["results"]] == tides)
 
 
-async def test_a_backup_of_an_older_home_is_brought_forward_when_it_is_restored(
-    home: Path, release: str, tmp_path: Path
-) -> None:
+async def test_a_backup_of_an_older_home_is_brought_forward_at_once(home: Path, release: str, tmp_path: Path) -> None:
     archive, before = tmp_path / "backup.tar", exported_lines(HOMES / f"{release}.jsonl")
     for arguments in (("backup", str(archive)), ("restore", str(archive), "--yes")):
         done = patiently(*arguments, home=home)
@@ -236,9 +234,7 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
     assert "The Kestrel tows at night." in command("search", "Kestrel", home=home).stdout
 
 
-async def test_a_file_of_before_the_first_release_is_left_and_named_and_the_others_are_taken_over(
-    home: Path, release: str
-) -> None:
+async def test_a_file_of_before_the_first_release_is_left_and_named_others_are_taken(home: Path, release: str) -> None:
     with closing(sqlite3.connect(home / "user/memory.db")) as connection:
         connection.execute("PRAGMA user_version = 57")
     async with Session(home) as client:
@@ -263,11 +259,7 @@ def databases_with(words: str, home: Path) -> list[Path]:
     return [path for path in home.rglob("*.db*") if words.encode() in path.read_bytes()]
 
 
-FILES: dict[str, Schema] = {
-    "memory.db": MEMORY,
-    "queue.db": write_queue.SCHEMA,
-    "shown.db": shown_log.SCHEMA,
-}
+FILES: dict[str, Schema] = {"memory.db": MEMORY, "queue.db": write_queue.SCHEMA, "shown.db": shown_log.SCHEMA}
 
 
 def schema_in(path: Path) -> list[Any]:
