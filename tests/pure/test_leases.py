@@ -38,7 +38,7 @@ class Store:
         self.died: set[int] = set()
         self.sizes = dict.fromkeys(range(200), size_bytes)
 
-    def deliver(self, limit: int | None = None, hand_bytes: int = HAND_BYTES) -> dict[str, list[TextToEmbed]]:
+    def deliver(self, limit: int | None = None) -> dict[str, list[TextToEmbed]]:
         """Hand out as the store does: the newest that are not leased, as many as there is room for."""
         room = self.leases.room(MODEL)
         leased = self.leases.leased_of(MODEL, FILE)
@@ -46,7 +46,7 @@ class Store:
         texts = [text_of(key, self.sizes[key], is_alone=key in self.died) for key in asked]
         texts = texts[: room if limit is None else min(room, limit)]
         handed: dict[str, list[TextToEmbed]] = {}
-        for worker, text in self.leases.hand_out(MODEL, FILE, texts, hand_bytes):
+        for worker, text in self.leases.hand_out(MODEL, FILE, texts):
             handed.setdefault(worker, []).append(text)
         return handed
 
@@ -110,9 +110,9 @@ class Workers(RuleBasedStateMachine):
         self.credit.pop(worker, None)
         self.in_hand.pop(worker, None)
 
-    @rule(limit=st.sampled_from([None, None, 0, 1, 3]), hand_bytes=st.sampled_from([HAND_BYTES, HAND_BYTES // 10]))
-    def hand_out(self, limit: int | None, hand_bytes: int) -> None:
-        sent = self.store.deliver(limit, hand_bytes)
+    @rule(limit=st.sampled_from([None, None, 0, 1, 3]))
+    def hand_out(self, limit: int | None) -> None:
+        sent = self.store.deliver(limit)
         assert limit is None or sum(map(len, sent.values())) <= limit
         for worker, texts in sent.items():
             hand = self.in_hand[worker]
@@ -120,7 +120,7 @@ class Workers(RuleBasedStateMachine):
                 key = text.number
                 assert key not in set().union(*self.in_hand.values()), "in two hands at once"
                 assert not (hand and text.is_alone), "a suspected text is handed out alone"
-                assert not hand or sum(self.store.sizes[each] for each in [*hand, key]) <= hand_bytes
+                assert not hand or sum(self.store.sizes[each] for each in [*hand, key]) <= HAND_BYTES
                 hand.add(key)
             assert len(hand) <= self.credit[worker]
 

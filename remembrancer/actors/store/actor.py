@@ -29,7 +29,7 @@ from remembrancer.actors.store.read_handlers import ReadHandlers
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Dispatcher, LoadGate
+from remembrancer.actors.store.requests import Dispatcher
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
 from remembrancer.actors.store.vectors.chroma import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 ASKERS: Final = ("gateway", "command")
 ABOUT_STATE: Final = (NotePresence, DescribeStore, *get_args(HomeRequest))
 HOUSEKEEPING_S: Final = 1.0
+IDLE_S: Final = 0.3
+"""The index is tidied, which takes longer at a time, when clients have asked for nothing for this long."""
 COUNT_S: Final = 1.0
 """The time between two checks for commits to count."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
@@ -74,7 +76,6 @@ class StoreActor(Actor):
         super().__init__(spec)
         self._lock = FileLock(spec.paths.store_lock)
         self._readers = Readers()
-        self._gate = LoadGate()
         self._counted: tuple[object, Counts] = (None, Counts())
         """The counts of all memories, and the version of the records that they are of."""
         self._asked = 0
@@ -133,7 +134,6 @@ class StoreActor(Actor):
             self._vectors,
             self._readers,
             self._router_of,
-            self._gate,
             *model_choices(settings),
             open_all=lambda: self._file_handlers.open_all(),
         )
@@ -147,7 +147,6 @@ class StoreActor(Actor):
             self._vectors,
             self._scheduler,
             self._readers,
-            self._gate,
         )
         self._indexer = IndexerPoll()
         self._file_handlers = FileHandlers(
@@ -157,7 +156,7 @@ class StoreActor(Actor):
         self._home = HomeReader(paths)
         notes_of = self._file_handlers.source_of
         self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)
-        writes = WriteHandlers(self._files, self._committer, self._scheduler, self._gate)
+        writes = WriteHandlers(self._files, self._committer, self._scheduler)
         self._jobs = JobHandlers(parts, writes.submit, self._count_accesses, self._lanes)
         moves = ProjectMoves(parts, self._file_handlers, self._code)
         self._lanes.attach(self._files, FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake))
@@ -255,6 +254,7 @@ class StoreActor(Actor):
             self._gateway = peer
         if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, ABOUT_STATE):
             self._asked += 1
+            self._scheduler.served_at = time.monotonic()
         self._jobs.hear(message)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:
@@ -292,7 +292,7 @@ class StoreActor(Actor):
             self._code.keep_house(self._file_handlers.projects_in_use)
             await self._tolerantly("code", self._code.remake_lost())
             for texts in (*self._files, *self._files.indexes.values()):
-                while self._gate.is_idle(time.monotonic()) and await self._tolerantly(
+                while time.monotonic() >= self._scheduler.served_at + IDLE_S and await self._tolerantly(
                     texts.name, self._committer.run(texts.name, texts.tidy)
                 ):
                     pass

@@ -287,15 +287,14 @@ class CodeHandlers(Handlers):
     async def _search(self, request: SearchCode, context: RequestContext) -> tuple[CodeChunk, ...]:
         trees, notices = self._chosen(request.project, request.tree_id), context.notices
         found: list[CodeChunk] = []
-        with self._gate.serving():
-            for tree in trees:
-                try:
-                    search = partial(CodeIndex.search, question=request.query, limit=request.limit)
-                    best = await self._ask(request.project.id, tree, search)
-                    found += [CodeChunk(tree.id, *each) for each in best]
-                except sqlite3.Error as error:
-                    text = f"The code in {shown(tree.root)} could not be searched: {error}."
-                    notices.append(Notice("partial_results", text))
+        for tree in trees:
+            try:
+                search = partial(CodeIndex.search, question=request.query, limit=request.limit)
+                best = await self._ask(request.project.id, tree, search)
+                found += [CodeChunk(tree.id, *each) for each in best]
+            except sqlite3.Error as error:
+                text = f"The code in {shown(tree.root)} could not be searched: {error}."
+                notices.append(Notice("partial_results", text))
         if not trees:
             notices.append(Notice("no_code", "No code is indexed in this project: index_project does it."))
         elif not (found or notices):

@@ -66,9 +66,6 @@ PRESENT_S: Final = 12.0
 """The time for which a report of connected sessions is valid; reports come twice as often."""
 ABSENT_S: Final = 60.0
 """The embedders may be at rest after this time without a session."""
-MANY_CHUNKS: Final = 50
-"""A message with more chunks belongs to a bulk reading, whose words are indexed before anything is embedded. A freshly
-saved file has fewer, and is embedded before such a backlog."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -181,10 +178,6 @@ class FileHandlers(Handlers):
         return Files(tuple(found), more=len(found) == PAGE)
 
     async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
-        await self._gate.step_aside()
-        is_large = sum(len(update.chunks or ()) for update in request.updates) >= MANY_CHUNKS
-        if is_large:
-            self._gate.note_reading(time.monotonic())
         if not request.updates and not request.removed:
             self._left[request.workspace] = request.left
             return FilesIndexed()
@@ -235,13 +228,12 @@ class FileHandlers(Handlers):
             chunks = await self._readers.read(lambda: index.chunks(list(scores), wanted))
             return found_chunks(scores, chunks, request), "keyword" if answer.strategy_used == "keyword" else "hybrid"
 
-        with self._gate.serving():
-            found, mode = await self._made_anew_if_damaged(index, search())
-            context.notices += view.notices
-            if request.path and not found and not await self._readers.read(lambda: index.latest(wanted, 1)):
-                text = f"No file that was read has the path {request.path[:200]}, or is below it."
-                context.notices.append(Notice("unknown_path", text))
-            synced_at = await self._synced_at(request.workspace, index)
+        found, mode = await self._made_anew_if_damaged(index, search())
+        context.notices += view.notices
+        if request.path and not found and not await self._readers.read(lambda: index.latest(wanted, 1)):
+            text = f"No file that was read has the path {request.path[:200]}, or is below it."
+            context.notices.append(Notice("unknown_path", text))
+        synced_at = await self._synced_at(request.workspace, index)
         return FilesFound(found, mode, synced_at)
 
     async def source_of(self, request: Recall, model: str | None) -> Source | None:

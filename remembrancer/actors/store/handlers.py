@@ -7,7 +7,6 @@ from typing import NamedTuple
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import Settings
@@ -24,7 +23,6 @@ class StoreParts(NamedTuple):
     vectors: VectorSpaces
     scheduler: EmbeddingScheduler
     readers: Readers
-    gate: LoadGate
 
 
 class Handlers:
@@ -32,4 +30,4 @@ class Handlers:
 
     def __init__(self, parts: StoreParts) -> None:
         self._paths, self._settings, self._files, self._committer = parts[:4]
-        self._vectors, self._scheduler, self._readers, self._gate = parts[4:]
+        self._vectors, self._scheduler, self._readers = parts[4:]

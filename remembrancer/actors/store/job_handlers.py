@@ -212,13 +212,12 @@ class JobHandlers(Handlers):
         self._news.set()
         self._news = anyio.Event()
 
-    # --- The consolidator's reads. They wait while clients are being served.
+    # --- The consolidator's reads.
 
     async def _answer_question(self, request: MaterialRequest) -> object:
         if isinstance(request, ReadProjects):  # a page of the memory browser waits for it, too
             others = [project for project in self._files.catalog.projects() if project.id != request.project.id]
             return tuple(project for project in others if self._files.is_there(project))
-        await self._gate.step_aside()
         if self._draining:
             raise MemoryUnavailable("the store is stopping")
         records = await self._records_of(request.project)

@@ -173,15 +173,12 @@ class ReadHandlers(Handlers):
                 self._note_shown(shown, request.session_id, used_in(answer.memories))
             return answer
 
-        with self._gate.serving():
-            answer, context.notices = await answered(in_scope, search)
-            if (missing := self._scheduler.missing) and request.strategy != "keyword":
-                text = (
-                    f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
-                )
-                context.notices.append(Notice("partial_results", text))
-            answer = await self._code.with_gone_files(request.project, answer)
-            return _sendable(answer, context.notices)
+        answer, context.notices = await answered(in_scope, search)
+        if (missing := self._scheduler.missing) and request.strategy != "keyword":
+            text = f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
+            context.notices.append(Notice("partial_results", text))
+        answer = await self._code.with_gone_files(request.project, answer)
+        return _sendable(answer, context.notices)
 
     async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, list[Notice]]:
         """Return the notes to search, or the notice that their index cannot be read."""
@@ -206,9 +203,8 @@ class ReadHandlers(Handlers):
             self._note_shown(view.by_file(seen), request.session_id)
             return answer
 
-        with self._gate.serving():
-            answer, context.notices = await answered(await self._readable(request.project), search)
-            return answer
+        answer, context.notices = await answered(await self._readable(request.project), search)
+        return answer
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
@@ -217,12 +213,11 @@ class ReadHandlers(Handlers):
 
         # Preferences are the user's alone.
         scopes: tuple[Scope, ...] = SCOPES if any(each != "preferences" for each in request.sections) else ("user",)
-        with self._gate.serving():
-            gathered, context.notices = await answered(
-                await self._readable(request.project, scopes, model),
-                lambda view: Gathering(request, view, embed, threads, now).gathered(),
-            )
-            return msgspec.structs.replace(gathered, notes=await self._count_notes(request.project, request.root))
+        gathered, context.notices = await answered(
+            await self._readable(request.project, scopes, model),
+            lambda view: Gathering(request, view, embed, threads, now).gathered(),
+        )
+        return msgspec.structs.replace(gathered, notes=await self._count_notes(request.project, request.root))
 
     async def _count_notes(self, project: ProjectRef, root: str) -> int:
         source, _ = await self._notes_or_why_not(Recall(project=project, session_id="", query="", root=root), None)
@@ -290,9 +285,8 @@ class ReadHandlers(Handlers):
             return Memories(tuple(memories), more=len(found) > len(shown))
 
         now = time.time()
-        with self._gate.serving():
-            answer, context.notices = await answered(await self._readable(request.project), follow)
-            return answer
+        answer, context.notices = await answered(await self._readable(request.project), follow)
+        return answer
 
     async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> tuple[ModelProgress, ...]:
         if request.choice is not msgspec.UNSET:

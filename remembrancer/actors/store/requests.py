@@ -1,19 +1,13 @@
-"""Dispatches the store's messages: one table from request types to handlers, and one error boundary.
-
-The load gate decides when background work may run alongside.
-"""
+"""Dispatches the store's messages: one table from request types to handlers, and one error boundary."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Union, get_type_hints
 
-import anyio
 import msgspec
 
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
@@ -122,73 +116,3 @@ def _refuse(context: RequestContext, name: str, error: Exception) -> None:
         logger.error("a request failed", exc_info=error, extra={"request": name})
         error = InternalError("the store failed on this request: see store.log")
     context.router.refuse(context.peer, error, in_reply_to=context.envelope.message_id)
-
-
-BURST_S: Final = 0.03
-"""After this long without a request, no burst of clients is in progress, and embedding may continue."""
-IDLE_S: Final = 0.3
-"""After this long without a request, clients are idle, and the index may be tidied, which takes longer at a time."""
-LONGEST_HOLD_S: Final = 2.0
-"""Embedding that has waited this long continues under load too, `JOBS_UNDER_LOAD` jobs at a time."""
-JOBS_UNDER_LOAD: Final = 16
-"""About 50 ms of a worker's time."""
-READING_S: Final = 0.3
-"""For this long after many chunks of files arrived, more are expected."""
-ASIDE_S: Final = 0.2
-"""The longest time that one background request waits for clients to be served."""
-
-
-class LoadGate:
-    """Measures the clients' load: embedding and indexing pause while clients are served.
-
-    Times are in seconds of any monotonic clock.
-    """
-
-    def __init__(self) -> None:
-        self._being_served = 0
-        self._last_served_at = float("-inf")
-        self._reading_until = float("-inf")
-
-    def begin(self) -> None:
-        """Note that a client's request has arrived."""
-        self._being_served += 1
-
-    def end(self, now: float) -> None:
-        """Note that a client's request has been answered."""
-        self._being_served -= 1
-        self._last_served_at = now
-
-    @contextmanager
-    def serving(self) -> Iterator[None]:
-        """Mark a client's request as in progress."""
-        self.begin()
-        try:
-            yield
-        finally:
-            self.end(time.monotonic())
-
-    def note_reading(self, now: float) -> None:
-        """Note that many chunks of files have arrived: embedding leaves the processors to reading the rest."""
-        self._reading_until = now + READING_S
-
-    def hold_s(self, now: float, waiting_since: float) -> float:
-        """Return the seconds that embedding waiting since `waiting_since` should still wait; 0 means go on."""
-        until = max(self._burst_ends_at(now), self._reading_until)
-        return max(0.0, min(until, waiting_since + LONGEST_HOLD_S) - now)
-
-    async def step_aside(self) -> None:
-        """Wait a moment while clients are being served. For requests that no client waits for."""
-        give_up_at = time.monotonic() + ASIDE_S
-        while (now := time.monotonic()) < min(give_up_at, self._burst_ends_at(now)):  # noqa: ASYNC110
-            await anyio.sleep(min(give_up_at, self._burst_ends_at(now)) - now)
-
-    def is_serving(self, now: float) -> bool:
-        """True if a burst of client requests is in progress."""
-        return now < self._burst_ends_at(now)
-
-    def is_idle(self, now: float) -> bool:
-        """True if clients have been idle for a while."""
-        return not self._being_served and now >= self._last_served_at + IDLE_S
-
-    def _burst_ends_at(self, now: float) -> float:
-        return (now if self._being_served else self._last_served_at) + BURST_S

@@ -13,7 +13,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter
 from remembrancer.actors.store.records.types import USER, Outcome
-from remembrancer.actors.store.requests import Handler, LoadGate
+from remembrancer.actors.store.requests import Handler
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.protocol.errors import UNREADABLE, Failure, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun
@@ -47,25 +47,19 @@ class WriteHandlers:
         files: MemoryFiles,
         committer: Committer,
         scheduler: EmbeddingScheduler,
-        gate: LoadGate,
     ) -> None:
         self._files = files
         self._committer = committer
         self._writer = MemoryWriter(lambda: files.database, files.lanes_of, files.shared_lane)
         self._scheduler = scheduler
-        self._gate = gate
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of writes."""
         return {
-            Submit: lambda request, _: self._take(request),
+            Submit: lambda request, _: self.submit(request.operation, request.quotes),
             SubmitBatch: lambda request, _: self._submit_batch(request.operations),
             ImportSessions: lambda request, _: self._import_sessions(request),
         }
-
-    async def _take(self, request: Submit) -> Applied:
-        with self._gate.serving():
-            return await self.submit(request.operation, request.quotes)
 
     async def submit(self, operation: Operation, quotes: Sequence[str] = ()) -> Applied:
         """Apply one operation; raises the error if it is refused. For `quotes` see `Submit`."""

@@ -31,7 +31,6 @@ from remembrancer.actors.store.records.types import (
     TextToEmbed,
     Vectors,
 )
-from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
@@ -59,8 +58,10 @@ from remembrancer.protocol.work import (
 
 SAVE_BATCH: Final = 64
 """The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
-BYTES_UNDER_LOAD: Final = 5_000
-"""The amount of text given to a worker while clients are served: about 50 ms of its time, like `JOBS_UNDER_LOAD`."""
+BURST_S: Final = 0.03
+"""After a client's request, no texts are handed out for this long: more requests may follow, and they come first."""
+LONGEST_HOLD_S: Final = 2.0
+"""The time after which texts are handed out although clients go on asking."""
 AGAIN_S: Final = 5.0
 """The time after which whatever has failed is tried again."""
 PRUNE_BATCH: Final = 200
@@ -106,7 +107,6 @@ class EmbeddingScheduler:
         vectors: VectorSpaces,
         readers: Readers,
         router_of: Callable[[Peer], Router[Any]],
-        gate: LoadGate,
         configured: ModelChoice,
         fallbacks: tuple[ModelChoice, ...] = (),
         open_all: Callable[[], Awaitable[None]] | None = None,
@@ -117,7 +117,6 @@ class EmbeddingScheduler:
         self._vectors = vectors
         self._readers = readers
         self._router_of = router_of
-        self._gate = gate
         self._fallbacks = fallbacks
         self._open_all = open_all
         self._clock = clock
@@ -128,14 +127,12 @@ class EmbeddingScheduler:
         """The number of texts that workers have embedded, by incarnation."""
         self.on_false_answer: Callable[[Peer, str], None] = lambda worker, reason: None
         """Called with a worker on another host that gave a false answer, and the reason; it must get no more work."""
+        self.served_at = -math.inf
+        """The time of the last request by a client."""
         self._attended_at = clock()
         self._expected_until = self._asked_at = -math.inf
         self._may_rest = False
-        self._waiting = 0
-        """The number of callers waiting for the vectors of a memory."""
         self._woken = asyncio.Event()
-        self._hurrying = asyncio.Event()
-        """Set when somebody begins to wait for the vectors of a memory."""
         self._unsaved: list[_Finished] = []
         self._saving = asyncio.Event()
         self._saved = asyncio.Event()
@@ -480,21 +477,15 @@ class EmbeddingScheduler:
 
         If no worker could make them, the error is returned at once.
         """
-        self._waiting += 1
-        self._woken.set()
-        self._hurrying.set()
-        try:
-            with anyio.move_on_after(timeout_s):
-                while True:
-                    saved, key = self._saved, self.answering.key
-                    if self.is_embedded(records, number):
-                        return True, None
-                    reason = None if key is None else records.dead_letters(key).get(number)
-                    if (error := reason or self.error) is not None:
-                        return False, error
-                    await saved.wait()
-        finally:
-            self._waiting -= 1
+        with anyio.move_on_after(timeout_s):
+            while True:
+                saved, key = self._saved, self.answering.key
+                if self.is_embedded(records, number):
+                    return True, None
+                reason = None if key is None else records.dead_letters(key).get(number)
+                if (error := reason or self.error) is not None:
+                    return False, error
+                await saved.wait()
         return False, self.error
 
     def is_embedded(self, records: EmbeddedTexts, number: int) -> bool:
@@ -506,7 +497,9 @@ class EmbeddingScheduler:
         while True:
             with anyio.move_on_after(AGAIN_S):
                 await self._woken.wait()
-            limit = await self._let_clients_pass()
+            latest = self._clock() + LONGEST_HOLD_S
+            while (now := self._clock()) < (until := min(latest, self.served_at + BURST_S)):  # noqa: ASYNC110
+                await anyio.sleep(until - now)
             self._woken.clear()
             try:
                 await self._carry_out()
@@ -514,39 +507,23 @@ class EmbeddingScheduler:
                 logger.warning("the choice of a model is not written yet", extra={"reason": error.message})
             for model in list(self._models):
                 if model.identity is not None:
-                    await self._hand_out(model.identity, limit)
+                    await self._hand_out(model.identity)
 
-    async def _let_clients_pass(self) -> int | None:
-        """Hold back texts while clients are served, unless one of them waits for its vector.
-
-        Returns the number of texts that may go out now; None: no limit.
-        """
-        began = time.monotonic()
-        while self._leases.workers and not self._waiting:
-            hold_s = self._gate.hold_s(time.monotonic(), began)
-            if hold_s <= 0:
-                return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
-            self._hurrying.clear()
-            with anyio.move_on_after(hold_s):
-                await self._hurrying.wait()
-        return None
-
-    async def _hand_out(self, identity: ModelIdentity, limit: int | None) -> None:
-        """Give texts to the workers of a model, at most `limit` while clients are served (None: they are not)."""
+    async def _hand_out(self, identity: ModelIdentity) -> None:
+        """Give texts to the workers of a model."""
         key = identity.key
         room = self._leases.room(key)
-        room, hand_bytes = (room, HAND_BYTES) if limit is None else (min(room, limit), BYTES_UNDER_LOAD)
         for texts in self._files.texts():
             if room <= 0:
                 return
             leased = self._leases.leased_of(key, texts.name)
-            ask = partial(texts.next_texts, key, room, len(self._leases.workers_of(key)) * hand_bytes, leased)
+            ask = partial(texts.next_texts, key, room, len(self._leases.workers_of(key)) * HAND_BYTES, leased)
             try:
                 next_texts = await self._readers.read(ask)
             except RemembrancerError as error:
                 logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
                 continue
-            handed = self._leases.hand_out(key, texts.name, next_texts, hand_bytes)
+            handed = self._leases.hand_out(key, texts.name, next_texts)
             for worker, text in handed:
                 self._tasks.start_soon(self._embed, worker, identity, texts.name, text)
             if len(handed) < len(next_texts):

@@ -45,9 +45,9 @@ class _WorkerState:
     def room(self) -> int:
         return self.credit - len(self.held)
 
-    def can_take(self, size_bytes: float, hand_bytes: int) -> bool:
+    def can_take(self, size_bytes: float) -> bool:
         """True if it has credit, and the text fits; with nothing in hand it takes any size."""
-        return self.room > 0 and (not self.held or sum(self.held.values()) + size_bytes <= hand_bytes)
+        return self.room > 0 and (not self.held or sum(self.held.values()) + size_bytes <= HAND_BYTES)
 
 
 class Leases(Generic[Worker]):
@@ -98,9 +98,7 @@ class Leases(Generic[Worker]):
         """Return the number of texts that the workers of a model could take at most."""
         return sum(max(0, state.room) for state in self._workers.values() if state.model == model)
 
-    def hand_out(
-        self, model: str, name: str, texts: Iterable[TextToEmbed], hand_bytes: int = HAND_BYTES
-    ) -> list[tuple[Worker, TextToEmbed]]:
+    def hand_out(self, model: str, name: str, texts: Iterable[TextToEmbed]) -> list[tuple[Worker, TextToEmbed]]:
         """Lease texts of a file to workers of a model, in order, as far as they can take them, each getting its
         share."""
         handed: list[tuple[Worker, TextToEmbed]] = []
@@ -110,7 +108,7 @@ class Leases(Generic[Worker]):
                 continue
             size_bytes = math.inf if text.is_alone else text.size_bytes
             states = ((worker, state) for worker, state in self._workers.items() if state.model == model)
-            able = [(worker, state) for worker, state in states if state.can_take(size_bytes, hand_bytes)]
+            able = [(worker, state) for worker, state in states if state.can_take(size_bytes)]
             if not able:
                 break  # a suspected text, and those after it, wait until a worker has nothing else in hand
             worker, state = max(able, key=lambda each: each[1].room)
