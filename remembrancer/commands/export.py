@@ -21,7 +21,7 @@ from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, 
 from remembrancer.commands.report import Report, argument, command, count, flag, option
 from remembrancer.commands.runtime_client import ask_home, paths_here
 from remembrancer.commands.selection import Where
-from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line, encode_line
+from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.home import ExportWritten, WriteExport
@@ -103,8 +103,8 @@ def _write_markdown(export: Path, directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True)
         with export.open("rb") as lines, (directory / DETAILS).open("xb") as details:
             details.write(lines.readline())
-            for line in map(decode_line, lines):
-                match line:
+            for raw in lines:
+                match line := decode_line(raw):
                     case MemoryLine():
                         name, text = file_of(line, folders[line.project])
                         path = directory / name
@@ -115,7 +115,7 @@ def _write_markdown(export: Path, directory: Path) -> None:
                     case _:
                         if isinstance(line, ProjectLine):
                             folders[line.id] = f"{Path(line.path.removesuffix('/.git')).name} {line.id}"
-                        details.write(encode_line(line))
+                        details.write(raw)
     except OSError as error:
         raise cannot("written", directory, error) from error
 
@@ -131,17 +131,14 @@ def _print_whole(path: Path) -> None:
 
 
 def _summary(target: Path | None, written: ExportWritten, queued: int) -> dict[str, Any]:
-    numbers = {name: getattr(written, name) for name in ("projects", "memories", "forgotten", "sessions")}
+    numbers = {name: getattr(written, name) for name in ("projects", "memories", "forgotten")}
     return {"file": "-" if target is None else str(target), **numbers, "queued": queued}
 
 
 def _in_words(facts: dict[str, Any], *, has_user: bool) -> str:
     where = "standard output" if facts["file"] == "-" else facts["file"]
     whose = count(facts["projects"], "project") + (" and the user" if has_user else "")
-    words = (
-        f"{where}: {count(facts['memories'], 'memory')} ({facts['forgotten']:,} of them forgotten) "
-        f"of {whose}, {count(facts['sessions'], 'session')}."
-    )
+    words = f"{where}: {count(facts['memories'], 'memory')} ({facts['forgotten']:,} of them forgotten) of {whose}."
     if facts["queued"]:
         words += f"\nNot in it: {count(facts['queued'], 'write')} in the queue. Export again when the store has them."
     return words

@@ -1,5 +1,4 @@
-"""`remembrancer backup import`: imports the output of `backup export`, from this or another machine, or Markdown, or a
-database of linked nodes (`memory.db` of the design whose tools are the toolset `nodes`).
+"""`remembrancer backup import`: imports the output of `backup export`, from this or another machine, or Markdown.
 
 Every line is read and checked before anything is sent: content that a tool would refuse is refused here too, and
 the whole file with it. Then the memories go to the store in batches, in the order of the file. One that exists already
@@ -8,14 +7,10 @@ is left as it is, so importing a file twice changes nothing, and an interrupted 
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -33,25 +28,20 @@ from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import refuse_credentials, texts_of
-from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, SessionLine, decode_header, decode_line
+from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
-from remembrancer.memory.limits import MAX_SESSION_ID, check_time
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
-from remembrancer.memory.text import clean_name, client_title
+from remembrancer.memory.text import client_title
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import FindMemories
-from remembrancer.protocol.ids import derive_memory_id, new_ulid
+from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
-from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
 from remembrancer.protocol.writes import (
     ImportMemory,
-    ImportSessions,
-    MemoryLink,
     Operation,
     PortableMemory,
     ProjectRef,
     Scope,
-    SourceRef,
     SubmitBatch,
     memory_id_of,
 )
@@ -59,7 +49,7 @@ from remembrancer.toolsets.files.workspace_files import CLAUDE_CODE, NATIVE, mar
 from remembrancer.toolsets.memory.store_memory import kind_of
 
 CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
-Content = ProjectLine | MemoryLine | SessionLine
+Content = ProjectLine | MemoryLine
 """A line of an export between the first and the last one."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
 """A memory and its project (None: the user)."""
@@ -73,7 +63,6 @@ class Contents(msgspec.Struct):
     allow_secrets: bool = False
     projects: dict[str, ProjectRef] = {}
     memories: list[PlacedMemory] = []
-    sessions: dict[ProjectRef | None, list[SessionEntry]] = {}
     secrets: list[str] = []
     """The places of memories that are skipped because they look like credentials, each with the reason."""
     cut_after: int | None = None
@@ -87,10 +76,6 @@ class Contents(msgspec.Struct):
         if line.project is not None and line.project not in self.projects:
             raise InvalidInput(f"no line before this one names the project {line.project[:60]!r}")
         project = None if line.project is None else self.projects[line.project]
-        if isinstance(line, SessionLine):
-            _check_session(line.session)
-            self.sessions.setdefault(project, []).append(line.session)
-            return
         check_memory(line.memory, self.content_limit_bytes)
         if not self.allow_secrets:
             change = ImportMemory(line.memory)
@@ -122,7 +107,7 @@ def read_export(
             line = decode_line(raw)
             if isinstance(line, EndLine):
                 end = line
-            else:
+            elif line is not None:
                 contents.add(f"line {number}", line)
         except InvalidInput as error:
             reason = error.message
@@ -135,12 +120,6 @@ def read_export(
     elif found != end.memories:
         raise FileUnusable(f"nothing was imported: {end.memories} memories are announced, but {found} are in the file")
     return contents
-
-
-def _check_session(session: SessionEntry) -> None:
-    clean_name(session.session_id, field="session_id", longest=MAX_SESSION_ID)
-    for name in ("started_at", "last_active_at", "ended_at"):
-        check_time(getattr(session, name), name)
 
 
 BATCH_OPERATIONS: Final = 100
@@ -163,7 +142,7 @@ class Tally(msgspec.Struct):
 
 
 async def _import(contents: Contents, tally: Tally) -> None:
-    """Import memories, in order, and then sessions. A dry run only counts.
+    """Import memories, in order. A dry run only counts.
 
     Raises:
         MemoryUnavailable: the store went away and did not come back.
@@ -178,9 +157,6 @@ async def _import(contents: Contents, tally: Tally) -> None:
                     tally.imported += len(changes)
                 else:
                     await _submit(ask_store, changes, tally)
-            for project, entries in () if tally.dry_run else contents.sessions.items():
-                for first in range(0, len(entries), BATCH_OPERATIONS):
-                    await ask_store(ImportSessions(project, tuple(entries[first : first + BATCH_OPERATIONS])))
         except RemembrancerError:
             verb = "was" if tally.imported == 1 else "were"
             print(f"{count(tally.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
@@ -248,8 +224,7 @@ def _place(project: ProjectRef | None) -> str | None:
         "file",
         required=False,
         metavar="[FILE]",
-        help="What 'backup export' has written, a directory of Markdown, or a memory.db of linked nodes; - is "
-        "standard input.",
+        help="What 'backup export' has written, or a directory of Markdown; - is standard input.",
     ),
     option(
         "--from",
@@ -276,7 +251,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     except OSError as error:
         raise cannot("read", file or "the assistant's memory", error) from error
     tally = Tally(IMPORTS + new_ulid(), dry_run, contents.release, skipped=contents.secrets)
-    if contents.memories or contents.sessions:
+    if contents.memories:
         with said_when_slow(f"Importing {count(len(contents.memories), 'memory')}"):
             anyio.run(_import, contents, tally)
     notices = list(tally.skipped)
@@ -313,69 +288,17 @@ def _read(
     """Read and check the input. Raises OSError if it cannot be read."""
     if notes is None and named == "-":
         return read_export(sys.stdin.buffer, limit_bytes, allow_secrets=allow_secrets)
-    if notes is not None:
-        lines = lines_of_notes(notes.places, project, notes.scope)
-    else:
-        path = Path(named or "").expanduser()
-        with path.open("rb") as file:
-            if not file.peek(len(SQLITE)).startswith(SQLITE):
-                return read_export(file, limit_bytes, allow_secrets=allow_secrets)
-        lines = lines_of_nodes(path, project)
+    if notes is None:
+        with Path(named or "").expanduser().open("rb") as file:
+            return read_export(file, limit_bytes, allow_secrets=allow_secrets)
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
-    for line in lines:
+    for line in lines_of_notes(notes.places, project, notes.scope):
         where = (line.memory.source.file or str(named)) if isinstance(line, MemoryLine) else str(named)
         try:
             contents.add(where, line)
         except InvalidInput as error:
             raise FileUnusable(f"nothing was imported, because of a memory of {where}: {error.message}") from error
     return contents
-
-
-SQLITE: Final = b"SQLite format 3\0"
-
-
-def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[Content]:
-    """The export lines for a database of linked nodes, as memories of a project. Links are stored at both of their
-    nodes. A memory's id is derived from its node's id.
-
-    Raises:
-        FileUnusable: it has no such nodes, or a row is invalid.
-    """
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            rows = connection.execute(
-                "SELECT id, content, tags, links, source, created_at, last_accessed, access_count FROM nodes"
-            ).fetchall()
-        created = {row[0]: datetime.fromisoformat(row[5]).timestamp() for row in rows}
-        ids = {node: derive_memory_id(f"node {node}", at) for node, at in created.items()}
-        memories, linked = [], set[frozenset[str]]()
-        for node, content, tags, links, source, _, last_accessed, access_count in rows:
-            at, related = created[node], []
-            for other in json.loads(links or "[]"):
-                if other in ids and other != node and frozenset((node, other)) not in linked:
-                    linked.add(frozenset((node, other)))
-                    related.append(MemoryLink(ids[other], "related_to", 1.0, at))
-            memories.append(
-                PortableMemory(
-                    id=ids[node],
-                    content=content,
-                    type="semantic",
-                    scope="project",
-                    session_id=SHELL_SESSION,
-                    tags=tuple(json.loads(tags or "[]")),
-                    source=SourceRef(label=source or None),
-                    pinned=True,
-                    created_at=at,
-                    updated_at=at,
-                    access_count=access_count or 0,
-                    last_accessed_at=datetime.fromisoformat(last_accessed).timestamp() if last_accessed else None,
-                    links=tuple(related),
-                )
-            )
-    except (sqlite3.Error, ValueError, TypeError) as error:
-        raise FileUnusable(f"{path} is a database, but not one of linked nodes: {error}") from error
-    yield ProjectLine(project.id, project.path)
-    yield from (MemoryLine(memory, project.id) for memory in memories)
 
 
 def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> Iterator[Content]:
@@ -387,17 +310,13 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
     """
     details: dict[str, dict[str, Any]] = {}
     projects: dict[str, ProjectLine] = {}
-    sessions: list[SessionLine] = []
     for raw in (raw for place in places for raw in _details_in(place)):
         if "line" not in msgspec.json.decode(raw):
             about = msgspec.json.decode(raw)
             details[about.pop("id")] = about
             continue
-        match decode_line(raw):
-            case ProjectLine() as line:
-                projects[line.id] = line
-            case SessionLine() as line:
-                sessions.append(line)
+        if isinstance(line := decode_line(raw), ProjectLine):
+            projects[line.id] = line
     lines: list[MemoryLine] = []
     for path in (path for place in places for path in markdown_below(place)):
         text = path.read_bytes().decode("utf-8-sig", "replace")
@@ -411,7 +330,6 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
         projects.setdefault(project.id, ProjectLine(project.id, project.path))
     yield from projects.values()
     yield from lines
-    yield from sessions
 
 
 def _details_in(place: Path) -> list[bytes]:

@@ -1,7 +1,7 @@
 """The lines of an export, written by `backup export` and read by `backup import`. Pure.
 
-The first line identifies the file; then come projects (each before its contents), memories and sessions; the last line
-counts them, so that a truncated file is noticed. `docs/backup.md` describes the format for other programs.
+The first line identifies the file; then come projects, each before its memories; the last line counts them, so that a
+truncated file is noticed. `docs/backup.md` describes the format for other programs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import check_project_id, parse_memory_id
-from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.wire import UNDECODABLE
 from remembrancer.protocol.writes import PortableMemory
 
@@ -36,7 +35,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class ProjectLine(msgspec.Struct, frozen=True, tag="project", tag_field="line", forbid_unknown_fields=True):
-    """A project whose memories or sessions follow."""
+    """A project whose memories follow."""
 
     id: str
     path: str
@@ -49,22 +48,16 @@ class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", fo
     project: str | None = None
 
 
-class SessionLine(msgspec.Struct, frozen=True, tag="session", tag_field="line", forbid_unknown_fields=True):
-    """The period of a session's activity in a project, or (None) with the user's memories."""
-
-    session: SessionEntry
-    project: str | None = None
-
-
 class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_unknown_fields=True):
-    """The last line, with the number of each kind of line."""
+    """The last line, with the number of each kind of line. Release 0.2.0 wrote lines of sessions, and needs the
+    number."""
 
     projects: int
     memories: int
-    sessions: int
+    sessions: int = 0
 
 
-Line = ProjectLine | MemoryLine | SessionLine | EndLine
+Line = ProjectLine | MemoryLine | EndLine
 _encoder: Final = msgspec.json.Encoder()
 _header_decoder: Final = msgspec.json.Decoder(Header)
 
@@ -99,12 +92,15 @@ def decode_header(line: bytes) -> Header:
     return header
 
 
-def decode_line(line: bytes) -> Line:
-    """Decode a line. Raises `InvalidInput` if it is invalid; the message says where."""
+def decode_line(line: bytes) -> Line | None:
+    """Decode a line; None for a session's, which older releases wrote. Raises `InvalidInput` if it is invalid; the
+    message says where."""
     if len(line) > MAX_LINE_BYTES:
         raise InvalidInput(f"a line may have at most {MAX_LINE_BYTES} bytes")
     try:
         raw = msgspec.json.decode(line)
+        if isinstance(raw, dict) and raw.get("line") == "session":
+            return None
         decoded: Line = msgspec.convert(raw, Line)
     except UNDECODABLE as error:
         raise InvalidInput(str(error)) from error

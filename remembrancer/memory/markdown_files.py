@@ -1,7 +1,7 @@
 """Memories as Markdown files: an export that people can read, and notes that become memories. Pure.
 
 The memories of a project that are of one kind are in one file. A comment before each text has its other fields as JSON.
-The fields that only programs read (histories, sessions) are in `details.jsonl`, so that an import loses nothing.
+The fields that only programs read (histories) are in `details.jsonl`, so that an import loses nothing.
 """
 
 from __future__ import annotations

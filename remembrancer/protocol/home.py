@@ -111,7 +111,6 @@ class ExportWritten(msgspec.Struct, frozen=True, tag=True):
     projects: int = 0
     memories: int = 0
     forgotten: int = 0
-    sessions: int = 0
 
 
 class WriteExport(Request[ExportWritten], frozen=True):

@@ -15,7 +15,6 @@ from remembrancer.protocol.runs import ApplyRun, ChainLink, PromotionReason, Run
 from remembrancer.protocol.session_life import (
     EndSession,
     RecordEvents,
-    SessionEntry,
     SessionResult,
     StartSession,
 )
@@ -363,16 +362,6 @@ class Operation(msgspec.Struct, frozen=True):
     session_id: str
     requested_at: float
     change: Change
-
-
-class ImportSessions(Request[int], frozen=True):
-    """Command to store: import the times at which sessions were active (None: with the user's memories).
-
-    The answer is their number. Repeating it changes nothing: it is not an operation and has no id.
-    """
-
-    project: ProjectRef | None
-    sessions: tuple[SessionEntry, ...]
 
 
 class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

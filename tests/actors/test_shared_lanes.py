@@ -411,7 +411,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     reader = HomeReader(here.paths)
     written = reader.answer(WriteExport(str(tmp_path / "export"), (PROJECT.id,)))
     assert isinstance(written, ExportWritten)
-    assert (written.memories, written.sessions) == (3, 1)
+    assert written.memories == 3
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
     said = {

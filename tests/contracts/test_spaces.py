@@ -72,7 +72,7 @@ MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
     "note_commit",
-    *("apply", "touch", "import_sessions", "rename_project", "complete", "apply_in"),
+    *("apply", "touch", "rename_project", "complete", "apply_in"),
     *("tidy", "close"),
     *("save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),

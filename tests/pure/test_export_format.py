@@ -16,7 +16,6 @@ from remembrancer.memory.export_format import (
     Line,
     MemoryLine,
     ProjectLine,
-    SessionLine,
     decode_header,
     decode_line,
     encode_header,
@@ -25,7 +24,6 @@ from remembrancer.memory.export_format import (
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id
 from remembrancer.protocol.kinds import SCOPES
-from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     EntityRef,
     HistoryEntry,
@@ -83,11 +81,9 @@ memories = st.builds(
     history=histories,
     links=st.tuples() | st.tuples(st.builds(MemoryLink, memory_ids, names, fractions, times)),
 )
-sessions = st.builds(SessionEntry, names, times, times)
 lines: st.SearchStrategy[Line] = (
     st.builds(ProjectLine, st.just(PROJECT.id), texts)
     | st.builds(MemoryLine, memories, st.just(PROJECT.id))
-    | st.builds(SessionLine, sessions, st.sampled_from((PROJECT.id, None)))
     | st.builds(EndLine, st.integers(0), st.integers(0), st.integers(0))
 )
 
@@ -105,7 +101,6 @@ def export(*body: Line | bytes, end: EndLine | None = None) -> BytesIO:
     counted = EndLine(
         sum(isinstance(each, ProjectLine) for each in found),
         sum(isinstance(each, MemoryLine) for each in found),
-        sum(isinstance(each, SessionLine) for each in found),
     )
     encoded = [each if isinstance(each, bytes) else encode_line(each) for each in body]
     return BytesIO(b"".join([encode_header(1e9), *encoded, encode_line(end or counted)]))
@@ -116,8 +111,9 @@ def test_a_line_is_read_as_it_was_written(line: Line) -> None:
     encoded = encode_line(line)
     assert encoded.count(b"\n") == 1
     assert encoded.endswith(b"\n")
-    assert decode_line(encoded) == line
-    assert encode_line(decode_line(encoded)) == encoded
+    decoded = decode_line(encoded)
+    assert decoded == line
+    assert encode_line(decoded) == encoded
 
 
 @given(lines, st.integers(0), st.binary(min_size=1, max_size=3))
@@ -214,6 +210,11 @@ def test_what_looks_like_a_secret_is_skipped_unless_it_is_allowed() -> None:
     assert [each.id for _, each in contents.memories] == [memory("three").id]
     allowed = read_export(export(ProjectLine(PROJECT.id, "/"), *lines), allow_secrets=True)
     assert (len(allowed.memories), allowed.secrets) == (3, [])
+
+
+def test_a_session_in_the_export_of_an_older_release_is_skipped() -> None:
+    session = b'{"line":"session","session":{"session_id":"session:one","started_at":1.0,"last_active_at":2.0}}\n'
+    assert len(read_export(export(session, MemoryLine(memory(scope="user")), end=EndLine(0, 1, 1))).memories) == 1
 
 
 def test_a_file_of_a_newer_release_is_told_from_one_that_is_no_export() -> None:

@@ -80,10 +80,10 @@ def test_the_bridge_imports_the_standard_library_and_very_little_of_ours() -> No
     assert foreign == []
 
 
-def test_commands_open_no_database_but_that_of_another_program() -> None:
+def test_commands_open_no_database() -> None:
     """What is in a home they ask of the store, or of its handlers; an import reads another program's file."""
     opening = [module_of(path) for path in sources("commands") if "sqlite3" in imports(path)]
-    assert opening == ["remembrancer.commands.import_"]
+    assert opening == []
 
 
 def loaded_by(*modules: str) -> set[str]:

@@ -33,7 +33,6 @@ from remembrancer.actors.snapshots import (
 from remembrancer.actors.store.bring_forward import bring_forward, former_shares, is_old
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
-from remembrancer.actors.store.records.sessions import read_sessions
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.types import USER
 from remembrancer.actors.store.requests import Handler, RequestContext
@@ -42,7 +41,6 @@ from remembrancer.memory.export_format import (
     Line,
     MemoryLine,
     ProjectLine,
-    SessionLine,
     encode_header,
     encode_line,
 )
@@ -322,7 +320,7 @@ class HomeReader:
                     output.write(encode_header(time.time()))
                     for line in export_lines(file.connection, spaces, request, shared, paths, counted):
                         output.write(encode_line(line))
-                        if (counted["memories"] + counted["sessions"]) % BETWEEN_LOOKS == 0:
+                        if counted["memories"] % BETWEEN_LOOKS == 0:
                             self._go_on()
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
@@ -343,7 +341,7 @@ def export_lines(
 ) -> Iterator[Line]:
     """Yield the lines after the header. A project that shares a lane includes the lane's lines (`shared`, by project).
 
-    Counts projects, memories, forgotten memories and sessions in `counted`.
+    Counts projects, memories and forgotten memories in `counted`.
     """
     lines_of = partial(_lines_of, connection, forgotten=request.forgotten, counted=counted)
     for project_id in filter(PROJECT_ID.fullmatch, spaces):
@@ -353,12 +351,12 @@ def export_lines(
         yield ProjectLine(project_id, paths.get(project_id, ""))
         yield from lines_of(spaces[project_id], project_id, request.in_projects)
         if (lane := shared.get(project_id, "")) in spaces:
-            yield from lines_of(spaces[lane], project_id, request.in_projects, sessions=False)
+            yield from lines_of(spaces[lane], project_id, request.in_projects)
     if request.of_user and USER in spaces:
         yield from lines_of(spaces[USER], None, ("user",))
     if request.of_user and (lane := shared.get(USER, "")) in spaces:
-        yield from lines_of(spaces[lane], None, ("user",), sessions=False)
-    yield EndLine(counted["projects"], counted["memories"], counted["sessions"])
+        yield from lines_of(spaces[lane], None, ("user",))
+    yield EndLine(counted["projects"], counted["memories"])
 
 
 def _lines_of(
@@ -369,14 +367,10 @@ def _lines_of(
     *,
     forgotten: bool,
     counted: Counter[str],
-    sessions: bool = True,
 ) -> Iterator[Line]:
-    """Yield the sessions and memories of one space. Lanes have no session data beyond ids."""
+    """Yield the memories of one space."""
     condition = "" if forgotten else "AND forgotten_at IS NULL"
     query = SpaceConnection(connection, space).query
-    for session in read_sessions(query) if sessions else ():
-        counted["sessions"] += 1
-        yield SessionLine(session, project)
     ids = f"SELECT id, scope FROM memories WHERE space = @SPACE {condition} ORDER BY number"  # noqa: S608 - fixed
     for memory_id, scope in query(ids):
         memory = read_portable(query, memory_id, None) if scope in scopes else None

@@ -24,7 +24,6 @@ from remembrancer.protocol.writes import (
     ErasedResult,
     EraseMemory,
     ImportMemory,
-    ImportSessions,
     Operation,
     RestoredResult,
     StoredResult,
@@ -58,7 +57,6 @@ class WriteHandlers:
         return {
             Submit: lambda request, _: self.submit(request.operation, request.quotes),
             SubmitBatch: lambda request, _: self._submit_batch(request.operations),
-            ImportSessions: lambda request, _: self._import_sessions(request),
         }
 
     async def submit(self, operation: Operation, quotes: Sequence[str] = ()) -> Applied:
@@ -76,11 +74,6 @@ class WriteHandlers:
     async def scrub(self, memory_id: str) -> None:
         """Remove the remains of an erased memory from every space."""
         await self._committer.run(USER, partial(self._files.scrub, (memory_id,)))
-
-    async def _import_sessions(self, request: ImportSessions) -> int:
-        records = self._files.user_file if request.project is None else await self._files.project(request.project)
-        await self._committer.run(records.name, partial(records.import_sessions, request.sessions))
-        return len(request.sessions)
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
         """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import MemoryRow, read_memory
 from remembrancer.actors.store.records.rows import SessionDeeds
-from remembrancer.actors.store.records.space import SpaceConnection, Spaces
+from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
@@ -18,8 +18,7 @@ from remembrancer.protocol.reads import ListedSession, SessionDescription
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
 
-_REGISTERED: Final = "session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted"
-_COLUMNS: Final = f"""{_REGISTERED}, (
+_COLUMNS: Final = f"""session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted, (
     SELECT content FROM memories AS m
     WHERE m.space = @SPACE AND m.session_id = sessions.session_id AND m.scope = 'project'
     AND m.kind = '{SESSION_RECORD}' AND m.forgotten_at IS NULL
@@ -58,12 +57,6 @@ def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
     return SessionDeeds(ended[0][0], prompts, calls, files)
 
 
-def read_sessions(query: Query) -> list[SessionEntry]:
-    """Return all sessions of a space, oldest first."""
-    rows = query(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE ORDER BY started_at, session_id", ())  # noqa: S608 - our names
-    return [SessionEntry(*row) for row in rows]
-
-
 def open_sessions(query: Query) -> list[SessionEntry]:
     """Return the sessions that are active, or have ended and await processing, oldest first."""
     rows = query(
@@ -72,32 +65,6 @@ def open_sessions(query: Query) -> list[SessionEntry]:
         (),
     )
     return [SessionEntry(*row) for row in rows]
-
-
-def import_sessions(connection: SpaceConnection, sessions: Sequence[SessionEntry]) -> None:
-    """Register sessions. A known session keeps the earlier start and the later end."""
-    connection.executemany(
-        f"""INSERT INTO sessions (space, {_REGISTERED}, client) VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?, ?)
-           ON CONFLICT DO UPDATE SET
-           started_at = min(started_at, excluded.started_at),
-           last_active_at = max(last_active_at, excluded.last_active_at)""",  # noqa: S608 - our names
-        [_imported(session) for session in sessions],
-    )
-
-
-def _imported(entry: SessionEntry) -> tuple[Any, ...]:
-    """Return the row of an imported session. One that was active at its origin counts as abandoned here."""
-    is_open = entry.status == "active"
-    return (
-        entry.session_id,
-        entry.started_at,
-        entry.last_active_at,
-        "abandoned" if is_open else entry.status,
-        entry.last_active_at if entry.ended_at is None else entry.ended_at,
-        entry.ending or "abandoned",
-        entry.memories_promoted,
-        entry.client,
-    )
 
 
 def count_turns(query: Query, session_id: str) -> int:

@@ -18,7 +18,7 @@ from remembrancer.actors.store.records.moves import end_move, memory_to_move, re
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.rules import carry_out
 from remembrancer.actors.store.records.search import SqliteSearch
-from remembrancer.actors.store.records.sessions import describe_session, import_sessions
+from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import (
     ArrivingEdits,
@@ -33,7 +33,6 @@ from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
-from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     Applied,
     Operation,
@@ -235,11 +234,6 @@ class Records(Reader, EmbeddedTexts):
         edits.note_use(used, session_id)
         edits.count_accesses(numbers, at)
         return edits.archived(numbers)
-
-    def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
-        """Register sessions that were active at another time or place."""
-        with self._file.transaction() as connection:
-            import_sessions(connection, sessions)
 
     def tidy(self) -> bool:
         """Do some deferred work: find names in new or changed memories, which become entities marked as found; then
