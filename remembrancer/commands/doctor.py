@@ -11,15 +11,12 @@ import shutil
 import stat
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import anyio
 import msgspec
 import psutil
 from rich.markup import escape
@@ -31,37 +28,28 @@ from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, w
 from remembrancer.actors.snapshots import SQLITE_RELEASE
 from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
-from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
+from remembrancer.commands.projects import gone_of
 from remembrancer.commands.report import Report, command, count, flag
 from remembrancer.commands.runtime_client import ask, ask_home, is_up, paths_here
 from remembrancer.commands.setup import probe
-from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
 from remembrancer.commands.status import duration
 from remembrancer.commands.terminal import said_when_slow, styled, table
 from remembrancer.config.reading import load_configuration
-from remembrancer.config.settings import (
-    MULTILINGUAL_EXTRA,
-    MULTILINGUAL_PACKAGE,
-    REMOTE_ENGINES,
-    Settings,
-    model_choices,
-)
-from remembrancer.memory.stop_words import ENGLISH
+from remembrancer.config.settings import REMOTE_ENGINES, Settings, model_choices
 from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
     HomeUnusable,
-    JournalAway,
     ModelUnusable,
     PeerLost,
     PeerUnavailable,
     RemembrancerError,
     size_in_words,
 )
-from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FileCondition, FilesExamined
+from remembrancer.protocol.home import DescribeProjects, ExaminedFile, ExamineFiles, FileCondition, FilesExamined
 from remembrancer.protocol.paths import RuntimePaths, look_at
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 
@@ -86,32 +74,9 @@ REMOTE_FILE_SYSTEMS: Final = frozenset(
     ]
 )
 """File systems on which SQLite's locks and its memory-mapped log are unreliable."""
-PASSING_FILE_SYSTEMS: Final = {
-    "overlay": "a container's own layer, which is deleted with the container",
-    "tmpfs": "memory, which is lost when the machine restarts",
-    "ramfs": "memory, which is lost when the machine restarts",
-}
-IN_MEMORY: Final = "remembrancer-memory-"
-"""The prefix of a home that is kept in RAM on purpose."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
-ENOUGH_MEMORIES: Final = 10
-"""With fewer memories, the languages of a user are not known well enough."""
 LATE_S: Final = 2 * DAY_S
 """A daily copy that is this late is reported. No runtime may have been up for a while."""
-JOIN: Final = "'remembrancer share invite' on the machine that started it, and 'remembrancer share join' here"
-LEAVE: Final = (
-    "restore the server, or run 'remembrancer share leave' in the project's directory, then join and share again"
-)
-WHEN_STOPPED: Final = {
-    "journal_away": "nothing to do if the server is down on purpose: writes wait, reads work; otherwise start it",
-    "journal_refused": JOIN,
-    "journal_changed": LEAVE,
-    "key_missing": JOIN,
-    "entry_damaged": LEAVE,
-    "schema_too_new": "install the newer release here too, and run 'remembrancer down'",
-}
-"""The advice for each error that cuts a shared lane off from its journal."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -245,8 +210,8 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Check that the weights are present and are the pinned ones (loading verifies that), that the vectors are theirs,
-    and that the model supports the languages of the memories."""
+    """Check that the weights are present and are the pinned ones (loading verifies that), and that the vectors are
+    theirs."""
     if at.settings is None:
         return Finding("warning", "not checked: fix the configuration first")
     # imports numpy, which the other checks do without
@@ -267,16 +232,6 @@ def check_model(at: Examination) -> Finding:
     if last_key not in (None, model.key):
         advice = "nothing to do: everything is embedded again in the background"
         return Finding("warning", f"{text}; the present vectors are from {last_key}", advice)
-    languages = Counter[str]()
-    for file in at.records.files if model.is_default else ():
-        languages.update(file.languages)
-    known = languages.total()
-    others = known - languages[ENGLISH]
-    if known >= ENOUGH_MEMORIES and 2 * others > known:
-        use = "'remembrancer model use multilingual' switches to one that knows a hundred languages"
-        extra = "" if find_spec(MULTILINGUAL_PACKAGE) else f"{MULTILINGUAL_EXTRA}, then "
-        why = f"{others} of {known} memories seem to be in a language other than English, the only one it knows"
-        return Finding("warning", f"{model.model}: {why}", f"{extra}{use}")
     return Finding("ok", text)
 
 
@@ -309,9 +264,6 @@ def check_home(at: Examination) -> Finding:
     if system in REMOTE_FILE_SYSTEMS:
         text = f"{home} is on a network file system ({system})"
         return Finding("warning", text, f"SQLite's locks may fail there: {MOVE} on a local disk")
-    if system in PASSING_FILE_SYSTEMS and not home.name.startswith(IN_MEMORY):
-        text = f"{home} is in {PASSING_FILE_SYSTEMS[system]} ({system})"
-        return Finding("warning", text, f"to keep your memories, {MOVE} on a permanent disk or volume")
     run = at.paths.run
     details = () if run.parent == home else (f"its path is too long for sockets, which are in {run}",)
     missing = "" if home.exists() else " does not exist yet: the first session creates it"
@@ -338,16 +290,6 @@ def everything(paths: RuntimePaths) -> Iterator[tuple[Path, os.stat_result]]:
         for path in (Path(directory), *(Path(directory, name) for name in names)):
             with suppress(OSError):  # deleted meanwhile, or not readable by us
                 yield path, path.lstat()
-
-
-def check_owners(at: Examination) -> Finding:
-    """Check that all files belong to this user: those of a command that ran as root do not."""
-    places = list(everything(at.paths))
-    foreign = [str(path) for path, about in places if about.st_uid != os.getuid()]
-    if not foreign:
-        return Finding("ok", f"the {len(places)} files and directories are yours")
-    text = f"{len(foreign)} of {len(places)} files and directories belong to another user"
-    return Finding("problem", text, "change the owner to your user (chown)", few(foreign))
 
 
 def check_files(at: Examination) -> Finding:
@@ -468,7 +410,7 @@ def check_records(at: Examination) -> Finding:
 def check_copies(at: Examination) -> Finding:
     """Check that the file of memories has a recent daily copy."""
     kept = at.settings.backup_copies if at.settings is not None else None
-    if kept == 0 or at.paths.home.name.startswith(IN_MEMORY):
+    if kept == 0:
         return Finding("ok", "none is made")
     path, now = at.paths.database, time.time()
     copies = daily_copies(path)
@@ -485,33 +427,6 @@ def finding_of(file: ExaminedFile) -> Finding:
     """The finding about one file of records."""
     status, text, advice = OF_STATES[file.state]
     return Finding(status, text.format(file.reason), advice)
-
-
-def check_sharing(at: Examination) -> Finding:
-    """Check that each shared lane reaches its server, and that this home is a member of each."""
-    shared = lanes_of_projects(at.paths)
-    if not shared and not (at.paths.home / "sharing").is_dir():
-        return Finding("ok", "nothing is shared with other machines")
-    try:
-        from remembrancer.journal.sharing import Sharing  # imports the packages of the extra `sharing`
-    except ModuleNotFoundError as error:
-        return Finding("problem", f"{error.name} is not installed", INSTALL)
-    local = anyio.run(lanes_here) if at.runtime is not None else ()
-    lanes = anyio.run(look_at_lanes, Sharing(at.paths.home), local)
-    away = [
-        (f"{about['title']} ({about['lane']}): {reason}", str(about["code"]))
-        for about in lanes
-        if (reason := about.get("stopped") or about.get("problem")) is not None
-    ]
-    away += [
-        (f"{lane}: this home is no longer a member, and reads the copy that it has", "key_missing")
-        for lane in set(shared.values()).difference(str(about["lane"]) for about in lanes)
-    ]
-    otherwise = "see the message; writes wait in the queue, and reads go on"
-    advice = dict.fromkeys(WHEN_STOPPED.get(code, otherwise) for _, code in away)
-    status = worst(["warning" if code == JournalAway.code else "problem" for _, code in away])
-    text = f"{count(len(lanes), 'lane')} shared with other machines ('remembrancer share status' shows them)"
-    return Finding(status, text, "; ".join(advice), few([line for line, _ in away]))
 
 
 def check_queue(at: Examination) -> Finding:
@@ -531,6 +446,15 @@ def check_queue(at: Examination) -> Finding:
         advice = "`remembrancer admin queue` lists, exports and drops what was rejected"
         return Finding("warning", f"{text}, {count(len(refused), 'write')} rejected", advice)
     return Finding("ok", text, "nothing to do: the next start applies them, in order" if queued else "")
+
+
+def check_projects(at: Examination) -> Finding:
+    """Name the projects with memories whose directories are gone."""
+    try:
+        known = ask_home(at.paths, DescribeProjects()).projects
+    except RemembrancerError:
+        return Finding("ok", "not checked: see the records")
+    return Finding("ok", count(len(known), "project"), gone_of(known))
 
 
 # --- the clients ---
@@ -596,14 +520,13 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "start": check_start,
     "configuration": check_configuration,
     "home": check_home,
-    "owners": check_owners,
     "files": check_files,
     "disk": check_disk,
     "processes": check_processes,
     "model": check_model,
     "records": check_records,
     "copies": check_copies,
-    "sharing": check_sharing,
+    "projects": check_projects,
     "write queue": check_queue,
     "clients": check_clients,
 }

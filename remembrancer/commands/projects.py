@@ -97,7 +97,7 @@ def list_projects() -> Report:
     described = ask_home(paths, DescribeProjects())
     facts = {"home": str(paths.home), "projects": described.projects}
     nothing = f"The home {paths.home} has no memories of a project yet."
-    gone = _gone_of(described.projects)
+    gone = gone_of(described.projects)
     return Report(facts, _table(described.projects) if described.projects else nothing, notes=[gone] if gone else [])
 
 
@@ -108,11 +108,11 @@ def notice_of_move(directory: Path) -> str:
         known = ask_running_home(paths_here(), DescribeProjects()).projects
         here = project_of(directory).id
         if not any(each.id == here and each.memories for each in known):
-            return _gone_of(known)
+            return gone_of(known)
     return ""
 
 
-def _gone_of(known: Sequence[KnownProject]) -> str:
+def gone_of(known: Sequence[KnownProject]) -> str:
     """The sentence about the projects whose directories are gone; empty if there is none."""
     gone = [each for each in known if each.memories and each.path is not None and not os.path.lexists(each.path)]
     if not gone:

