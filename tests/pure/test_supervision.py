@@ -172,6 +172,10 @@ def test_nothing_is_restarted_while_everything_stops_though_it_was_due(deaths: i
 
 
 def test_a_runtime_for_sessions_ends_when_none_was_there_for_long_and_one_in_the_foreground_stays() -> None:
+    foreground = begun(Settings(idle_timeout_s=60.0, consolidator=False))
+    foreground.run_for(500.0)
+    assert foreground.core.stopping is None
+    assert [process.name for process in foreground.core.processes] == ["gateway", "store", "embedder-1"]
     world = begun(Settings(idle_timeout_s=60.0, embedders=0), for_sessions=True)
     world.run_for(50.0)
     world.pong("gateway", sessions(1))
@@ -180,10 +184,6 @@ def test_a_runtime_for_sessions_ends_when_none_was_there_for_long_and_one_in_the
     world.pong("gateway", sessions(0))
     world.run_for(31.0)
     assert world.core.stopping == "no session for 60 s"
-    foreground = begun(Settings(idle_timeout_s=60.0, consolidator=False))
-    foreground.run_for(500.0)
-    assert foreground.core.stopping is None
-    assert [process.name for process in foreground.core.processes] == ["gateway", "store", "embedder-1"]
 
 
 def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_back_with_a_session() -> None:
