@@ -1,4 +1,4 @@
-"""The promises of a run: applied whole or not at all, nothing lost by it, and undone as one."""
+"""The promises of a run: applied whole or not at all, nothing lost by it, undone as one, and pruned in the end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.store.records.background import KEPT_VERSIONS
+from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import Filters, NearDuplicate, Phrase
+from remembrancer.actors.store.records.types import USER, Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.browsing import FindPairs
-from remembrancer.protocol.consolidation import ReadMemories
+from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
     AddLink,
@@ -28,6 +30,7 @@ from remembrancer.protocol.runs import (
     LogPromotion,
     NewMemory,
     NotePattern,
+    Prune,
     ReviseMemory,
     RunResult,
     SaveTopics,
@@ -36,7 +39,7 @@ from remembrancer.protocol.runs import (
     UndoneResult,
     UndoRun,
 )
-from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, StartSession, Turn
+from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
@@ -49,7 +52,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, carry_out_and_die
-from tests.contracts.records_factories import SqliteFactory, pending, work_of
+from tests.contracts.records_factories import SqliteFactory, pending, work_of, writer_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     FOUR,
@@ -496,3 +499,196 @@ def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_who
     assert shown(records, SUMMARY).forgotten_at is None
     assert [shown(records, memory_id).version for memory_id in CONTENTS] == [2, 2, 2, 2]
     factory.close()
+
+
+# --- The groups of a run: what it makes does not outlive its sources, and what was undone is known for it.
+
+
+def summing_up(*sources: str, version: int = 1) -> list[Edit]:
+    """A summary of memories, as the consolidator plans it."""
+    memory = NewMemory(SUMMARY, "several lights", "fact", "project", "session:s")
+    return [
+        AddMemory(memory, tuple((source, version) for source in sources)),
+        *(
+            ReviseMemory(source, "consolidated", version, status="consolidated", only_with=SUMMARY)
+            for source in sources
+        ),
+        *(AddLink(SUMMARY, source, "derived_from") for source in sources),
+    ]
+
+
+@pytest.mark.parametrize("change", [ForgetMemory(TWO, "private"), UpdateMemory(TWO, content="something else")])
+def test_a_summary_is_not_made_of_what_is_gone_or_changed_and_its_other_sources_stay_as_they_are(
+    records: Records, change: ForgetMemory | UpdateMemory
+) -> None:
+    records.apply([change_operation("meanwhile", change)])
+    result = carry_out(records, *summing_up(ONE, TWO, THREE))
+    assert result.edits == 0
+    assert {skipped.memory_id for skipped in result.skipped} == {SUMMARY, ONE, TWO, THREE}
+    assert records.portable(SUMMARY, None) is None
+    assert [shown(records, each).status for each in CONTENTS] == ["active"] * 4
+
+
+def test_a_summary_that_is_there_or_was_forgotten_marks_nothing_again(records: Records) -> None:
+    carry_out(records, *summing_up(ONE))
+    records.apply([change_operation("forget", ForgetMemory(SUMMARY))])
+    assert carry_out(records, *summing_up(TWO), run_id="other").edits == 0
+    assert shown(records, TWO).status == "active"
+
+
+def read(records: Records) -> dict[str, Material]:
+    return {each.id: each for each in records.materials(ReadMemories(None), None).memories}
+
+
+def test_what_was_undone_is_known_until_the_memory_changes_again(records: Records) -> None:
+    carry_out(records, *summing_up(ONE, TWO))
+    carry_out(records, ReviseMemory(THREE, "archived", status="archived"), run_id="other")
+    assert {each.undone for each in read(records).values()} == {""}
+    undo(records)
+    undo(records, "other", name="undo other")
+    assert {memory_id: each.undone for memory_id, each in read(records).items() if each.undone} == {
+        ONE: "consolidated",
+        TWO: "consolidated",
+        THREE: "archived",
+    }
+    records.apply([change_operation("update", UpdateMemory(ONE, importance=0.75))])
+    assert {memory_id for memory_id, each in read(records).items() if each.undone} == {TWO, THREE}
+
+
+# --- An archived memory that is used again is active again.
+
+
+@pytest.fixture
+def archived(factory: SqliteFactory) -> Records:
+    """Two memories that are archived, and two others."""
+    made = factory.open()
+    made.apply(stored())
+    carry_out(made, *(ReviseMemory(each, "archived", status="archived") for each in (ONE, TWO)))
+    return made
+
+
+def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(archived: Records) -> None:
+    archived.touch([number(archived, ONE)] * 2, 5e9, OTHER_SESSION)
+    one = shown(archived, ONE)
+    assert (one.status, one.version, one.updated_at, one.access_count) == ("active", 3, 5e9, 2)
+    last = one.history[-1]
+    assert (last.change, last.session_id, last.details["fields"]) == ("revived", "", ["status"])
+    assert last.record.status == "active"
+    (material,) = archived.materials(ReadMemories(None, memory_ids=(ONE,)), None).memories
+    assert material.archived_at is None
+    assert shown(archived, TWO).status == "archived", "only what was used"
+
+
+def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: SqliteFactory, archived: Records) -> None:
+    archived_at = archived_since(shown(archived, ONE))
+    assert archived_at == factory.clock.now
+    later = change_operation("tag", TagMemory(ONE, add=("later",)), requested_at=REQUESTED_AT + 1000)
+    archived.apply([later])
+    assert archived_since(shown(archived, ONE)) == archived_at
+    assert archived_since(shown(archived, "mem_three")) is None
+
+
+# --- The pruning of what grows with each session: it goes when nobody needs it any more, and nothing else does.
+
+
+TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
+CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
+
+
+@pytest.fixture
+def used(factory: SqliteFactory) -> Records:
+    """A session that is closed and one that runs, each with turns and tool calls; and a run."""
+    made = factory.open()
+    made.apply(stored())
+    for session in (SESSION, OTHER_SESSION):
+        made.apply([change_operation(f"start {session}", StartSession(session), session_id=session)])
+        events = RecordEvents(session, TURNS, CALLS)
+        made.apply([change_operation(f"events {session}", events, session_id=session)])
+    made.apply([change_operation("end", EndSession(SESSION))])
+    carry_out(made, closing(made), run_id="closing")
+    carry_out(made, *(ReviseMemory(each, "archived", status="archived") for each in (ONE, TWO)))
+    return made
+
+
+def nothing(limit: int = 1000, **fields: float) -> Prune:
+    """To remove what is older than no time at all, but for what is given."""
+    return Prune(**({"sessions_before": 0.0, "runs_before": 0.0, "operations_before": 0.0} | fields), limit=limit)
+
+
+def pruned(used: Records, edit: Prune) -> int:
+    """The number of rows removed, in as many transactions as it takes."""
+    total, part = 0, 0
+    while True:
+        removed = carry_out(used, edit, run_id="pruning", name=f"prune {edit} {part}", at=REQUESTED_AT + 10).pruned
+        assert removed <= edit.limit
+        total, part = total + removed, part + 1
+        if removed < edit.limit:
+            return total
+
+
+def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: SqliteFactory, used: Records) -> None:
+    assert pruned(used, nothing(sessions_before=factory.clock.now)) == 0, "not before the time"
+    edit = nothing(sessions_before=factory.clock.now + 1, limit=2)
+    assert pruned(used, edit) == 7
+    assert pruned(used, nothing(sessions_before=factory.clock.now + 1)) == 0
+    assert used.describe_session(SESSION).started_at is not None
+    kept = [
+        used._file.read(f"SELECT session_id, count(*) FROM {table} WHERE space = @SPACE GROUP BY session_id")
+        for table in ("turns", "tool_calls")
+    ]
+    assert kept == [[(OTHER_SESSION, 5)], [(OTHER_SESSION, 2)]]
+
+
+def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
+    factory: SqliteFactory, used: Records
+) -> None:
+    edit = nothing(runs_before=factory.clock.now + 1, limit=1)
+    assert pruned(used, edit) == 2
+    (outcome,) = used.apply([undo_operation("undo")])
+    assert isinstance(outcome.reply, NotFound)
+    assert "cannot be undone any more" in outcome.reply.message
+    assert [entry.change for entry in shown(used, ONE).history] == ["stored", "archived"]
+
+
+def test_what_came_of_operations_of_long_ago_goes(factory: SqliteFactory, used: Records) -> None:
+    before = factory.clock.now + 1
+    assert pruned(used, nothing(operations_before=before)) > 5
+    assert used.outcome_of("end") is None
+
+
+def test_old_versions_behind_many_newer_ones_go(factory: SqliteFactory, used: Records) -> None:
+    for n in range(KEPT_VERSIONS + 5):
+        used.apply([change_operation(f"update {n}", UpdateMemory(ONE, importance=0.1 + n / 1000))])
+    before = shown(used, ONE).history
+    long_ago = nothing(runs_before=factory.clock.now + 1)
+    assert pruned(used, nothing(runs_before=factory.clock.now)) == 0, "not before the time"
+    pruned(used, long_ago)
+    after = shown(used, ONE).history
+    assert after == (before[0], *before[-KEPT_VERSIONS:])
+    assert pruned(used, nothing(runs_before=factory.clock.now + 2)) == 0
+
+
+def test_the_log_and_the_history_of_what_has_gone_to_the_user_go_and_it_can_still_be_taken_back(
+    factory: SqliteFactory, used: Records
+) -> None:
+    user = Records(used._file.file, USER, factory.clock)
+    writer = writer_of(used, user)
+    writer.apply([change_operation("away", PromoteMemory(ONE, "user"))])
+    long_ago = nothing(runs_before=factory.clock.now + 1)
+    for each in (used, user):
+        pruned(each, long_ago)
+    assert rows(used, "history", ONE) == 0
+    assert len(shown(user, ONE).history) == 3
+    assert rows(user, "promotion_log", ONE) == 1, "it is there, and says why"
+    (back,) = writer.apply([change_operation("back", PromoteMemory(ONE, "project"))])
+    assert isinstance(back.reply, Applied)
+    assert [entry.change for entry in shown(used, ONE).history] == ["stored", "archived", "promoted", "taken back"]
+    pruned(user, long_ago)
+    assert (rows(user, "promotion_log", ONE), rows(user, "history", ONE)) == (0, 0)
+
+
+def rows(used: Records, table: str, memory_id: str = "%") -> int:
+    """The number of a space's rows in a table, of one memory or of all."""
+    count = f"SELECT count(*) FROM {table} WHERE space = @SPACE AND memory_id LIKE ?"
+    ((found,),) = used._file.read(count, (memory_id,))
+    return int(found)

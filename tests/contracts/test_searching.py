@@ -1,19 +1,24 @@
-"""What is found in records: by filters, in an order, by words, and what was told around a memory."""
+"""What is found in records: by filters, in an order, by words, by names, and what was told around a memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
+from remembrancer.actors.store.records.search import BM25, INTERLEAVED, REACH, TOGETHER_S, WIDE_ROWS, expression_of
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.retrieval.keywords import phrases_and_units, phrases_of
 from remembrancer.protocol.kinds import Scope, kind_of_type
 from remembrancer.protocol.writes import ForgetMemory, Operation, SourceRef, StoreMemory, UpdateMemory
+from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.records_rig import RecordsRig
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_of, store_operation
 
@@ -288,3 +293,54 @@ def test_neighbours_are_what_the_rule_says_whatever_is_filtered(rig: RecordsRig)
         assert told.facts == (rig.records.ranking_facts(list(told.facts), filters) if told.facts else {})
 
     agrees()
+
+
+# --- Words that are in thousands of memories: what is found by them, and that nothing is lost for being common.
+
+
+COUNT = WIDE_ROWS + 2_000
+QUESTION = [Phrase("rare"), Phrase("seldom"), Phrase("common"), Phrase("usual")]
+OTHERS = Filters(OTHER_SESSION)
+OWN = 40
+TAGGED = 5
+"""Of the common memories some are a session's own, and some have a tag."""
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
+    made = SqliteFactory(Path(tmp_path_factory.mktemp("many")))
+    opened = made.open()
+    operations = [
+        store_operation(
+            str(n),
+            f"common {'usual ' * (n % 4)}{'rare ' * (n % 400 == 0)}{'seldom ' * (n % 90 == 0)}{'filling ' * (n % 6)}"
+            f"no{n}",
+            scope="session" if COUNT // 2 < n <= COUNT // 2 + OWN else "project",
+            tags=("marked",) if 1 <= n <= TAGGED else (),
+        )
+        for n in range(COUNT)
+    ]
+    for start in range(0, COUNT, 2_000):
+        opened.apply(operations[start : start + 2_000])
+    yield opened
+    made.close()
+
+
+def scored_by_all(records: Records) -> dict[int, float]:
+    scored = f"SELECT rowid, {BM25} FROM words_@SPACE WHERE words_@SPACE MATCH ?"
+    return dict(records._file.read(scored, (expression_of(QUESTION),)))
+
+
+def test_the_best_are_found_with_the_scores_that_all_words_give(records: Records) -> None:
+    hits = records.keyword_hits(QUESTION, OTHERS, 50)
+    known = scored_by_all(records)
+    best = sorted(known, key=lambda number: (-known[number], -number))[:50]
+    assert list(hits) == best
+    assert list(hits.values()) == pytest.approx([known[number] for number in best])
+
+
+def test_what_is_known_of_how_many_have_a_word_changes_nothing_of_what_is_found(records: Records) -> None:
+    known = dict(zip(QUESTION[1:3], records.frequencies([[each] for each in QUESTION[1:3]]), strict=True))
+    assert known == {Phrase("seldom"): COUNT // 90 + 1, Phrase("common"): COUNT}
+    hits = records.keyword_hits(QUESTION, OTHERS, 50, counted=known)
+    assert hits == records.keyword_hits(QUESTION, OTHERS, 50, counted={})

@@ -1,22 +1,39 @@
-"""The bridge's replays, what it swallows and when it gives up: decided without a socket."""
+"""The bridge: its replays, what it swallows, when it gives up, and its small parts."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import PREPARED_FILE
+from remembrancer.actors.bridge.bridge import PREPARED_FILE, _options, main, with_settings
+from remembrancer.actors.bridge.places import Places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import (
     LONG_BUDGET_S,
     MAX_OPEN_REQUESTS,
     PREPARED_AFTER_S,
     Conversation,
+    LineBuffer,
     PreparedAnswers,
 )
+from remembrancer.commands.gateway_client import GatewayClient
+from remembrancer.config.reading import read_configuration
+from remembrancer.config.settings import SETTABLE, Settings
+from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.gateway_link import split_stamp
+from remembrancer.protocol.ulids import as_ulid, new_identity
+from tests.patience import PATIENCE_S
 
 BUDGET_S = 4.5
 
@@ -273,3 +290,132 @@ def test_while_there_is_no_gateway_requests_are_kept_and_so_many_at_most() -> No
 @pytest.mark.parametrize("data", [b"", b"Traceback", b"3", b'{"jsonrpc":"2.0","id":'])
 def test_what_is_no_message_never_reaches_the_client(data: bytes) -> None:
     assert Client().conversation.from_gateway(data) is None
+
+
+# --- The bridge's small parts: lines, places, back-off, greeting, arguments.
+
+
+@given(st.lists(st.binary(max_size=20), max_size=20))
+def test_lines_are_the_same_however_the_bytes_are_cut(pieces: list[bytes]) -> None:
+    buffer = LineBuffer(1000)
+    lines = [line for piece in pieces for line in buffer.feed(piece)]
+    *whole, rest = b"".join(pieces).split(b"\n")
+    assert lines == whole
+    assert buffer.finish() == ([rest] if rest else [])
+
+
+def test_an_overlong_line_is_refused() -> None:
+    buffer = LineBuffer(12)
+    assert buffer.feed(b"short\n12345") == [b"short"]
+    with pytest.raises(OverflowError, match="at most 12 bytes"):
+        buffer.feed(b"67890123")
+
+
+def test_a_bridge_names_itself_with_a_ulid_and_the_session_as_the_environment_does_or_anew() -> None:
+    identity = new_identity(1_700_000_000.5)
+    assert ULID.from_bytes(identity).milliseconds == 1_700_000_000_500
+    assert as_ulid(identity) == str(ULID.from_bytes(identity))
+    assert new_identity(1.0) != new_identity(1.0)
+    assert session_id({"REMEMBRANCER_SESSION_ID": "a", "MEMORY_SESSION_ID": "b"}, 1.0) == "a"
+    assert session_id({"MEMORY_SESSION_ID": "b"}, 1.0) == "b"
+    made = session_id({}, 1.0)
+    assert made.startswith("session:")
+    assert made != session_id({}, 1.0)
+
+
+def test_the_hello_carries_settings_but_no_keys_and_no_setting_has_the_name_of_one() -> None:
+    environ = {"REMEMBRANCER_ENGINE": "onnx", "REMEMBRANCER_VOYAGE_API_KEY": "secret", "PATH": "/bin"}
+    environ |= {f"REMEMBRANCER_{name}": "secret" for name in ("TOKEN", "DB_PASSWORD", "API_KEY_2", "APIKEY")}
+    hello = json.loads(hello_line(bytes(16), "session:x", "/code", environ))
+    assert hello["environment"] == {"REMEMBRANCER_ENGINE": "onnx"}
+    assert hello["project"] == "/code"
+    assert hello["directory"] == str(Path.cwd())
+    assert hello["bridge"] == "0" * 32
+    assert [name for name in SETTABLE if is_secret_variable(f"REMEMBRANCER_{name.upper()}")] == []
+
+
+def test_options_of_another_server_are_settings_of_the_runtime() -> None:
+    said = ["--model", "e5_multi", "--batch-size=8", "--timeout", "90", "--cache-size", "5", "--log-level", "debug"]
+    variables = with_settings(_options(said), {"HOME": "/home/a"})
+    hello = json.loads(hello_line(bytes(16), "session:x", None, variables))
+    read_in = read_configuration(hello["environment"])
+    assert read_in.settings == Settings(
+        model="e5_multi", embedding_batch_texts=8, model_load_timeout_s=90, log_level="debug"
+    )
+    with pytest.raises(ValueError, match="--model is for a memory here"):
+        _options(["--url", "https://a/mcp", "--model", "nomic"])
+
+
+def test_options_are_read_with_a_space_or_an_equals_sign() -> None:
+    assert _options([]) == {}
+    assert _options(["--project", "/tmp"]) == _options(["--project=/tmp"]) == {"--project": "/tmp"}
+    assert _options(["--url=https://a/mcp?b=c", "--token-file", "t"])["--url"] == "https://a/mcp?b=c"
+    wants, unknown = "--project wants one directory", "unknown argument '--projet': did you mean --project?"
+    for wrong, why in (
+        (["--project"], wants),
+        (["--project="], wants),
+        (["--projet", "x"], re.escape(unknown)),
+        (["--nonsense"], "unknown argument '--nonsense'$"),
+        (["--project", "a", "b"], "unknown argument|too much"),
+        (["--project", "a", "--project=b"], "'b' is too much"),
+        (["--ca-file", "c"], "are for --url"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            _options(wrong)
+
+
+def test_help_is_asked_for_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--help", "-h"):
+        assert main([option]) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith("usage: remembrancer mcp")
+        assert said.err == ""
+
+
+def test_the_project_is_named_by_the_option_our_variable_or_claude_code_in_turn(tmp_path: Path) -> None:
+    claude = {"CLAUDE_PROJECT_DIR": str(tmp_path)}
+    assert named_project(None, claude) == str(tmp_path)
+    assert named_project("/", claude) == "/"
+    assert named_project(None, {**claude, "REMEMBRANCER_PROJECT": "/"}) is None, "which the hello has"
+    assert named_project(None, {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}) is None
+    with pytest.raises(ValueError, match="is not a directory"):
+        named_project(str(tmp_path / "gone"), claude)
+
+
+# --- The conversation of a command or a hook with the gateway.
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def say(gateway: socket.socket, number: int) -> None:
+    answer = {"id": number, "result": {"structuredContent": {"said": number}}}
+    gateway.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def test_an_answer_that_is_there_when_its_time_has_passed_is_not_taken(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    """So it is when this process had no processor between its question and the answer."""
+    ours, gateway = ends
+    there = Places("/h", "/h/run/gateway.sock")
+    with closing(GatewayClient(ours, there, "session", "/somewhere", {}, "a hook")) as client:
+        say(gateway, 1)
+        assert client.call("get_memory_context", {}, time.monotonic() + PATIENCE_S) == {"said": 1}
+        say(gateway, 2)
+        with pytest.raises(TimeoutError, match="in time"):
+            client.call("get_memory_context", {}, time.monotonic())
+
+
+def test_nothing_is_asked_for_after_its_time(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Else the session would count as having been shown the answer."""
+    ours, gateway = ends
+    there = Places("/h", "/h/run/gateway.sock")
+    with closing(GatewayClient(ours, there, "session", "/somewhere", {}, "a hook")) as client:
+        with pytest.raises(TimeoutError, match="in time"):
+            client.call("get_memory_context", {}, time.monotonic())
+        assert b"tools/call" not in gateway.recv(65_536)

@@ -1,4 +1,4 @@
-"""The documents say what the code does: settings and commands."""
+"""The documents and the plugin say what the code does."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ import contextlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from remembrancer import __version__
+from remembrancer.actors.consolidator import maintenance
+from remembrancer.actors.store.retrieval.once import SAME_COSINE
 from remembrancer.command_line import COMMANDS, main
 from remembrancer.commands.config import written
+from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.home import read_settings_file
 from remembrancer.config.named_home import CONFIG_FILE, CONFIG_VARIABLES, HOME_VARIABLES
 from remembrancer.config.other_formats import LOCAL_MODEL, NAMES, PROVIDERS
 from remembrancer.config.reading import DB_PATH, FOREIGN_VARIABLES, REMOTE_URL, UNUSED_VARIABLE
 from remembrancer.config.settings import PREFIX, SETTABLE, Settings
+from remembrancer.memory import decay, promotion
+from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, memory_strength
 from remembrancer.memory.features import NAMES as FEATURE_NAMES
+from remembrancer.memory.features import STANDINGS
+from remembrancer.memory.profiles import PROFILES
+from remembrancer.memory.promotion import CONFIDENCE_SHARE, FOR_KIND, IMPORTANCE_SHARE, MOST_FOR_USE
 from remembrancer.memory.ranking import fitted_for
+from remembrancer.protocol.gateway_link import HOOK_EVENTS
+from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SCOPES, STATUSES, type_of_kind
 from remembrancer.toolsets.tools import load_tools
 
 ROOT = Path(__file__).parents[2]
@@ -157,3 +169,129 @@ def test_the_page_of_tools_names_each_in_its_toolset_and_says_what_they_cost() -
         listed = {"tools": [tool.described() for tool in known if tool.toolset == family]}
         tokens = len(json.dumps(listed, separators=(",", ":"), ensure_ascii=False)) / 4
         assert tokens == pytest.approx(int(cost.replace(",", "")), abs=1), family
+
+
+# --- `docs/memory-model.md` says what the rules do: its tables and numbers are held against them.
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "memory-model.md").read_text(encoding="utf-8")
+SETTINGS = Settings()
+PROJECT_DAYS, USER_DAYS = (f"{life_s / DAY_S:g}" for life_s in (decay.PROJECT_HALF_LIFE_S, decay.USER_HALF_LIFE_S))
+TEN_DAYS_S = 10 * DAY_S
+
+
+def rows(heading: str) -> dict[str, list[str]]:
+    """The rows of the tables below a heading, by their first cells without marks of code."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    assert section, heading
+    table: dict[str, list[str]] = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| ") and not set(line) <= set("|- "):
+            table[cells[0].strip("`* ")] = [cell.strip() for cell in cells[1:]]
+    return table
+
+
+PROJECT_RULE, USER_RULE = (
+    (f"{rule.strength_below:g}", f"{rule.older_than_s / DAY_S:g} days", f"{rule.accessed_below} times")
+    for rule in (decay.PROJECT_ARCHIVING, decay.USER_ARCHIVING)
+)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        f"{PROJECT_DAYS} days × (1 + {decay.PROJECT_ACCESS_GAIN:g} × accesses)",
+        f"{USER_DAYS} days × (1 + {decay.USER_ACCESS_GAIN:g} × accesses)",
+        f"more than {decay.STALE_AFTER_S / DAY_S:g} days ago, and fewer than {decay.STALE_BELOW_ACCESSES}",
+        f"half-life of {RECENCY_HALF_LIFE_S / DAY_S:g} days.",
+        f"0.56 × 0.5^(10 / 9.1) = {memory_strength(0.8, 0.7, 2, 0.0, 'project', TEN_DAYS_S):g}.",
+        f"at the session's end, from {promotion.SESSION_END_SCORE:g} on (the {promotion.SESSION_END_LIMIT} strongest)",
+        f"at once, while the session runs, from {promotion.AT_ONCE_SCORE:g} on",
+        f"from {promotion.USER_SCORE:g} on, if it is a",
+        f"an importance of at least {promotion.USER_MIN_IMPORTANCE:g}",
+        f"was used in at least {promotion.USER_MIN_SESSIONS} sessions",
+        f"(cosine above {promotion.MERGE_COSINE:g})",
+        f"grows by {promotion.PROJECT_CONFIDENCE_GAIN:g} in a project and by {promotion.USER_CONFIDENCE_GAIN:g}",
+        f"the limit of {promotion.USER_LIMIT} counts",
+        f"| × {IMPORTANCE_SHARE:g} |",
+        f"| × {CONFIDENCE_SHARE:g} |",
+        f"log10(sessions + 1) / 2, at most {MOST_FOR_USE:g} |",
+        f"for {SETTINGS.session_grace_s:g} seconds",
+        f"a cosine above {SAME_COSINE:.2f}",
+        f"strength below {PROJECT_RULE[0]}, older than {PROJECT_RULE[1]}, read less than {PROJECT_RULE[2]}",
+        f"below {USER_RULE[0]}, {USER_RULE[1]}, {USER_RULE[2]}",
+        f"archived for {decay.DELETE_AFTER_S / DAY_S:g} days and not used since",
+        f"go {maintenance.SESSION_DETAILS_KEPT_S / DAY_S:g} days after",
+        f"runs go after {SETTINGS.runs_kept_s / DAY_S:g} days",
+        f"removed after {maintenance.ORPHAN_AFTER_S / DAY_S:g} days",
+    ],
+)
+def test_the_numbers_of_the_page_are_those_in_force(sentence: str) -> None:
+    assert sentence in " ".join(PAGE.split())
+
+
+def test_the_tables_of_scopes_kinds_and_profiles_are_those_in_force() -> None:
+    table = rows("Three scopes")
+    assert [name for name in table if name != "scope"] == list(SCOPES)
+    table = rows("Kinds and types")
+    for memory_type in MEMORY_TYPES:
+        kinds = re.findall(r"`(\w+)`", table[memory_type][0])
+        assert sorted(kinds) == sorted(kind for kind in KINDS if type_of_kind(kind) == memory_type)
+    assert [name for name in table if name in STATUSES] == list(STANDINGS)
+    table = rows("Recall over three scopes")
+    weights = {name: tuple(map(float, cells[:3])) for name, cells in table.items() if name != "profile"}
+    assert weights == {name: tuple(each.values()) for name, each in PROFILES.items()}
+
+
+def test_the_kinds_that_are_promoted_and_what_they_add_are_those_in_force() -> None:
+    (cell, *_) = rows("Promotion: how a memory comes to a broader scope")["kind"]
+    added = {
+        kind: float(number)
+        for number, kinds in re.findall(r"([\d.]+) for ([^;]*)", cell)
+        for kind in re.findall(r"`(\w+)`", kinds)
+    }
+    assert added == FOR_KIND
+    (named,) = re.findall(r"if it is a (.*?), has an importance", " ".join(PAGE.split()))
+    assert set(re.findall(r"`(\w+)`", named)) == promotion.USER_KINDS
+
+
+# --- The plugin for Claude Code: its files agree with the code that they stand for.
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_the_command_prints_the_folder_of_the_plugin_which_has_the_version_of_the_package(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["setup", "--plugin-path"]) == 0
+    assert Path(capsys.readouterr().out.strip(), ".claude-plugin", "plugin.json").is_file()
+    assert read(PLUGIN / ".claude-plugin/plugin.json")["version"] == __version__
+
+
+@pytest.mark.parametrize("root", [ROOT, PLUGIN])
+def test_the_repository_and_the_installed_folder_are_marketplaces_of_the_plugin(root: Path) -> None:
+    (entry,) = read(root / ".claude-plugin/marketplace.json")["plugins"]
+    manifest = read(root / entry["source"] / ".claude-plugin/plugin.json")
+    assert (entry["name"], entry["description"]) == (manifest["name"], manifest["description"])
+
+
+def test_the_plugin_hooks_every_event_that_is_understood() -> None:
+    hooks = read(PLUGIN / "hooks/hooks.json")["hooks"]
+    assert list(hooks) == list(HOOK_EVENTS)
+    for event, groups in hooks.items():
+        assert [hook["command"] for group in groups for hook in group["hooks"]] == [f"remembrancer hook {event}"]
+
+
+def test_what_the_plugin_tells_the_assistant_to_use_is_there() -> None:
+    known = {tool.name for tool in load_tools() if tool.toolset == "memory"}
+    for path in [*PLUGIN.glob("commands/*.md"), *PLUGIN.glob("skills/*/SKILL.md")]:
+        text = path.read_text()
+        named = set(re.findall(r"mcp__plugin_remembrancer_remembrancer__(\w+)", text))
+        named |= set(re.findall(r"`(\w+_memory|\w+_memories|get_\w+)`", text))
+        assert named, path
+        assert named <= known, path
+    assert {path.stem for path in PLUGIN.glob("commands/*.md")} == {"remember", "recall", "forget", "memory"}

@@ -1,18 +1,37 @@
-"""The envelope: what goes in comes out, and bytes that are no envelope are refused and nothing worse."""
+"""What travels between processes: envelopes, errors, decoders, and the gateway's view of the store."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.protocol.errors import Failure, FrameRejected, VersionMismatch
+from remembrancer.protocol import errors
+from remembrancer.protocol.errors import (
+    DeadlineExceeded,
+    Failure,
+    FrameRejected,
+    InternalError,
+    RemembrancerError,
+    VersionMismatch,
+    from_failure,
+)
+from remembrancer.protocol.sockets import Dealer, Peer, Reply, Router, Speaker
+from remembrancer.protocol.store_client import StoreAvailability, StoreClient, StoreState
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, Request, answer_decoder, decode_envelope, encoder
 from remembrancer.protocol.work import EmbedQuery
-from tests.operations import questions
+from remembrancer.protocol.writes import BatchApplied, SubmitBatch
+from tests.operations import questions, to_store
+from tests.patience import PATIENCE_S
 
 envelopes = st.builds(
     Envelope,
@@ -82,3 +101,176 @@ def test_each_question_takes_its_own_answer_or_a_refusal_and_nothing_else(questi
     for other in ({"type": "NoSuchAnswer"}, 0.5, "text" if question is EmbedQuery else b"bytes"):
         with pytest.raises(msgspec.ValidationError):
             answer_decoder(question).decode(encoder.encode(other))
+
+
+# --- Errors: one tree, one code each, and the same thing on both sides of the wire.
+
+
+def every_kind() -> list[type[RemembrancerError]]:
+    found: list[type[RemembrancerError]] = []
+    kinds = [RemembrancerError]
+    while kinds:
+        kind = kinds.pop()
+        found.append(kind)
+        kinds.extend(kind.__subclasses__())
+    return [kind for kind in found if kind is not RemembrancerError and kind.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("kind", every_kind(), ids=lambda kind: kind.__name__)
+def test_an_error_is_the_same_after_its_journey(kind: type[RemembrancerError]) -> None:
+    failure = kind("what to do", field="content", details={"limit_bytes": 5}).to_failure()
+    travelled = msgspec.msgpack.decode(msgspec.msgpack.encode(failure), type=Failure)
+    returned = from_failure(travelled)
+    assert type(returned) is kind
+    assert (returned.message, returned.field, returned.code) == ("what to do", "content", kind.code)
+    assert returned.details == {"limit_bytes": 5}
+    assert returned.to_failure() == failure
+    assert str(returned) == "what to do"
+
+
+def test_a_code_of_another_release_becomes_an_internal_error_with_its_message() -> None:
+    returned = from_failure(Failure("code_of_tomorrow", "what happened"))
+    assert type(returned) is InternalError
+    assert returned.message == "what happened"
+
+
+# --- Decoders are made when a module is imported: msgspec 0.22 prepares a type when it is first decoded, and two
+# threads that do so at once end the process (a segmentation fault).
+
+
+PACKAGE = Path(__file__).parents[2] / "remembrancer"
+ONE_THREAD = {
+    "actors/gateway/hello.py": "the event loop",
+    "actors/gateway/hook_events.py": "the event loop",
+    "toolsets/arguments.py": "the event loop",
+    "actors/launcher/supervision.py": "the launcher",
+    "config/reading.py": "the start of a process",
+    "memory/export_format.py": "a command",
+    "memory/markdown_files.py": "a command",
+    "actors/store/code_handlers.py": "threads, but a decoder of its type is made when the module is imported",
+}
+"""The only ones that `convert`, and where."""
+
+
+def calls(of: str) -> Iterator[tuple[str, ast.Call]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file, text = path.relative_to(PACKAGE).as_posix(), path.read_text()
+        if of in text and not file.startswith("commands/"):  # which have one thread
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == of:
+                    yield file, node
+
+
+def test_nothing_that_threads_decode_is_prepared_when_it_is_first_decoded() -> None:
+    late = [
+        f"{file}:{call.lineno}"
+        for of in ("msgspec.json.decode", "msgspec.msgpack.decode")
+        for file, call in calls(of)
+        if any(keyword.arg == "type" for keyword in call.keywords)
+    ]
+    assert late == []
+
+
+def test_types_are_converted_to_where_there_is_one_thread_or_they_are_prepared() -> None:
+    assert {file for file, _ in calls("msgspec.convert")} == set(ONE_THREAD)
+
+
+# --- The gateway's view of the store, and its attempts to reach it again.
+
+
+def try_in_vain(health: StoreAvailability, times: int) -> tuple[list[float], list[StoreState]]:
+    """The pauses before so many attempts without an answer, and the state after each."""
+    pauses, states = [], []
+    for _ in range(times):
+        pauses.append(health.plan_attempt())
+        health.note_attempt()
+        health.note_silence()
+        states.append(health.state)
+    return pauses, states
+
+
+def test_a_new_connection_is_trusted_once_it_has_answered_and_a_silent_store_tried_more_rarely() -> None:
+    health = StoreAvailability()
+    states: list[StoreState] = [health.state]
+    for event in (health.note_connection, health.note_answer, health.note_connection):
+        event()
+        states.append(health.state)
+    assert states == ["reconnecting", "reconnecting", "connected", "reconnecting"]
+    health = StoreAvailability()
+    health.note_answer()
+    health.note_silence()
+    assert health.state == "away"
+    pauses, states = try_in_vain(health, 7)
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 30.0, 30.0]
+    assert states == ["away"] * 4 + ["degraded"] * 3
+    health = StoreAvailability()
+    try_in_vain(health, 6)
+    health.note_connection()
+    assert (health.state, health.plan_attempt(), health.attempts) == ("reconnecting", 0.0, 0)
+    health = StoreAvailability()
+    try_in_vain(health, 6)
+    health.note_answer()
+    assert (health.state, health.attempts, health.has_answered) == ("connected", 0, True)
+    health.note_silence()
+    assert (health.state, health.plan_attempt()) == ("away", 0.0)
+
+
+async def test_a_request_knows_its_sizes_and_builds_no_error_in_case_it_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[RemembrancerError] = []
+    make = RemembrancerError.__init__
+
+    def noting(error: RemembrancerError, *arguments: Any, **named: Any) -> None:
+        built.append(error)
+        make(error, *arguments, **named)
+
+    monkeypatch.setattr(RemembrancerError, "__init__", noting)
+    endpoint = f"ipc://{tmp_path}/store"
+
+    def answer(peer: Peer, envelope: Envelope, _: Any) -> None:
+        store.send(peer, BatchApplied(()), in_reply_to=envelope.message_id)
+
+    store = Router(endpoint, Speaker("store", "one"), to_store, answer)
+    async with store, StoreClient(endpoint, Speaker("gateway", "one")) as client:
+        assert await client.wait_connected(PATIENCE_S)
+        size_bytes = len(encoder.encode(BatchApplied(())))
+        assert await client.fetch(SubmitBatch(()), PATIENCE_S) == (BatchApplied(()), size_bytes, ())
+    assert built == []
+
+
+class Played:
+    """A connection whose other end answers at once, or not in time: as `slow` says."""
+
+    def __init__(self) -> None:
+        self.slow = False
+
+    async def exchange(self, _: object, *, timeout_s: float) -> Reply[BatchApplied]:
+        if self.slow:
+            await anyio.sleep(timeout_s)
+            raise DeadlineExceeded("not in time")
+        return Reply(BatchApplied(()), 1)
+
+
+async def test_a_store_that_answers_others_meanwhile_is_not_away_for_one_slow_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, played = StoreClient("ipc:///nowhere", Speaker("gateway", "one")), Played()
+    monkeypatch.setattr(Dealer, "exchange", played.exchange)
+    await client.request(SubmitBatch(()), 1.0)
+
+    async def ask_in_vain() -> None:
+        with pytest.raises(DeadlineExceeded):
+            await client.request(SubmitBatch(()), 0.05)
+
+    async with anyio.create_task_group() as tasks:
+        played.slow = True
+        tasks.start_soon(ask_in_vain)
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        played.slow = False
+        await client.request(SubmitBatch(()), 1.0)
+    assert client.health.usable
+    played.slow = True
+    await ask_in_vain()
+    assert not client.health.usable, "nothing has been heard of it since it was asked"

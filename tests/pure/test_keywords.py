@@ -5,13 +5,15 @@ from __future__ import annotations
 import sqlite3
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.search import expression_of
-from remembrancer.actors.store.records.subword_tokens import subword_tokens
+from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, expression_of, narrowed
+from remembrancer.actors.store.records.subword_tokens import LONGEST, subword_tokens
+from remembrancer.actors.store.records.types import Phrase
 from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, phrases_and_units, phrases_of
 from tests.cases import cases
 
@@ -197,3 +199,75 @@ def test_many_names_leave_half_of_the_room_to_words_and_of_more_those_at_either_
     kept = terms_of(match_expression(" ".join(names)))
     expected = [*range(MAX_TERMS // 2), *range(100 - MAX_TERMS // 2, 100)]
     assert set(kept) == {f'"lamp {number}"' for number in expected}
+
+
+# --- The spellings that are indexed besides a text.
+
+
+@pytest.mark.parametrize(("text", "parts"), cases("subword_tokens", "spellings"))
+def test_what_full_text_does_not_see_is_spelt_out(text: str, parts: str) -> None:
+    assert subword_tokens(text) == parts
+
+
+def test_a_text_that_is_data_has_no_spellings() -> None:
+    assert subword_tokens("aB" * LONGEST) == ""
+    assert len(subword_tokens("a-b" * 30)) <= LONGEST
+
+
+@given(st.text(max_size=300))
+@example("\ud800aB")
+@example("🌀🌀")
+@example("".join(map(chr, range(0x3400))))
+def test_any_text_has_spellings_that_are_words_and_not_much_longer_than_itself(text: str) -> None:
+    parts = subword_tokens(text)
+    assert all(part.isalnum() for part in parts.split())
+    assert len(parts) <= 7 * len(unicodedata.normalize("NFKC", text))
+
+
+# --- Which memories an expression is scored among, against a real FTS5 rows_of_words.
+
+
+@pytest.fixture
+def rows_of_words() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE VIRTUAL TABLE t USING fts5 (content, tokenize = 'porter unicode61')")
+        texts = (
+            f"common {'often ' * (n % 3)}{'rare words ' * (n % 7 == 0)}{'scarce ' * (n % 11 == 0)}{'x ' * (n % 5)}"
+            for n in range(300)
+        )
+        connection.executemany("INSERT INTO t (content) VALUES (?)", [(text,) for text in texts])
+        yield connection
+
+
+def scores(rows_of_words: sqlite3.Connection, expression: str) -> dict[int, float]:
+    return dict(rows_of_words.execute("SELECT rowid, -bm25(t) FROM t WHERE t MATCH ?", (expression,)))
+
+
+def counted(**counts: int) -> dict[Phrase, int]:
+    return {Phrase(words.replace("_", " ")): count for words, count in counts.items()}
+
+
+def test_a_question_of_rare_words_is_left_as_it_is() -> None:
+    assert narrowed(counted(a=1, b=1), counted(a=ROWS - 1, b=1)) is None
+    assert narrowed(counted(a=1), counted(a=10 * ROWS)) is None
+    assert narrowed(counted(a=1, none=1), counted(a=10 * ROWS, none=0)) is None
+
+
+@pytest.mark.parametrize(
+    "rows", [counted(a=5, b=ROWS - 5, c=9 * ROWS, d=0), counted(a=5, b=WIDE_ROWS - 5, c=WIDE_ROWS)]
+)
+def test_rare_words_are_required_of_which_the_second_may_be_in_more_memories_and_common_ones_count_for_what_has_one(
+    rows: dict[Phrase, int],
+) -> None:
+    assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
+
+
+def test_a_memory_has_the_same_score_in_the_narrower_expression(rows_of_words: sqlite3.Connection) -> None:
+    phrases = counted(rare_words=3, scarce=1, often=2, common=1)
+    rows = counted(rare_words=43, scarce=28, often=5 * ROWS, common=6 * ROWS)
+    expression = expression_of(phrase for phrase, times in phrases.items() for _ in range(times))
+    narrower = narrowed(phrases, rows)
+    assert narrower is not None
+    every, few = scores(rows_of_words, expression), scores(rows_of_words, narrower)
+    assert set(few) == set(scores(rows_of_words, '"rare words" OR "scarce"'))
+    assert {number: score / TIMES for number, score in few.items()} == pytest.approx({n: every[n] for n in few})

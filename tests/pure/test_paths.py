@@ -1,17 +1,32 @@
-"""Paths of a home: every socket's path fits, two homes never share one, and each is looked at before it is opened."""
+"""Files of a home: their paths and locks, and what a disk cannot do."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from remembrancer.actors.snapshots import take_snapshot
+from remembrancer.actors.store.home_reader import examine_file
+from remembrancer.actors.store.records.schema import MEMORY
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.commands.doctor import finding_of
+from remembrancer.protocol.control import RuntimeStatus
+from remembrancer.protocol.errors import RecordsUnusable, StorageFull
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, look_at, read_file, set_aside
+from remembrancer.protocol.problems import find_problems
+from tests.contracts.records_factories import leave_half_made
 from tests.patience import PATIENCE_S
 
 UNIX_SOCKET_LIMIT_BYTES = 103
@@ -103,3 +118,162 @@ def test_what_is_set_aside_is_found_beside_and_a_lock_is_taken_on_a_pipe_as_well
         assert lock.try_acquire()
         assert FileLock(path).is_held_elsewhere()
     assert not FileLock(path).is_held_elsewhere()
+
+
+# --- Locks between processes: one holder, and none left behind however the holder ends.
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from remembrancer.protocol.file_locks import FileLock
+lock = FileLock(Path(sys.argv[1]))
+print("held" if lock.try_acquire() else "refused", flush=True)
+sys.stdin.read()
+"""
+
+
+def start_holder(path: Path) -> tuple[subprocess.Popen[str], str]:
+    """Another process that takes the lock; and what it says of it."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    return holder, holder.stdout.readline().strip()
+
+
+def end(holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.communicate()
+
+
+def test_kill_9_of_the_holder_releases_the_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "a.lock")
+    holder, said = start_holder(tmp_path / "a.lock")
+    try:
+        assert said == "held"
+        assert not lock.try_acquire()
+        assert lock.is_held_elsewhere()
+    finally:
+        end(holder)
+    assert not lock.is_held_elsewhere()
+    assert lock.try_acquire()
+    lock.release()
+
+
+def test_a_lock_that_we_hold_is_refused_to_others_until_we_release_it(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "a.lock") as lock:
+        assert lock.try_acquire()
+        assert lock.try_acquire(), "ours already"
+        assert not lock.is_held_elsewhere()
+        second, said = start_holder(tmp_path / "a.lock")
+        end(second)
+        assert said == "refused"
+        assert not FileLock(lock.path).try_acquire(), "nor to another lock of this process"
+    third, said = start_holder(tmp_path / "a.lock")
+    end(third)
+    assert said == "held"
+
+
+def test_release_may_be_called_twice_and_a_missing_directory_is_an_error_of_the_system(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "a.lock")
+    assert not lock.is_held_elsewhere(), "there is no file yet"
+    assert not (tmp_path / "a.lock").exists(), "and looking makes none"
+    lock.try_acquire()
+    lock.release()
+    lock.release()
+    assert (tmp_path / "a.lock").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileNotFoundError):
+        FileLock(tmp_path / "missing" / "a.lock").try_acquire()
+
+
+def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "a.lock")
+    lock.try_acquire()
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print('up', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        close_fds=False,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"  # it has what it inherits, and no more
+        lock.release()
+        assert FileLock(lock.path).try_acquire()
+    finally:
+        child.kill()
+        child.communicate()
+
+
+# --- The error of a full disk: its sizes are true, also of a small file.
+
+
+def test_sizes_are_told_in_units_that_fit_and_a_status_without_room_is_not_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    details = StorageFull.at_limit("full", current_bytes=24 * 2**10, limit_bytes=3 * 2**20).details
+    assert (details["current_size"], details["limit"]) == ("24.0 KiB", "3.0 MiB")
+    status = RuntimeStatus(str(tmp_path), (), None, None)
+    before = find_problems(status)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    first, *others = find_problems(status)
+    assert "0.0 MiB free" in first.what
+    assert tuple(others) == before
+
+
+def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "memory.db"
+    SqliteFile(path).close()
+
+    def refuse(*_: object, **__: object) -> None:
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    with pytest.raises(RecordsUnusable, match="backup"):
+        SqliteFile(path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(StorageFull, match="make room"):
+        SqliteFile(path)
+    with pytest.raises(StorageFull, match="make room"):
+        take_snapshot(path, MEMORY)
+    assert "free disk space" in finding_of(examine_file(path, MEMORY)).advice
+
+
+# --- A database is read as of one moment, also where nothing can be written beside it.
+
+
+def make_database(path: Path) -> None:
+    """One in WAL mode that nobody has open, and beside which no log can be made."""
+    with closing(sqlite3.connect(path)) as made:
+        made.executescript("PRAGMA journal_mode = WAL; CREATE TABLE memories (id TEXT);")
+        made.execute(f"PRAGMA user_version = {MEMORY.latest}")
+        made.execute("INSERT INTO memories VALUES ('one')")
+        made.commit()
+    nowhere = path.parent / "no such directory"
+    for beside in ("-wal", "-shm"):
+        path.with_name(path.name + beside).symlink_to(nowhere / "file")
+
+
+def test_a_database_on_a_disk_that_cannot_be_written_is_read(tmp_path: Path) -> None:
+    make_database(tmp_path / "memory.db")
+    file = take_snapshot(tmp_path / "memory.db", MEMORY)
+    with closing(file.connection) as connection:
+        assert connection.execute("SELECT id FROM memories").fetchall() == [("one",)]
+    assert file.version == MEMORY.latest
+
+
+def test_a_database_whose_log_has_more_is_not_read_without_it_and_one_half_made_has_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    make_database(path)
+    log = path.with_name("memory.db-wal")
+    log.unlink()
+    log.write_bytes(b"what was committed last")
+    with pytest.raises(RecordsUnusable):
+        take_snapshot(path, MEMORY)
+    leave_half_made(tmp_path / "memory.db")
+    file = take_snapshot(tmp_path / "memory.db", MEMORY)
+    with closing(file.connection):
+        assert file.version == 0

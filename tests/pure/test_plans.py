@@ -1,4 +1,4 @@
-"""The plans of promotions, summaries and themes, without a store."""
+"""The plans of promotions, summaries, themes and maintenance, without a store."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from remembrancer.actors.consolidator.derived_memories import (
     plan_patterns,
     plan_summaries,
 )
+from remembrancer.actors.consolidator.maintenance import plan_archiving
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_connection import PART_EDITS, Group, packed
@@ -26,7 +27,7 @@ from remembrancer.memory import promotion
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
-from tests.pure.consolidator_world import NOW, carried_out, contents, direction, material, materials
+from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, direction, material, materials
 
 
 def strong(number: int, content: str, **fields: Any) -> Material:
@@ -300,3 +301,31 @@ def test_what_a_long_text_says_is_no_pattern_and_a_project_is_called_after_its_d
     assert name_of(ProjectRef("p", "/work/shop/.git")) == "shop"
     assert name_of(ProjectRef("p", "/srv/shop.git")) == "shop"
     assert name_of(ProjectRef("p", "/work/shop")) == "shop"
+
+
+# --- The plans of maintenance, without a store.
+
+
+def test_what_is_pinned_or_wanted_back_is_neither_archived_nor_let_go() -> None:
+    weak = material(1, kind="observation", importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
+    old = material(2, kind="observation", scope="project", status="archived", archived_at=1.0, created_at=2.0)
+    assert [len(changes) for changes in plan_archiving([weak, old], NOW)] == [1, 1]
+    pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
+    assert plan_archiving(pinned, NOW) == ({}, {})
+    made: Any = {"kind": "observation", "scope": "project"}
+    weak = material(1, importance=0.1, created_at=NOW - 30 * DAY_S, undone="archived", **made)
+    old = material(
+        2, **made, status="archived", undone="forgotten", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S
+    )
+    assert plan_archiving([weak, old], NOW) == ({}, {})
+
+
+@given(materials(scope="project", created_at=NOW - 100 * DAY_S))
+def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Material]) -> None:
+    archived, deleted = plan_archiving(memories, NOW)
+    assert deleted == {}
+    after = carried_out(memories, archived.values())
+    assert contents(after) == contents(memories)
+    # Archiving makes a version, so that the time until it is forgotten begins then.
+    again = [memory for memory in after if memory.status != "archived"]
+    assert plan_archiving(again, NOW) == ({}, {})

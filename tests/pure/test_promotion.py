@@ -1,17 +1,22 @@
-"""Promotion: the score at its edges, its thresholds and conditions, and reasons that a person can read."""
+"""Promotion and decay: scores at their edges, thresholds and conditions, and reasons that a person can read."""
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from remembrancer.actors.store.explaining import explain
 from remembrancer.memory import promotion
-from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.decay import DAY_S, is_stale, memory_strength, should_archive, should_delete
+from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.promotion import (
     at_once,
@@ -23,11 +28,25 @@ from remembrancer.memory.promotion import (
     used_in,
 )
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import KINDS, STATUSES, FileSource, Kind, Scope, Status
-from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.kinds import (
+    ENTITY_KINDS,
+    KINDS,
+    SCOPES,
+    STATUSES,
+    EntityKind,
+    FileSource,
+    Kind,
+    Scope,
+    Status,
+    entity_kind,
+)
+from remembrancer.protocol.reads import Proposal, RecalledMemory, Scores
+from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 from tests.cases import cases
 from tests.pure.recalled import recalled
 from tests.pure.reflection_world import memory
+from tests.pure.reflection_world import memory as made
 
 NOW = 1_800_000_000.0
 VECTOR = bytes(4)
@@ -249,3 +268,279 @@ def test_a_long_text_without_a_blank_is_looked_at_in_one_pass(piece: str) -> Non
     """A search that goes back to the start at each letter would run into the time limit of all tests here."""
     sign = is_project_specific(piece * 100_000, (), "engram")
     assert sign is None or len(sign) < 100
+
+
+# --- Strength and staleness: bounded, fading, and kept up by use; and the rules of maintenance that follow from them.
+
+
+access_counts = st.integers(0, 10_000)
+ages = st.floats(0.0, 5_000 * DAY_S)
+scopes: st.SearchStrategy[Scope] = st.sampled_from(SCOPES)
+
+
+def strength(
+    scope: Scope, *, days: float = 0.0, importance: float = 1.0, confidence: float = 1.0, access_count: int = 0
+) -> float:
+    """The strength of a memory that was last accessed so many days ago."""
+    return memory_strength(importance, confidence, access_count, NOW - days * DAY_S, scope, NOW)
+
+
+@given(
+    st.tuples(shares, shares),
+    st.tuples(shares, shares),
+    st.tuples(access_counts, access_counts),
+    st.tuples(ages, ages),
+    scopes,
+)
+def test_strength_is_a_share_of_three_digits_that_grows_with_use_and_falls_with_time_outside_sessions(
+    importances: tuple[float, float],
+    confidences: tuple[float, float],
+    uses: tuple[int, int],
+    ages_s: tuple[float, float],
+    scope: Scope,
+) -> None:
+    def value(importance: float, confidence: float, count: int, age_s: float, of: Scope = scope) -> float:
+        return memory_strength(importance, confidence, count, NOW - age_s, of, NOW)
+
+    weaker = min(importances), min(confidences), min(uses), max(ages_s)
+    strength = value(*weaker)
+    assert 0.0 <= strength == round(strength, 3) <= weaker[0] * weaker[1] + 0.0005 + 1e-12
+    for place, better in enumerate((max(importances), max(confidences), max(uses), min(ages_s))):
+        assert strength <= value(*weaker[:place], better, *weaker[place + 1 :])  # type: ignore[arg-type, call-arg]
+    assert value(*weaker[:3], -weaker[3]) == value(*weaker[:3], 0.0), "an access in the future access_counts as now"
+    assert value(*weaker, "session") == value(*weaker[:3], 0.0, "session") >= strength
+    assert value(*weaker, "project") <= value(*weaker, "user"), "which forgets more slowly"
+
+
+@pytest.mark.parametrize(("scope", "days", "access_count", "expected"), cases("dynamics", "halves"))
+def test_strength_halves_with_each_half_life_of_the_seed(
+    scope: Scope, days: float, access_count: int, expected: float
+) -> None:
+    assert strength(scope, days=days, access_count=access_count) == expected
+    assert strength("session", importance=0.5, confidence=0.125) == 0.063, "half a thousandth is rounded up"
+    assert strength("session", importance=0.499, confidence=0.125) == 0.062
+
+
+@pytest.mark.parametrize(("status", "days", "access_count", "expected"), cases("dynamics", "stale"))
+def test_what_is_active_and_rarely_used_goes_stale_after_thirty_days(
+    status: Status, days: float, access_count: int, expected: bool
+) -> None:
+    assert is_stale(status, NOW - days * DAY_S, access_count, NOW) is expected
+
+
+@given(st.sampled_from(STATUSES), st.floats(-100 * DAY_S, 5_000 * DAY_S), access_counts, access_counts)
+def test_an_access_never_makes_a_memory_stale(status: Status, age_s: float, fewer: int, more: int) -> None:
+    fewer, more = sorted((fewer, more))
+    if is_stale(status, NOW - age_s, more, NOW):
+        assert is_stale(status, NOW - age_s, fewer, NOW)
+    assert not is_stale(status, NOW, fewer, NOW)
+
+
+# --- The rules of archiving and deleting: at the numbers exactly, and never more than they say.
+
+
+facts = st.builds(
+    made,
+    st.just(0),
+    confidence=st.just(1.0),
+    last_accessed_at=st.just(NOW),
+    scope=st.sampled_from(SCOPES),
+    status=st.sampled_from(STATUSES),
+    importance=st.floats(0.0, 1.0),
+    created_at=st.floats(NOW - 400 * DAY_S, NOW + 10 * DAY_S),
+    updated_at=st.floats(NOW - 400 * DAY_S, NOW + 10 * DAY_S),
+    access_count=st.integers(0, 10),
+)
+
+
+def weak(scope: Scope = "project", /, **changes: Any) -> Material:
+    """A memory that is just weak, old and unused enough to be archived, with what is to be different."""
+    strength, days = {"project": (0.049, 14.01), "user": (0.019, 90.01), "session": (0.0, 400.0)}[scope]
+    created = NOW - days * DAY_S
+    given = {"scope": scope, "importance": strength, "confidence": 1.0, "last_accessed_at": NOW, "access_count": 1}
+    return made(0, **{**given, "created_at": created, "updated_at": created, **changes})
+
+
+def archived(scope: Scope, days: float) -> Material:
+    """A memory that was archived so many days ago."""
+    return weak(scope, status="archived", created_at=NOW - 500 * DAY_S, updated_at=NOW - days * DAY_S)
+
+
+@pytest.mark.parametrize(
+    ("scope", "changes", "is_archived"),
+    [
+        ("project", {}, True),
+        ("project", {"importance": 0.05}, False),
+        ("project", {"created_at": NOW - 14 * DAY_S}, False),
+        ("project", {"access_count": 2}, False),
+        ("project", {"scope": "user"}, False),
+        ("user", {}, True),
+        ("user", {"importance": 0.02}, False),
+        ("user", {"created_at": NOW - 90 * DAY_S}, False),
+        ("user", {"access_count": 2}, False),
+        ("user", {"scope": "project"}, True),
+        ("session", {}, False),
+        *((scope, {"type": other}, False) for other in ("semantic", "procedural") for scope in ("project", "user")),
+        *(("project", {"status": status}, False) for status in STATUSES if status != "active"),
+    ],
+)
+def test_what_is_active_weak_old_and_unused_is_archived_if_it_happened_and_the_user_s_more_slowly(
+    scope: Scope, changes: dict[str, Any], is_archived: bool
+) -> None:
+    assert should_archive(weak(scope, **changes), NOW) is is_archived
+
+
+def test_what_was_archived_is_deleted_after_ninety_days_without_a_change() -> None:
+    assert should_delete(archived("project", 90.01), NOW)
+    assert not should_delete(archived("project", 90), NOW)
+    assert not should_delete(archived("session", 400), NOW)
+    assert not should_delete(replace(archived("project", 200), type="semantic"), NOW)
+    for status in ("active", "consolidated"):
+        assert not should_delete(replace(archived("project", 200), status=status), NOW)
+
+
+@given(facts)
+def test_nothing_of_the_user_is_ever_deleted(memory: Material) -> None:
+    assert not should_delete(replace(memory, scope="user"), NOW)
+
+
+@given(facts, st.floats(0.0, 1.0), st.floats(0.0, 100 * DAY_S), st.integers(0, 5))
+def test_a_stronger_younger_or_more_used_memory_is_not_archived_sooner(
+    memory: Material, stronger: float, younger_s: float, used: int
+) -> None:
+    better = replace(
+        memory,
+        importance=min(1.0, memory.importance + stronger),
+        created_at=memory.created_at + younger_s,
+        access_count=memory.access_count + used,
+    )
+    if should_archive(better, NOW):
+        assert should_archive(memory, NOW)
+
+
+@given(facts, st.floats(0.0, 400 * DAY_S))
+def test_a_clock_that_was_set_back_archives_and_deletes_nothing_more(memory: Material, back_s: float) -> None:
+    assert should_archive(memory, NOW) or not should_archive(memory, NOW - back_s)
+    assert should_delete(memory, NOW) or not should_delete(memory, NOW - back_s)
+
+
+# --- The sentences that say why a portable is where it is, and what would move it.
+
+
+STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
+DAY_AFTER = STORED + DAY_S
+OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
+
+
+def portable(scope: Scope = "session", **fields: Any) -> PortableMemory:
+    values = {"kind": "fact", "created_at": STORED, "updated_at": STORED, **fields}
+    return PortableMemory(id="memory:m", content="x", type="semantic", scope=scope, session_id="session:s", **values)
+
+
+def said(shown: PortableMemory, proposal: Proposal | None = None) -> str:
+    return " ".join(explain(shown, proposal))
+
+
+SOURCES = tuple(MemoryLink(f"memory:{place}", "derived_from", 1.0, STORED) for place in range(3))
+
+
+@pytest.mark.parametrize(
+    ("shown", "why"),
+    [
+        (portable("user"), "Stored for the user by session session:s"),
+        (portable("project", links=SOURCES), "Derived from 3 memories for the project on 2026-02-01."),
+    ],
+)
+def test_where_a_memory_comes_from_is_told(shown: PortableMemory, why: str) -> None:
+    assert why in said(shown)
+
+
+def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
+    chain = (
+        ChainLink("session", "memory:m", STORED + 60, score=0.719, reason="its score 0.719 reaches 0.6"),
+        ChainLink("session", OTHER, STORED + DAY_S, action="merged"),
+        ChainLink("project", "memory:m", STORED + 2 * DAY_S, reason="of use everywhere."),
+    )
+    text = said(portable("user", promotion_chain=chain))
+    assert (
+        "Stored by session session:s on 2026-02-01. "
+        "Promoted from the session to the project on 2026-02-01 with the score 0.71: its score 0.719 reaches 0.6. "
+        f"{OTHER} of the session says the same and was merged into it on 2026-02-02. "
+        "Promoted from the project to the user on 2026-02-03: of use everywhere."
+    ) in text
+
+
+def test_a_proposal_is_told_with_its_reason_and_a_refusal_or_what_was_taken_back_with_its_day() -> None:
+    proposal = Proposal("memory:m", "text", "preference", "it speaks of the user", 0.6, DAY_AFTER)
+    text = said(portable("project"), proposal=proposal)
+    assert "Proposed to the user on" in text
+    assert ": it speaks of the user. promote_memory accepts or refuses it." in text
+    refused = msgspec.structs.replace(proposal, refused_at=DAY_AFTER)
+    assert "Not proposed to the user any more: that was refused on" in said(portable("project"), proposal=refused)
+    refused = Proposal(
+        "memory:m", "text", "fact", "it was taken back from the user", None, DAY_AFTER, refused_at=DAY_AFTER
+    )
+    text = said(portable("project", history=(changed(3, "taken back"),)), proposal=refused)
+    assert "Not proposed to the user any more: it was taken back from there on 2026-02-02." in text
+    assert "refused" not in text
+
+
+def changed(number: int, change: str, session_id: str = "", **details: str) -> HistoryEntry:
+    snapshot = MemoryVersion(content="x", type="semantic", scope="project", session_id="session:s")
+    return HistoryEntry(number, change, STORED, session_id, f"op {number}", snapshot, dict(details))
+
+
+def test_a_forgotten_memory_is_said_to_be_restorable() -> None:
+    text = said(portable("project", forgotten_at=DAY_AFTER, forgotten_reason="outdated"))
+    assert text.endswith("Forgotten on 2026-02-02 (outdated): recall leaves it out, and it can be restored.")
+
+
+def test_a_day_is_one_of_the_zone_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/St_Johns")
+    time.tzset()
+    try:
+        one_o_clock = datetime(2026, 2, 2, 1, tzinfo=UTC).timestamp()
+        assert "Forgotten on 2026-02-01:" in said(portable("project", forgotten_at=one_o_clock))
+        assert "Forgotten on 9999-12-31:" in said(portable("project", forgotten_at=253402300799.0))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@given(scope=st.sampled_from(SCOPES), status=st.sampled_from(STATUSES), kind=st.sampled_from(KINDS))
+def test_every_memory_has_sentences(scope: Scope, status: Any, kind: Any) -> None:
+    sentences = explain(portable(scope, status=status, kind=kind), None)
+    assert sentences
+    assert all(sentence[0].isupper() or sentence.startswith("memory:") for sentence in sentences)
+    assert all(sentence.endswith(".") for sentence in sentences)
+
+
+# --- The words of the model: complete, and consistent with each other.
+
+
+def test_each_field_of_a_memory_has_one_row_in_the_table_of_fields() -> None:
+    assert sorted(each.name for each in FIELDS) == sorted(MemoryVersion.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("given_as", "kind"),
+    [
+        *((spelled, kind) for kind in get_args(EntityKind) for spelled in (kind, kind.upper(), f"  {kind.title()}\n")),
+        ("library", "package"),
+        ("Language", "technology"),
+        ("programming_language", "technology"),
+        ("Programming-Language", "technology"),
+        ("repo", "project"),
+        ("repository", "project"),
+        ("method", "function"),
+        ("source file", "file"),
+        *((other, "custom") for other in ("component", "snake", " Wild Card ", "", "topic", "Käfer")),
+    ],
+)
+def test_an_entity_is_of_the_type_that_its_word_or_a_synonym_names_else_custom(given_as: str, kind: str) -> None:
+    assert entity_kind(given_as) == kind
+
+
+@given(st.text(max_size=40))
+def test_every_type_is_of_a_kind(given_as: str) -> None:
+    assert entity_kind(given_as) in ENTITY_KINDS

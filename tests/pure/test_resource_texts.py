@@ -1,17 +1,43 @@
-"""The resources' texts: their shape, and nothing in them that whoever stored a memory could forge."""
+"""The resources' texts and their watchers, and how a remembered text is shown."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
+import unicodedata
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.gateway.subscriptions import MAX_WATCHES, SessionWatcher
+from remembrancer.browser.view import names_of
+from remembrancer.memory.text import harmless, neutralised, neutralised_value, printable
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, ListedSession, SessionDescription
-from remembrancer.protocol.runs import Topic
-from remembrancer.protocol.writes import SourceRef
+from remembrancer.protocol.runs import ApplyRun, Topic, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
+from remembrancer.protocol.tracing import (
+    SLOW_CALL,
+    SLOW_S,
+    CallTiming,
+    last_durations_s,
+    timing_of,
+    waiting_for_store,
+)
+from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory, SourceRef
+from remembrancer.toolsets.memory import resources
 from remembrancer.toolsets.memory.resources import (
+    FIXED,
+    MEMORY_START,
+    STATUS,
+    SUMMARY,
+    RecallCounts,
     is_known,
     knowledge_graph,
     list_item,
@@ -21,6 +47,10 @@ from remembrancer.toolsets.memory.resources import (
     preferences,
     session_summary,
 )
+from remembrancer.toolsets.service import Caller
+from tests.cases import cases
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
+from tests.patience import until
 from tests.pure.recalled import recalled
 
 STARTED = datetime(2026, 2, 23, 10, 0, tzinfo=UTC).timestamp()
@@ -176,3 +206,194 @@ def test_the_summary_has_the_conversation_the_promotions_and_the_summary_when_th
     assert "**Memories consolidated:** 4\n**Average importance:** 0.46\n" in text
     assert "**Conversation:** 12 turns, 40 tool calls (3 failed)\n" in text
     assert text.endswith("**Summary:** Moved ## to gRPC\n")
+
+
+# --- A remembered text as it is shown: what is taken out of it, and what scripts and pictures need and keep.
+
+
+KEPT = cases("shown_text", "kept")
+HIDDEN = cases("shown_text", "hidden")
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_what_a_script_or_a_picture_needs_stays(text: str) -> None:
+    assert harmless(text) == text
+    assert neutralised_value({text: [text, 1, None, True]}) == {text: [text, 1, None, True]}
+
+
+@pytest.mark.parametrize(("text", "shown"), HIDDEN)
+def test_what_steers_or_is_not_seen_goes(text: str, shown: str) -> None:
+    assert neutralised(text) == shown
+
+
+@given(st.text(max_size=60))
+def test_nothing_that_steers_or_hides_is_left_of_any_text_and_twice_is_once(text: str) -> None:
+    shown = neutralised(text)
+    assert neutralised(shown) == shown
+    assert not any(unicodedata.category(each) == "Cc" and each not in "\t\n\r" for each in shown)
+    assert not any("\u202a" <= each <= "\u202e" or "\u2066" <= each <= "\u2069" for each in shown)
+    assert not any("\U000e0000" <= each <= "\U000e007f" or each in "\u200b\u2060\ufeff\u200e\u200f" for each in shown)
+    assert "\r" not in printable(text)
+
+
+def test_projects_of_the_same_name_are_named_with_the_directory_above() -> None:
+    projects = [ProjectRef(path, path) for path in ("/work/app/.git", "/old/app", "/srv/site/.git")]
+    assert list(names_of(projects).values()) == ["work/app", "old/app", "site"]
+
+
+# --- The writes that a watched resource is told of for, and what a session was served.
+
+
+@asynccontextmanager
+async def watching(session_id: str = SESSION, project: ProjectRef = PROJECT) -> AsyncIterator[SessionWatcher]:
+    async with anyio.create_task_group() as tasks:
+        yield SessionWatcher(caller(session_id, project), tasks)
+        tasks.cancel_scope.cancel()
+
+
+async def test_many_writes_are_told_of_once() -> None:
+    heard: list[str] = []
+
+    async def tell(uri: str) -> None:
+        heard.append(uri)
+
+    async with watching() as watcher:
+        for uri in FIXED:
+            watcher.subscribe(uri, tell, is_replay=False)
+        for number in range(5):
+            watcher.heard_write(store_operation(str(number), "text", scope="user"))
+        await until(lambda: not watcher._is_telling)
+    assert sorted(heard) == sorted(FIXED)
+
+
+async def test_a_resource_is_watched_until_the_last_holder_has_gone_and_so_many_at_most() -> None:
+    async with watching() as watcher:
+        for _ in range(2):
+            watcher.hold(STATUS, is_replay=False)
+        watcher.release((STATUS,))
+        watcher.mark()
+        assert watcher._marked == {STATUS}
+        watcher.release((STATUS, STATUS))
+        assert not watcher._held
+    async with watching() as watcher:
+        for number in range(MAX_WATCHES):
+            watcher.hold(f"{MEMORY_START}{number}", is_replay=False)
+        watcher.hold(f"{MEMORY_START}0", is_replay=False)
+        with pytest.raises(InvalidInput, match="200 resources at most"):
+            watcher.hold(STATUS, is_replay=False)
+
+
+async def seen(
+    operation: Operation, project: ProjectRef = PROJECT, session_id: str = SESSION, *, also: str = ""
+) -> set[str]:
+    """The resources that a session hears of after a write."""
+    async with watching(session_id, project) as watcher:
+        for uri in (*FIXED, also) if also else FIXED:
+            watcher.hold(uri, is_replay=False)
+        watcher.heard_write(operation)
+        return set(watcher._marked)
+
+
+def change(operation: Change) -> Operation:
+    return Operation("change", PROJECT, SESSION, 0.0, operation)
+
+
+@pytest.mark.parametrize(
+    ("operation", "others"),
+    [
+        (store_operation("a", "text"), {OTHER_SESSION}),
+        (store_operation("a", "text", scope="session"), set()),
+        (store_operation("a", "text", scope="user"), {OTHER_SESSION, OTHER_PROJECT}),
+        (change(ForgetMemory("memory:x")), {OTHER_SESSION, OTHER_PROJECT}),  # the memory may be the user's
+        (change(PromoteMemory("memory:x", "user")), {OTHER_SESSION, OTHER_PROJECT}),
+    ],
+)
+async def test_a_memory_of_a_session_or_project_concerns_it_alone_and_any_other_everybody(
+    operation: Operation, others: set[str | ProjectRef]
+) -> None:
+    assert await seen(operation) == set(FIXED)
+    assert await seen(operation, session_id=OTHER_SESSION) == (set(FIXED) if OTHER_SESSION in others else set())
+    in_another = await seen(operation, OTHER_PROJECT, OTHER_SESSION)
+    assert in_another == (set(FIXED) if OTHER_PROJECT in others else set())
+
+
+async def test_one_memory_is_concerned_by_its_own_writes_alone() -> None:
+    stored = store_operation("a", "text")
+    memory_id = memory_id_of(stored)
+    whole, bare = MEMORY_START + memory_id, MEMORY_START + memory_id[7:]
+    assert whole in await seen(stored, also=whole)
+    assert bare in await seen(change(ForgetMemory(memory_id)), also=bare)
+    assert whole not in await seen(store_operation("b", "text"), also=whole)
+
+
+async def test_a_run_may_concern_any_memory_and_a_session_s_life_its_summary_and_status_alone() -> None:
+    uri = MEMORY_START + memory_id_of(store_operation("a", "text"))
+    for run in (ApplyRun("run", "project", "consolidation", "promote", ()), UndoRun("run", "project")):
+        assert await seen(change(run), also=uri) == {*FIXED, uri}
+    for life in (StartSession(SESSION), EndSession(SESSION), RecordEvents(SESSION)):
+        assert await seen(change(life), also=uri) == {SUMMARY, STATUS}
+        assert await seen(change(life), session_id=OTHER_SESSION) == set()
+        assert await seen(change(life), OTHER_PROJECT) == set()
+
+
+def caller(session: str = SESSION, project: ProjectRef = PROJECT) -> Caller:
+    return Caller("bridge", session, project, 0.0)
+
+
+P = ProjectRef("p", "/")
+
+
+def test_queries_are_counted_and_each_memory_once_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = RecallCounts(0.0)
+    assert counts.served("p", "s") == (0, 0)
+    counts.heard_recall(caller("s", P), ("a", "b"))
+    counts.heard_recall(caller("s", P), ("b", "c"))
+    counts.heard_recall(caller("s", P), ())
+    counts.heard_recall(caller("other", P), ("z",))
+    assert counts.served("p", "s") == (3, 3)
+    monkeypatch.setattr(resources, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(resources, "MAX_MEMORIES", 2)
+    counts = RecallCounts(0.0)
+    for session in ("one", "two", "one", "three"):
+        counts.heard_recall(caller(session, P), ("a", "b", "c"))
+    assert counts.served("p", "two") == (0, 0)
+    assert counts.served("p", "one") == (2, 2)
+    assert counts.served("p", "three") == (1, 2)
+
+
+# --- The duration of a call, and the line in the log about a slow one.
+
+
+@pytest.mark.parametrize(("lasted_s", "is_logged"), [(SLOW_S - 0.1, False), (SLOW_S + 0.1, True)])
+def test_a_slow_call_is_logged_in_one_line_and_no_other(
+    caplog: pytest.LogCaptureFixture, lasted_s: float, is_logged: bool
+) -> None:
+    timing = CallTiming(time.monotonic() - lasted_s)
+    with caplog.at_level(logging.INFO), timing_of(timing, "recall_memories"):
+        timing.end()
+        timing.end()
+    assert last_durations_s()[-1] == pytest.approx(lasted_s, abs=0.09)
+    lines = [vars(each) for each in caplog.records if each.message == SLOW_CALL]
+    assert [line["tool"] for line in lines] == ["recall_memories"] * is_logged
+    for line in lines:
+        assert line["total_ms"] >= lasted_s * 1000
+        assert line["store_ms"] == 0
+
+
+async def test_waits_for_the_store_count_for_the_call_that_they_belong_to() -> None:
+    async def wait() -> None:
+        with waiting_for_store():
+            await asyncio.sleep(0.02)
+
+    mine, other = CallTiming(), CallTiming()
+    with timing_of(mine, "store_memory"):
+        await asyncio.create_task(wait())
+    await wait()
+    assert mine.store_s >= 0.02
+    assert other.store_s == 0
+
+
+def test_what_is_no_call_of_a_tool_is_not_counted() -> None:
+    before = last_durations_s()
+    CallTiming().end()
+    assert last_durations_s() == before

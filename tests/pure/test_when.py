@@ -1,20 +1,27 @@
-"""The times that questions name: what they are, that other words are none, and that no text breaks it."""
+"""What a question asks for: its times, periods, open ends, and what it is about."""
 
 from __future__ import annotations
 
 import math
 import time
 from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from remembrancer.actors.store.retrieval.question import Question, read_question
+from remembrancer.memory.open_ends import asks_for_open_ends, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, PeriodQuestion, asks_for_period
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, zone_of
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.kinds import KINDS
+from remembrancer.protocol.reads import Recall
 from remembrancer.toolsets.memory.day_log import day_of
 from tests.cases import cases
+from tests.operations import PROJECT, SESSION
 
 NOW = datetime(2023, 5, 30, 17, 0, tzinfo=UTC)  # a Tuesday
 DAY_S = 86_400.0
@@ -219,3 +226,81 @@ def test_a_day_in_words_is_the_last_one_of_this_machine_s_calendar(text: str, be
 def test_what_is_no_day_that_has_begun_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="must be today or a past day"):
         day_of(text, datetime(2026, 11, 23, 15, tzinfo=UTC).timestamp())
+
+
+# --- Questions that ask for all of a time, and the many that do not.
+
+
+AUTUMN = 1_795_100_000.0
+
+
+@pytest.mark.parametrize(("query", "kinds"), cases("period_questions", "periods"))
+def test_a_question_may_ask_for_all_of_a_time_or_for_its_memories_of_a_kind(query: str, kinds: str) -> None:
+    assert asks_for_period(query) == PeriodQuestion(frozenset(each for each in KINDS if each in kinds.split()))
+    assert time_windows(query, AUTUMN) != ()
+
+
+@pytest.mark.parametrize(
+    "query", [*cases("period_questions", "no_periods"), "what did we do yesterday? " + "and what did we do? " * 20]
+)
+def test_a_question_with_a_subject_a_moment_or_a_plan_asks_for_no_period(query: str) -> None:
+    assert asks_for_period(query) is None
+
+
+@given(
+    st.text(max_size=LONGEST + 20)
+    | st.lists(st.sampled_from([*sorted(KINDS_NAMED), *sorted(_PAST), "hier"])).map(" ".join)
+)
+def test_no_text_breaks_it_and_a_long_one_asks_for_something(query: str) -> None:
+    assert asks_for_period(query) is None or len(query) <= LONGEST
+
+
+# --- A question is read once: its words, names, times, and what it is about.
+
+
+NOVEMBER = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
+
+
+def read(query: str, **fields: Any) -> Question:
+    return read_question(Recall(SESSION, project=PROJECT, query=query, **fields), NOVEMBER)
+
+
+def test_what_is_valid_is_asked_for_at_the_time_of_the_question_and_in_its_zone() -> None:
+    assert read("port", valid_only=True).filters.valid_at == NOVEMBER
+    assert read("port", valid_only=True, reference_time=5.0).filters.valid_at == 5.0
+    assert read("port").filters.valid_at is None
+    reference = datetime(2023, 5, 19, 16, tzinfo=UTC).timestamp()  # in Tokyo the 20th has begun
+    for offset_s, hour in ((9 * 3600.0, 15), (0.0, 0), (None, 0)):
+        (window,) = read("yesterday", reference_time=reference, utc_offset_s=offset_s).windows
+        assert window.start == datetime(2023, 5, 18, hour, tzinfo=UTC).timestamp()
+    assert read("?!").units == []
+    assert list(read("?!").phrases) == []
+
+
+@pytest.mark.parametrize(("query", "is_message", "of_the_user", "of_a_period"), cases("question", "questions"))
+def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
+    query: str, is_message: bool, of_the_user: bool, of_a_period: bool
+) -> None:
+    question = read(query)
+    assert (question.asked.is_message, question.asked.of_the_user) == (is_message, of_the_user)
+    assert (question.period is not None) == of_a_period
+
+
+# --- Lists of open ends, and what is none.
+
+
+@pytest.mark.parametrize(("text", "items"), cases("open_ends", "items"))
+def test_the_items_of_a_list_are_open_ends_of_their_own(text: str, items: list[str]) -> None:
+    assert open_ends_in(text) == tuple(items)
+
+
+def test_a_heading_says_that_open_ends_follow_and_other_words_do_not() -> None:
+    for text in ("Next: a", "Open questions (for Ilse): a", "still to do: a", "TODO: a", "Offen: a"):
+        assert is_list_of_open_ends(text), text
+    for text in ("Next.js: used here", "The next: a", "Opened: a", "Nextcloud: a", "- a\n- b", ""):
+        assert not is_list_of_open_ends(text), text
+
+
+@pytest.mark.parametrize(("query", "asks"), cases("open_ends", "questions"))
+def test_a_question_without_a_subject_asks_for_all_open_ends(query: str, *, asks: bool) -> None:
+    assert asks_for_open_ends(query) is asks

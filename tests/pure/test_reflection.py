@@ -1,4 +1,4 @@
-"""Clusters of memories: topical, bounded, the same whatever the order, and apart by scope and type."""
+"""Reflection: clusters, communities, themes, and what says the same."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.consolidator import promoting
 from remembrancer.actors.consolidator.clusters import SPAN, Vectors, average_link, central_memory, cluster_memories
 from remembrancer.actors.consolidator.communities import Edge, find_communities
+from remembrancer.actors.consolidator.standing_for import says_the_same
+from remembrancer.actors.consolidator.themes import LEAST_SESSIONS, Theme
+from remembrancer.actors.consolidator.themes import find_themes as find_themes_of
+from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import Topic
+from tests.cases import cases
 from tests.pure.reflection_world import memory, rows, with_vectors
 
 
@@ -155,3 +162,124 @@ def test_no_name_is_in_two_communities(edges: list[Edge]) -> None:
     assert len(named) == len(set(named))
     assert set(named) <= {name for one, two, _ in edges for name in (one, two)}
     assert all(each.label and len(each.entities) > 1 for each in found)
+
+
+# --- Memories that say the same: the same text however it is written, or nearly the same words.
+
+
+@pytest.mark.parametrize(("one", "two"), cases("reflection_duplicates", "same"))
+def test_case_blanks_forms_of_characters_and_the_mark_at_the_end_make_no_difference(one: str, two: str) -> None:
+    assert normalised(one) == normalised(two)
+
+
+@pytest.mark.parametrize(("one", "two"), [("It works.", "It works?"), ("a b", "ab"), ("!", "…"), ("v1.2", "v12")])
+def test_a_question_and_other_words_make_one(one: str, two: str) -> None:
+    assert normalised(one) != normalised(two)
+
+
+@given(st.text())
+def test_to_normalise_again_changes_nothing(text: str) -> None:
+    assert normalised(normalised(text)) == normalised(text)
+
+
+def test_what_two_projects_say_is_found_by_a_look_at_each_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+
+    def counted(text: str) -> str:
+        looked_at.append(text)
+        return normalised(text)
+
+    monkeypatch.setattr(promoting, "normalised", counted)
+    mine = [memory(number, f"Ilse wants feature {number}") for number in range(1000)]
+    theirs = [
+        memory(5000, "Ilse wants feature 7!"),
+        memory(5001, "ilse wants  feature 8", valid_until=1.0),
+        *(memory(6000 + number, f"Ilse wants menu {number}") for number in range(1000)),
+    ]
+    found = promoting.said_in_both(mine, theirs, 1e9)
+    assert [(one.id, other.id, cosine) for one, other, cosine in found] == [(mine[7].id, theirs[0].id, 1.0)]
+    assert len(looked_at) <= len(mine) + len(theirs)
+
+
+def test_what_says_the_same_as_well_stands_for_a_memory_and_in_two_projects_nearly_the_same_words() -> None:
+    texts = ("Ilse wants short commits with a reason", "Ilse wants short commits, with a reason given", "Ada is away")
+    one, near, far = with_vectors([memory(place, text) for place, text in enumerate(texts)], rows([0, 0, 1], 0.97))
+    assert [other.id for _, other, _ in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]
+    text = "The API runs on Postgres"
+    one, other = memory(1, text), memory(2, text + ".")
+    assert says_the_same(one, [(other, 0.99)], 10.0, 0.85) == (other, 0.99)
+    assert says_the_same(one, [(other, 0.85)], 10.0, 0.85) is None
+    for changes in ({"valid_until": 5.0}, {"derived_from": ("memory:other",)}, {"derived_from": (one.id,)}):
+        assert says_the_same(one, [(memory(2, text, **changes), 0.99)], 10.0, 0.85) is None
+
+
+# --- Themes: what comes up in several sessions, where it belongs, and whether it says how to do something.
+
+
+ERRORS = [
+    "The user asked how errors of the client are handled",
+    "Errors of the client are handled with a retry",
+    "A question about how client errors should be handled",
+    "Client errors are handled in one place",
+]
+
+
+SPECIFIC = " in src/client.py"
+"""What makes a text one of its project alone."""
+
+
+def find_themes(memories: list[Material], topics: list[int]) -> list[Theme]:
+    return find_themes_of(with_vectors(memories, rows(topics)), "engram")
+
+
+def ids(theme: Theme) -> list[str]:
+    return [each.id for each in theme.members]
+
+
+def in_sessions(texts: list[str], **changes: Any) -> list[Any]:
+    return [memory(place, text, session_id=f"session:{place}", **changes) for place, text in enumerate(texts)]
+
+
+def test_what_comes_up_in_three_sessions_is_a_theme_and_the_most_frequent_comes_first() -> None:
+    memories = [*in_sessions(ERRORS), memory(9, "Lunch", session_id="session:9")]
+    (theme,) = find_themes(memories, [0, 0, 0, 0, 1])
+    assert theme.frequency == 4
+    assert ids(theme) == ["memory:0000", "memory:0001", "memory:0002", "memory:0003"]
+    assert theme.picked.content in ERRORS
+    memories = [memory(place, session_id=f"session:{place}") for place in range(9)]
+    themes = find_themes(memories, [0, 1, 1, 0, 1, 0, 1, 2, 2])
+    assert [each.frequency for each in themes] == [4, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "specific", "scope"),
+    [("preference", True, "user"), ("observation", False, "user"), ("observation", True, "project")],
+)
+def test_preferences_and_what_holds_anywhere_belong_to_the_user(kind: str, specific: bool, scope: str) -> None:
+    texts = [text + SPECIFIC if specific else text for text in ERRORS]
+    (theme,) = find_themes(in_sessions(texts, kind=kind), [0] * 4)
+    assert theme.suggested_scope == scope
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_procedure"),
+    [
+        (["procedure", "error_fix", "observation"], True),
+        (["procedure", "observation", "observation"], False),
+    ],
+)
+def test_a_theme_about_how_something_is_done_becomes_a_procedure(kinds: list[str], is_procedure: bool) -> None:
+    said = [memory(place, ERRORS[place], kind=kind, session_id=f"session:{place}") for place, kind in enumerate(kinds)]
+    (theme,) = find_themes(said, [0] * 3)
+    assert theme.as_procedure is is_procedure
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30))
+def test_a_theme_counts_its_sessions_and_no_memory_is_in_two(world: list[tuple[int, int]]) -> None:
+    memories = [memory(place, session_id=f"session:{session}") for place, (_, session) in enumerate(world)]
+    themes = find_themes(memories, [topic for topic, _ in world])
+    taken = [name for each in themes for name in ids(each)]
+    assert len(taken) == len(set(taken))
+    for theme in themes:
+        assert theme.frequency == len({each.session_id for each in theme.members}) >= LEAST_SESSIONS
+        assert theme.picked.content

@@ -1,0 +1,230 @@
+"""What commands print: nothing that steers a terminal, and what was done, found or missing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.table import Table
+
+from remembrancer.command_line import main
+from remembrancer.commands import exit_codes, maintain, runtime_client, shell, terminal
+from remembrancer.commands.selection import Place, Where
+from remembrancer.memory.text import printable
+from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
+from remembrancer.protocol.home import KnownProject, ProjectsDescribed
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import ProjectRef
+from tests.patience import PATIENCE_S
+
+HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
+STEERS = set("\x1b\x07\x9b\r\u202e\x00")
+
+
+def test_a_text_keeps_its_lines_and_loses_what_steers() -> None:
+    assert printable("one\n\ttwo – größe 👩‍👩‍👧") == "one\n\ttwo – größe 👩‍👩‍👧"
+    assert not STEERS & set(printable(HOSTILE))
+    assert printable(HOSTILE).startswith("a")
+    assert printable(HOSTILE).endswith("e\ufffd")
+
+
+def test_colours_of_our_own_pass_and_those_of_a_memory_do_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    terminal.clean_output()
+    table = Table("what")
+    table.add_row(HOSTILE)
+    out = terminal.Terminal(force_terminal=True, color_system="standard")
+    out.print("[green]good[/green]", table)
+    print(HOSTILE)
+    print(HOSTILE, file=sys.stderr)
+    said = capsys.readouterr()
+    assert "\x1b[32mgood\x1b[0m" in said.out
+    assert not STEERS & set(said.out.replace("\x1b[", "")) - {"\x1b"}
+    assert "\x1b]" not in said.out
+    assert not STEERS & set(said.err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["backup", "import", "file"], ["backup", "restore", "file", "--yes"], ["backup", "export", "-", "--project", "x"]],
+)
+def test_no_command_passes_on_what_a_file_or_a_name_says(home: Path, tmp_path: Path, arguments: list[str]) -> None:
+    named = tmp_path / HOSTILE.replace("\x00", "").replace("/", "")
+    named.write_bytes(b'{"format":"' + HOSTILE.encode("unicode_escape").replace(b"\\x", b"\\u00") + b'"}')
+    command = [
+        sys.executable,
+        "-m",
+        "remembrancer",
+        *[str(named) if word in ("file", "x") else word for word in arguments],
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode not in (0, 1)
+    assert done.stderr
+    assert not STEERS & set(done.stderr + done.stdout)
+
+
+# --- The first search of a shell on a cold memory: it waits for the model a moment, and says when it did without.
+
+
+FOUND = {
+    "id": "memory:01M7YP99BXTF0BZR1D8J8GC5MJ",
+    "content": "We deploy on Tuesdays",
+    "kind": "fact",
+    "scope": "project",
+}
+STARTING = {"code": "embedding_starting", "message": "Words were searched; meaning joins in a moment."}
+
+
+class ColdMemory:
+    """Has no worker with a model so many times that it is looked at; until then it answers by words alone."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.looks = 0
+        self.questions = 0
+
+    def call(self, tool: str, **_arguments: Any) -> dict[str, Any]:
+        is_cold = self.looks <= self.times
+        if tool == "get_memory_status":
+            self.looks += 1
+            return {"embedding": {"workers": int(self.looks > self.times)}}
+        if tool == "memory_status":
+            return {"totalFiles": 0, "staleFiles": 0}
+        self.questions += 1
+        warnings = [STARTING] if is_cold else []
+        memory = {**FOUND, "created_at": "2026-02-20T10:00:00Z", "relevance_score": 0.9, "importance": 0.5}
+        return {"memories": [memory], "warnings": warnings}
+
+
+@pytest.mark.parametrize(("times", "says"), [(10**9, True), (2, False)])
+def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_come(
+    times: int, says: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = ColdMemory(times)
+
+    def conversations(_: Where) -> Iterator[tuple[Place, ColdMemory]]:
+        yield Place("/app"), memory
+
+    monkeypatch.setattr(Where, "conversations", conversations)
+    monkeypatch.setattr(shell, "MEANING_S", 0.3 if says else 60.0)
+    assert main(["search", "when", "do", "we", "deploy"]) == exit_codes.OK
+    said = capsys.readouterr()
+    assert "We deploy on Tuesdays" in said.out
+    assert (STARTING["message"] in said.err) == says
+    assert memory.looks > 2
+    assert memory.questions == 2, "each answer is a use of what it shows"
+
+
+# --- `show --graph` says which filter found nothing.
+
+
+ALONE = {"name": "Ada", "type": "person", "relationships": [], "memory_count": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "entities", "says"),
+    [
+        ([], [], "No entities are known yet"),
+        (["--relation", "uses"], [], "No entity has a relation 'uses'"),
+        (["Ada", "--relation", "uses"], [ALONE], "Ada has no relation 'uses'"),
+        (["Bob", "--relation", "uses"], [], "No entity 'Bob' is known"),
+    ],
+)
+def test_a_filter_of_the_graph_that_finds_nothing_is_named(
+    arguments: list[str],
+    entities: list[Any],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    conversation = SimpleNamespace(call=lambda *_, **__: {"entities": entities})
+    monkeypatch.setattr(Where, "first", lambda _: conversation)
+    assert main(["show", "--graph", *arguments]) == exit_codes.OK
+    assert capsys.readouterr().out.strip() == says
+
+
+# --- `remembrancer admin maintain` says what was done, also where something of it was refused.
+
+
+LANE = "l_0123456789ab"
+SHOP, YARD = "p_0123456789ab", "p_ba9876543210"
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, RemembrancerError]:
+    """The refusals of a store, by the id of the project or the lane. Of two projects the first shares a lane."""
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(tmp_path))
+    lanes = RuntimePaths(tmp_path).lanes
+    lanes.mkdir()
+    (lanes / "projects.json").write_text(json.dumps({SHOP: LANE}))
+    known = [
+        KnownProject(each, f"/work/{name}", None, None, None, 1, 0, 0) for each, name in ((SHOP, "a"), (YARD, "b"))
+    ]
+    described = ProjectsDescribed(tuple(known), has_user=True)
+    refusals: dict[str, RemembrancerError] = {}
+
+    async def answer(request: Maintain, *, answer_s: float) -> Maintained:
+        place = "user" if request.project is None else request.project.id
+        if place in refusals:
+            raise refusals[place]
+        return Maintained("project", 12)
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Callable[..., Awaitable[Maintained]]]:
+        yield answer
+
+    for module in (maintain, runtime_client):
+        monkeypatch.setattr(module, "ask_home", lambda *_: described)
+    monkeypatch.setattr(maintain, "connected_store", connected)
+    return refusals
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "status", "done"),
+    [
+        (LANE, ConsolidatorUnavailable("it is at work"), exit_codes.REFUSED, ["/work/a", "/work/b", "the user"]),
+        (YARD, ConsolidatorUnavailable("there is none"), exit_codes.REFUSED, ["/work/a", "/work/a, what is shared"]),
+        (LANE, InvalidInput("nobody shares that"), exit_codes.USAGE, ["/work/a", "/work/b", "the user"]),
+    ],
+)
+def test_a_refusal_is_said_behind_what_was_done_and_one_of_what_is_shared_keeps_nothing_else_from_being_done(
+    refused: dict[str, RemembrancerError],
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+    error: RemembrancerError,
+    status: int,
+    done: list[str],
+) -> None:
+    refused[place] = error
+    assert main(["admin", "maintain", "--all"]) == status
+    out, err = capsys.readouterr()
+    assert [line for line in out.splitlines() if "examined" in line] == [f"{each}: 12 examined" for each in done]
+    assert err == f"remembrancer admin maintain: {error.message}\n"
+
+
+def test_places_are_reported_for_programs_beside_a_refusal(
+    refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused[LANE] = ConsolidatorUnavailable("another machine is at work there")
+    assert main(["admin", "maintain", "--all", "--json"]) == exit_codes.REFUSED
+    places = json.loads(capsys.readouterr().out)["places"]
+    assert [place["shared"] for place in places] == [False, False, False]
+
+
+def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict[str, RemembrancerError]) -> None:
+    submodule = ProjectRef(SHOP, "/work/shop/.git/modules/cart")  # in which no session works
+    visit = maintain.Visit(submodule, False, Maintained("project", 12, run_ids=("run:1",)))
+    lines = maintain._lines([visit], dry_run=False, is_whole=True)
+    assert f"  to undo: remembrancer undo run:1 --project {SHOP}" in lines
+    assert maintain.places_of(Where(SHOP)) == [ProjectRef(SHOP, "/work/a")]
