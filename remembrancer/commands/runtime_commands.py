@@ -1,7 +1,4 @@
-"""`remembrancer up`, `down` and `admin scale`: start, stop and resize the runtime.
-
-`up` starts the first processes before it imports heavy libraries, so that their imports run meanwhile.
-"""
+"""`remembrancer up`, `down` and `admin scale`: start, stop and resize the runtime."""
 
 from __future__ import annotations
 
@@ -12,18 +9,24 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import msgspec
+
+from remembrancer import __version__
 from remembrancer.actors.launcher.children import Command, actor_command
 from remembrancer.actors.launcher.runtime import Runtime
+from remembrancer.actors.launcher.supervision import check_embedders, parse_scale
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, argument, command, flag, option
+from remembrancer.commands.runtime_client import ask, end_runtime, is_up, nothing_runs, paths_here
 from remembrancer.config.home import Home, locate
 from remembrancer.config.named_home import HOME_VARIABLES
+from remembrancer.config.reading import Configuration, load_configuration
+from remembrancer.config.tokens import LOOPBACK, Tokens
+from remembrancer.protocol.control import AskScale
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
-
-if TYPE_CHECKING:
-    from remembrancer.config.reading import Configuration
 
 STOP_LIMIT_S: Final = 15.0
 """The time to wait for the end. Stopping takes 9 s if every process has to be killed."""
@@ -96,8 +99,6 @@ def _detach() -> Callable[[], None]:
 
 def _address(text: str) -> tuple[str, int]:
     """A host and a port. Raises `InvalidInput`."""
-    from remembrancer.protocol.errors import InvalidInput
-
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65_536:
         raise InvalidInput(f"--http needs [HOST:]PORT with a port from 1 to 65535, not {text[:60]!r}")
@@ -106,9 +107,6 @@ def _address(text: str) -> tuple[str, int]:
 
 def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed: bool) -> None:
     """Register the token given by a variable. Raises `InvalidInput` if nobody could connect, or everybody."""
-    from remembrancer.config.tokens import LOOPBACK, Tokens
-    from remembrancer.protocol.errors import InvalidInput
-
     tokens = Tokens(home.directory)
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
@@ -124,11 +122,6 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
 
 
 def _load_configuration(embedders: int | None, address: tuple[str, int] | None) -> Configuration:
-    import msgspec
-
-    from remembrancer.actors.launcher.supervision import check_embedders
-    from remembrancer.config.reading import load_configuration
-
     configuration = load_configuration(os.environ)
     settings = configuration.settings
     if embedders is not None:
@@ -140,8 +133,6 @@ def _load_configuration(embedders: int | None, address: tuple[str, int] | None) 
 
 def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
     """Print how clients connect, who may do so from now on. `address` is the requested HTTP address."""
-    from remembrancer import __version__
-
     is_named = home.named_by in HOME_VARIABLES
     beside = f" and REMEMBRANCER_HOME={home.on_disk} in its environment" if is_named else ""
     setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
@@ -160,8 +151,6 @@ def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
 @command()
 def down() -> Report:
     """Stop the runtime of this home, in order. What was acknowledged is kept."""
-    from remembrancer.commands.runtime_client import end_runtime, is_up, nothing_runs, paths_here
-
     paths = paths_here()
     if not is_up(paths):
         return Report({"stopped": False}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
@@ -182,10 +171,6 @@ def down() -> Report:
 @command(argument("wanted", metavar="embedder=N", help="N workers, 0 to 64."))
 def scale(wanted: str) -> Report:
     """Run another number of embedding workers, on a runtime that is up, until it is restarted: scale embedder=2."""
-    from remembrancer.actors.launcher.supervision import parse_scale
-    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here
-    from remembrancer.protocol.control import AskScale
-
     number = parse_scale(wanted)
     paths = paths_here()
     if not is_up(paths):

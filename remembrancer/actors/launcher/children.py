@@ -1,4 +1,4 @@
-"""A child process of the launcher: start, launch specification, exit watch and signals. Standard library only."""
+"""A child process of the launcher: start, launch specification, exit watch and signals."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
+import msgspec
+
+from remembrancer.actors.shell import LaunchSpec
 from remembrancer.protocol.environment import runtime_environment
-from remembrancer.protocol.paths import RuntimePaths
 
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 """A process's output file is kept across starts up to this size. Its actual log rotates by itself."""
@@ -36,56 +38,46 @@ that take turns need no heaps of their own, which keep 30 MB more than one."""
 class Child:
     """One process in a process group of its own. The end of its standard input tells it that the launcher is dead."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        self.name = name
-        self.pid = process.pid
-        self._process = process
-
-    @classmethod
-    def start(
-        cls,
-        name: str,
+    def __init__(
+        self,
+        spec: LaunchSpec,
         command: list[str],
-        paths: RuntimePaths,
         environ: Mapping[str, str],
-        secrets: Mapping[str, str] | None = None,
-    ) -> Child:
+        secrets: Mapping[str, str],
+        on_exit: Callable[[Child, int], None],
+    ) -> None:
         """Start `command`, with its output appended to `<name>.out` in the logs. Only this child gets `secrets`.
+
+        `on_exit` is called with the exit status (negative: the signal), in a thread of its own, once the child is dead
+        and the other processes in its group are killed.
 
         Raises:
             OSError: the system cannot start it.
         """
-        with _open_output(paths.logs / f"{name}.out") as output:
-            process = subprocess.Popen(
+        self.name, paths = spec.name, spec.paths
+        with _open_output(paths.logs / f"{self.name}.out") as output:
+            self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 process_group=0,  # interrupts go to the launcher; the whole group can be killed
                 cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while the runtime lives
-                env={**SMALL, **runtime_environment(environ), "REMEMBRANCER_HOME": str(paths.home), **(secrets or {})},
+                env={**SMALL, **runtime_environment(environ), "REMEMBRANCER_HOME": str(paths.home), **secrets},
             )
-        return cls(name, process)
-
-    def tell(self, first_line: bytes) -> None:
-        """Send the launch specification. Ignores a dead child, whose exit is reported separately."""
+        self.pid = self._process.pid
         its_input = self._process.stdin
-        if its_input is not None:
-            with contextlib.suppress(BrokenPipeError):
-                its_input.write(first_line + b"\n")
-                its_input.flush()
-
-    def watch(self, on_exit: Callable[[int], None]) -> None:
-        """Call `on_exit` with the exit status (negative: the signal), in a thread of its own, once the child is dead.
-
-        The other processes in its group are killed first.
-        """
+        assert its_input is not None
+        with contextlib.suppress(BrokenPipeError):  # it is dead already
+            its_input.write(msgspec.json.encode(spec) + b"\n")
+            its_input.flush()
 
         def wait() -> None:
             status = self._process.wait()
             self._kill_group()
-            self._close_input()
-            on_exit(status)
+            with contextlib.suppress(OSError):
+                its_input.close()
+            on_exit(self, status)
 
         threading.Thread(target=wait, name=f"wait-{self.name}", daemon=True).start()
 
@@ -96,20 +88,9 @@ class Child:
         else:
             self._process.terminate()
 
-    def kill_and_wait(self) -> None:
-        """Kill a child that nobody watches, and wait for its end."""
-        self._process.kill()
-        self._process.wait()
-        self._close_input()
-
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-
-    def _close_input(self) -> None:
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
 
 
 def _open_output(path: Path) -> BinaryIO:

@@ -1,5 +1,4 @@
-"""A home on disk or in memory: its private directories, its lock, and the record of its launcher. Heavy imports come
-late: clients wait for this module."""
+"""A home on disk or in memory: its private directories, its lock, and the record of its launcher."""
 
 from __future__ import annotations
 
@@ -9,13 +8,11 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from remembrancer.protocol.errors import AlreadyRunning, HomeUnusable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, read_file, set_aside
-
-if TYPE_CHECKING:
-    from remembrancer.protocol.errors import HomeUnusable
 
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -47,8 +44,6 @@ def refuse_half_restored(paths: RuntimePaths) -> None:
         HomeUnusable: some of its files may come from the backup, and some from before.
     """
     if paths.restore_mark.exists():
-        from remembrancer.protocol.errors import HomeUnusable
-
         raise HomeUnusable(f"a restore of {paths.home} was interrupted: run 'remembrancer backup restore' again")
 
 
@@ -72,8 +67,6 @@ def _claim(directory: Path, use: str) -> None:
 
 def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
     """The error for an unusable directory of the home, with the reason and a remedy."""
-    from remembrancer.protocol.errors import HomeUnusable  # costs 20 ms, which clients would wait for
-
     why = reason if isinstance(reason, str) else reason.strerror or str(reason)
     return HomeUnusable(
         f"the directory {directory} cannot be used: {why}. "
@@ -106,8 +99,6 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
             return lock
     except OSError as error:
         raise unusable(paths.home, error) from error
-    from remembrancer.protocol.errors import AlreadyRunning
-
     pid = read_record(paths)
     who = "another process" if pid is None else f"process {pid}"
     raise AlreadyRunning(

@@ -62,8 +62,7 @@ Event = Callable[[float], list[Instruction]]
 class Supervisor:
     """One runtime, from its first process to its last. Runs once.
 
-    `first` has processes that were started already, by name, and wait for their launch specification. `secrets` are
-    variables of which each embedder gets those that its engine needs, and no other process any.
+    `secrets` are variables of which each embedder gets those that its engine needs, and no other process any.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Supervisor:
         command: Command,
         environ: Mapping[str, str],
         secrets: Mapping[str, str],
-        first: Mapping[str, Child],
         for_sessions: bool = False,
         no_token: bool = False,
     ) -> None:
@@ -83,7 +81,6 @@ class Supervisor:
         self._command = command
         self._environ = environ
         self._secrets = secrets
-        self._first = dict(first)
         self._no_token = no_token
         self._started_at = time.monotonic()
         self._core = Supervision(settings, new_ulid, for_sessions=for_sessions, now=self._started_at)
@@ -168,27 +165,18 @@ class Supervisor:
             threads=order.threads,
             no_token=self._no_token,
         )
-        try:
-            child = self._first.pop(order.name, None) or Child.start(
-                order.name,
-                self._command(order.role),
-                self._paths,
-                self._environ,
-                self._secrets_for(settings.engine) if order.role == "embedder" else None,
-            )
-        except OSError as error:
-            logger.error("cannot start a process", extra={"child": order.name, "reason": str(error)})
-            self._events.put_nowait(functools.partial(exited, f"it cannot be started: {error.strerror}"))
-            return
-        child.tell(msgspec.json.encode(spec))
-        self._children[order.name] = child
         loop = asyncio.get_running_loop()
 
-        def on_exit(status: int) -> None:
+        def on_exit(child: Child, status: int) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this child any more
                 loop.call_soon_threadsafe(self._on_exit, child, status, exited)
 
-        child.watch(on_exit)
+        secrets = self._secrets_for(settings.engine) if order.role == "embedder" else {}
+        try:
+            self._children[order.name] = Child(spec, self._command(order.role), self._environ, secrets, on_exit)
+        except OSError as error:
+            logger.error("cannot start a process", extra={"child": order.name, "reason": str(error)})
+            self._events.put_nowait(functools.partial(exited, f"it cannot be started: {error.strerror}"))
 
     def _secrets_for(self, engine: str) -> dict[str, str]:
         wanted = secret_variables(self._settings, engine)

@@ -1,13 +1,17 @@
-"""One runtime of a home, from its lock to its end. The steps that clients wait for come first."""
+"""One runtime of a home, from its lock to its end."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from remembrancer.actors.launcher.children import Child, Command, actor_command
+import anyio
+
+from remembrancer.actors.launcher.children import Command, actor_command
 from remembrancer.actors.launcher.home import (
     claim_memory_home,
     clear_memory_home,
@@ -18,17 +22,17 @@ from remembrancer.actors.launcher.home import (
     take_home,
     write_record,
 )
+from remembrancer.actors.launcher.process_control import Supervisor
+from remembrancer.actors.shell import configure_logs
+from remembrancer.config.reading import Configuration
+from remembrancer.config.settings import REMOTE_ENGINES, Settings, secret_variables
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 
-if TYPE_CHECKING:
-    import logging
-
-    from remembrancer.config.reading import Configuration
-    from remembrancer.config.settings import Settings
+logger = logging.getLogger(__name__)
 
 UMASK: Final = 0o077
 """Files are private to this user; the children inherit the mask."""
-FIRST_PROCESSES: Final = ("gateway", "store")
 LOCK_WAIT_S: Final = 0.3
 """The time that a person's `up` waits for the lock."""
 SESSION_LOCK_WAIT_S: Final = 3.0
@@ -38,7 +42,6 @@ SESSION_LOCK_WAIT_S: Final = 3.0
 class Runtime(NamedTuple):
     """The runtime of one home.
 
-    `load_configuration` is called after the first processes were started, so that clients do not wait for its imports.
     `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are the variables
     that may include those for embedders (None: they are in `environ`). `command` gives the command line of a role.
     `in_memory`: the content of the home is deleted after an orderly stop; after a crash the next runtime continues with
@@ -77,12 +80,9 @@ class Runtime(NamedTuple):
             remove_sockets(self.paths)
             with contextlib.suppress(OSError):  # the disk is full, say: nothing needs to be cleared away yet
                 write_record(self.paths, os.getpid())
-            first = self._start_first()
             try:
-                reason = self._supervise(first)
+                reason = self._supervise()
             finally:
-                for child in first.values():
-                    child.kill_and_wait()  # no effect after an orderly stop
                 with contextlib.suppress(OSError):
                     self.paths.runtime_record.unlink(missing_ok=True)
                 leave_run_directory(self.paths)
@@ -90,27 +90,10 @@ class Runtime(NamedTuple):
                 clear_memory_home(self.paths)
             return reason
 
-    def _start_first(self) -> dict[str, Child]:
-        started = {}
-        for role in FIRST_PROCESSES:
-            try:
-                started[role] = Child.start(role, self.command(role), self.paths, self.environ)
-            except OSError:
-                continue  # the supervisor tries again, and reports it
-        return started
-
-    def _supervise(self, first: dict[str, Child]) -> str:
-        import logging
-
-        logger = logging.getLogger(__name__)
-        settings = self._read_settings(logger)
+    def _supervise(self) -> str:
+        settings = self._read_settings()
         if self.when_started is not None:
             self.when_started()
-
-        import anyio
-
-        from remembrancer.actors.launcher.process_control import Supervisor
-
         logger.info("starting", extra={"home": str(self.paths.home), "for_sessions": self.for_sessions})
         supervisor = Supervisor(
             self.paths,
@@ -118,7 +101,6 @@ class Runtime(NamedTuple):
             command=self.command,
             environ=self.environ,
             secrets=self._take_secrets(settings),
-            first=first,
             for_sessions=self.for_sessions,
             no_token=self.no_token,
         )
@@ -130,8 +112,6 @@ class Runtime(NamedTuple):
 
     def _take_secrets(self, settings: Settings) -> dict[str, str]:
         """Take the variables that embedders may need out of every other environment."""
-        from remembrancer.config.settings import REMOTE_ENGINES, secret_variables
-
         secrets = self.environ if self.secrets is None else self.secrets
         names = {name for engine in REMOTE_ENGINES for name in secret_variables(settings, engine)}
         taken = {name: secrets[name] for name in names if name in secrets}
@@ -139,12 +119,9 @@ class Runtime(NamedTuple):
             _blot_out(name, value)
         return taken
 
-    def _read_settings(self, logger: logging.Logger) -> Settings:
+    def _read_settings(self) -> Settings:
         """Read the settings, and start the log so that their errors are in it: nobody reads the error output of a
         session's runtime."""
-        from remembrancer.actors.shell import configure_logs
-        from remembrancer.protocol.errors import RemembrancerError
-
         try:
             configuration = self.load_configuration()
         except RemembrancerError as error:
@@ -160,8 +137,6 @@ class Runtime(NamedTuple):
 def _blot_out(name: str, value: str) -> None:
     """Overwrite a variable in the environment that the system shows for this process (`/proc/<pid>/environ`)."""
     if name in os.environ:
-        import ctypes
-
         getenv = ctypes.CDLL(None).getenv
         getenv.restype = ctypes.c_void_p
         address = getenv(os.fsencode(name))
