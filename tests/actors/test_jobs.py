@@ -148,14 +148,6 @@ async def test_a_consolidator_beside_another_is_kept_waiting_like_it(rig: StoreR
         waiting.cancel()
 
 
-async def test_a_job_survives_the_store(rig: StoreRig) -> None:
-    await end_session(rig)
-    async with Consolidator(rig.home) as consolidator:
-        before = await consolidator.job()
-        await rig.restart()
-        assert await consolidator.job(done=before) == before
-
-
 async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig) -> None:
     await restart_with(rig, session_grace_s=1.0)
     await rig.gateway.store("Something")

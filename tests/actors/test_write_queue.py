@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from remembrancer.actors.gateway import write_queue
-from remembrancer.actors.gateway.write_queue import INTERNAL_TRIES, SCHEMA, Drain, WriteQueue
+from remembrancer.actors.gateway.write_queue import INTERNAL_TRIES, Drain, WriteQueue
 from remembrancer.command_line import main
 from remembrancer.protocol.errors import Failure, InternalError, MemoryUnavailable
 from remembrancer.protocol.paths import database_files
@@ -147,21 +147,6 @@ async def test_an_operation_that_this_release_cannot_read_is_kept_aside(tmp_path
     async with opened(path) as queue:
         assert await queue.head("p_0", 10, 10_000) == [operation(2)]
         assert (queue.depth, queue.rejected) == (1, 1)
-
-
-async def test_a_newer_release_s_queue_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "queue.db"
-    async with opened(path) as queue:
-        await queue.append(operation(1))
-    with sqlite3.connect(path) as database:
-        database.execute(f"PRAGMA user_version = {SCHEMA.latest + 1}")
-    database.close()
-    before = path.read_bytes()
-    async with opened(path) as queue:
-        assert "newer release" in (queue.problem or "")
-        with pytest.raises(MemoryUnavailable, match="newer release"):
-            await queue.append(operation(2))
-    assert path.read_bytes() == before
 
 
 async def test_a_damaged_file_is_put_aside_and_writes_go_on(tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ class BadlyBehaved(Actor):
         super().__init__(spec)
         self._directory = Path(spec.home) / BEHAVIOUR
         self._directory.mkdir(exist_ok=True)
-        self._pinged = anyio.Event()
         file = self._directory / spec.name
         self._behaviour = file.read_text() if file.exists() else ""
         self._note("starts", spec.incarnation)  # from here on the file may be changed
@@ -67,10 +66,6 @@ class BadlyBehaved(Actor):
             case "has a child":
                 self._note("child", str(start_child()))
         task_status.started()
-        if self._behaviour.startswith("is busy for "):
-            await self._pinged.wait()  # it has said that it is ready
-            time.sleep(float(self._behaviour.split()[3]))  # noqa: ASYNC251 - what a busy event loop comes to
-            self._note("ended", "busy")
         if self.spec.role == "store":
             endpoint = RuntimePaths(Path(self.spec.home)).store_endpoint
             async with Router(endpoint, self.speaker, to_store, self._answer) as self._router:
@@ -82,7 +77,6 @@ class BadlyBehaved(Actor):
         self._router.send(peer, MemoriesFound({}), in_reply_to=envelope.message_id)
 
     def health(self) -> ProcessHealth:
-        self._pinged.set()
         match self.spec.role:
             case "gateway":
                 sessions = self._directory / "sessions"

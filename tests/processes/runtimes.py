@@ -23,8 +23,6 @@ from tests.forked import ForkedProcess
 from tests.patience import PATIENCE_S, pause_s
 from tests.processes.badly_behaved import launch
 
-QUICK = {"REMEMBRANCER_STALL_TIMEOUT_S": "2.0"}
-"""For tests with processes that hang: they are noticed soon."""
 ORDINARY = ("gateway", "store", "embedder-1")
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.wire import PROTOCOL_VERSION
 from tests.conftest import processes_of
 from tests.patience import PATIENCE_S
-from tests.processes.runtimes import QUICK, RunningRuntime, behave, is_dead, runtime, until
+from tests.processes.runtimes import RunningRuntime, behave, is_dead, runtime, until
 
 
 def assert_nothing_left(running: RunningRuntime) -> None:
@@ -167,16 +167,6 @@ def test_a_killed_process_takes_what_it_started_along_and_is_replaced_as_others_
         until(lambda: f"gone: store {first}" in running.heard("gateway"))
         until(lambda: f"gone: store {first}" in running.heard("embedder-1"))
         until(lambda: is_dead(child))
-
-
-def test_a_process_that_is_stuck_in_its_work_is_replaced(home: Path) -> None:
-    behave(home, "gateway", "is busy for 60 s")
-    with runtime(home, settings=QUICK) as running:
-        until(lambda: running.starts("gateway"))
-        behave(home, "gateway", "")
-        until(lambda: running.starts("gateway")[1:])
-        assert running.until_state("gateway", "ready").restarts >= 1
-        assert running.lines("gateway.ended") == []
 
 
 def test_a_failure_to_start_that_is_reported_is_shown_and_not_retried(home: Path) -> None:

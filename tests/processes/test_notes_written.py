@@ -55,14 +55,6 @@ async def test_what_is_stored_is_in_the_log_of_the_day_and_is_found_and_read(hom
             "indexed": True,
         }
         replaced = await client.call(
-            "memory_store", content="At eight.", mode="replace", path=log.name, heading="Ferry"
-        )
-        assert replaced["error"] == "invalid_input"
-        replaced = await client.call(
-            "memory_store", content="At eight.", mode="replace", path=stored["path"], heading="Boats > Ferry"
-        )
-        assert replaced["error"] == "not_found"
-        replaced = await client.call(
             "memory_store", content="At eight.", mode="replace", path=stored["path"], heading="Ferry"
         )
         assert replaced["replaced"] == "It leaves at seven.\n\n- Bring cash."

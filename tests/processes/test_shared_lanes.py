@@ -15,18 +15,16 @@ import pytest
 from remembrancer.commands import exit_codes
 from remembrancer.journal.contract import START
 from remembrancer.journal.sharing import Sharing
-from remembrancer.protocol.errors import FileLocked, JournalAway, KeyMissing
+from remembrancer.protocol.errors import KeyMissing
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.projects import MemoriesMoved
-from remembrancer.protocol.reads import GetMemory
 from remembrancer.protocol.sharing import ShareProject
-from remembrancer.protocol.writes import ProjectRef, PromoteMemory
+from remembrancer.protocol.writes import ProjectRef
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.lane_dump import dump_of
 from tests.nats_servers import Started
-from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, PROJECT, store_operation
 from tests.patience import PATIENT_JOURNAL, until
 from tests.ports import free_port
 from tests.runtime import command, patiently
@@ -181,9 +179,6 @@ EACH = 120
 """Memories of a machine: the store moves 50 at once."""
 TWINS = 20
 """Of those, the other machine has the text of so many."""
-TAKEN_BACK = 16
-AGAIN_S = 0.1
-"""Between two tries of what the store cannot do yet."""
 READ = "SELECT content FROM memories WHERE scope = ? AND forgotten_at IS NULL"
 
 
@@ -244,51 +239,3 @@ async def test_a_user_has_each_memory_once_though_both_machines_died(server: Sta
         left = await done("share", "leave", "--user", "--yes", home=other)
         assert left == {"left": lane, "memories": len(everything) + 1}
         assert said(there, "user") == sorted([*everything, "I like candles"])
-
-
-async def test_what_a_project_takes_back_is_in_one_place_after_kills(server: Started, home: Path, other: Path) -> None:
-    desk = Sharing(home)
-    await desk.start()
-    lane = (await desk.new_lane("user", "desk", is_users=True)).lane
-    texts = [f"we light lantern {n}" for n in range(TAKEN_BACK)]
-    stored = [store_operation(text, text) for text in texts]
-    given = [change_operation(f"give {n}", PromoteMemory(memory_id_of(each), "user")) for n, each in enumerate(stored)]
-    back = [
-        change_operation(f"take {n}", PromoteMemory(memory_id_of(each), "project")) for n, each in enumerate(stored)
-    ]
-    constants = {**PATIENT_JOURNAL, "remembrancer.journal.jetstream.HINT_S": 0.5}  # what is scrubbed late is soon
-    async with store_rig(home, constants=constants) as here, store_rig(other, constants=constants) as there:
-        await asyncio.to_thread(Sharing(other).join, await desk.invite(lane, "laptop"))
-        for rig in (here, there):
-            assert await rig.gateway.ask(ShareProject(None, lane)) == MemoriesMoved(0)
-        lanes = [rig.paths.database for rig in (here, there)]
-        await here.gateway.submit_batch(*stored, *given)
-        await until(lambda: said(there, lane) == sorted(texts))
-        assert said(here, PROJECT.id, scope="project") == []
-
-        async def take_back() -> None:
-            """As the gateway does: what has to wait is sent again."""
-            for operation in back:
-                while True:
-                    try:
-                        await here.gateway.submit(operation)
-                    except (JournalAway, FileLocked):
-                        await asyncio.sleep(AGAIN_S)
-                    else:
-                        break
-
-        for taken in (1, TAKEN_BACK // 2):
-            asking = asyncio.create_task(take_back())
-            await until(lambda: len(said(here, PROJECT.id, scope="project")) >= taken)  # noqa: B023 - awaited
-            await here.store.kill()
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-            assert set(said(here, PROJECT.id, scope="project")).union(said(here, lane)) == set(texts), "none is lost"
-            await here.start()
-        await take_back()
-        assert said(here, PROJECT.id, scope="project") == sorted(texts)
-        await until(lambda: said(here, lane) == said(there, lane) == [])
-        await until(lambda: dump_of(lanes[0]) == dump_of(lanes[1]))
-        for operation in stored:
-            shown = await here.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(operation)))
-            assert [entry.change for entry in shown.memory.history] == ["stored", "promoted", "taken back"]
