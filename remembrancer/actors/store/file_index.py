@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.records.schema import passages_of
+from remembrancer.actors.store.records.schema import PASSAGES
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
 from remembrancer.actors.store.records.sqlite_file import (
     AMONG,
@@ -41,11 +41,10 @@ from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import database_files, set_aside
 
 SCHEMA: Final = Schema(
+    Step("0.3.0", ""),  # never released
     Step(
         "0.3.0",
-        "".join(
-            (
-                """
+        """
     CREATE TABLE files (
         number INTEGER PRIMARY KEY,
         root TEXT NOT NULL,
@@ -60,6 +59,7 @@ SCHEMA: Final = Schema(
     -- `body` is where the text of the chunk begins, after its headings.
     CREATE TABLE texts (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
+        space INTEGER NOT NULL DEFAULT 0,
         content_digest BLOB NOT NULL UNIQUE,
         content TEXT NOT NULL,
         body INTEGER NOT NULL,
@@ -85,15 +85,11 @@ SCHEMA: Final = Schema(
     CREATE TRIGGER words_delete AFTER DELETE ON texts BEGIN
         INSERT INTO words (words, rowid, content, parts) VALUES ('delete', old.number, old.content, old.parts);
     END;
-    """,
-                passages_of("texts"),
-                """
+@PASSAGES
     -- Vectors in memory are keyed by these numbers, so numbers of a deleted index must not be reused.
     INSERT INTO sqlite_sequence SELECT name, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
         FROM (SELECT 'texts' AS name UNION ALL SELECT 'passages');
-    """,
-            )
-        ),
+    """.replace("@PASSAGES", PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")),
     ),
     derived=True,
 )
@@ -144,9 +140,8 @@ class FileIndex(EmbeddedTexts, SqliteWords):
 
     links_duplicates = False
     _table = "texts"
-    _own = "TRUE"
+    _own = "space = 0"
     _count = "SELECT count(*) FROM texts"
-    _counted_in = "TRUE"
     _file: SqliteFile
     _words = "words"
     _full_texts = ("words",)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
@@ -19,9 +17,7 @@ from remembrancer.actors.store.records.types import (
     PassageVectors,
     SavedEmbeddings,
     TextToEmbed,
-    Vectors,
 )
-from remembrancer.protocol.work import Passage
 
 
 class EmbeddedTexts:
@@ -39,8 +35,6 @@ class EmbeddedTexts:
     _own = "space = @SPACE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
     """Counts all rows without a scan."""
-    _counted_in = "p.space = e.space"
-    """The condition under which a row of `embedded` counts a passage of its model."""
     _file: Any
     """The space, or the index of notes, that has the table."""
     _clock: Callable[[], float]
@@ -132,8 +126,8 @@ class EmbeddedTexts:
         with self._file.transaction(durable=False) as connection:
             for memory in embedded:
                 found = connection.execute(
-                    f"""SELECT content_digest, EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)
-                        FROM {self._table} AS t WHERE {self._own} AND number = ?""",  # noqa: S608 - our names
+                    f"""SELECT content_digest, EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?),
+                        space FROM {self._table} AS t WHERE {self._own} AND number = ?""",  # noqa: S608 - our names
                     (model, memory.number),
                 ).fetchone()
                 if found is None or found[1]:
@@ -143,8 +137,14 @@ class EmbeddedTexts:
                     continue
                 done = "DELETE FROM embedding_attempts WHERE memory = ? AND model = ?"
                 connection.execute(done, (memory.number, model))
-                passages = memory.number, model, memory.passages, memory.vectors
-                saved.kept.extend(add_passages(connection, *passages, in_space=self._table == "memories"))
+                for ordinal, (passage, vector) in enumerate(zip(memory.passages, memory.vectors, strict=True)):
+                    inserted = connection.execute(
+                        """INSERT INTO passages (space, memory, model, ordinal, start, "end", vector)
+                           VALUES (?, ?, ?, ?, ?, ?, ?)""",
+                        (found[2], memory.number, model, ordinal, passage.start, passage.end, vector.tobytes()),
+                    ).lastrowid
+                    assert inserted is not None
+                    saved.kept.append(inserted)
         return saved
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
@@ -154,7 +154,7 @@ class EmbeddedTexts:
                 f"""DELETE FROM passages WHERE number IN (SELECT p.number FROM
                     (SELECT * FROM embedded WHERE {self._own} AND memories > 0
                         AND model NOT IN (SELECT value FROM json_each(?))) AS e
-                    CROSS JOIN passages AS p ON {self._counted_in} AND p.model = e.model LIMIT ?)""",  # noqa: S608
+                    CROSS JOIN passages AS p ON p.space = e.space AND p.model = e.model LIMIT ?)""",  # noqa: S608
                 (encode_json(list(kept)).decode(), limit),
             ).rowcount
         return int(pruned)
@@ -265,27 +265,3 @@ class HomeTexts(EmbeddedTexts):
                       WHERE m.number IN {AMONG} GROUP BY s.number"""  # noqa: S608 - fixed
         saved.spaces.update(self._file.read(counted, (numbers,)))
         return saved
-
-
-def add_passages(
-    connection: sqlite3.Connection | SpaceConnection,
-    memory: int,
-    model: str,
-    passages: Sequence[Passage],
-    vectors: Vectors,
-    *,
-    in_space: bool = False,
-) -> list[int]:
-    """Write the passages of a memory, and return their numbers. `in_space`: with the memory's space."""
-    columns, values = 'memory, model, ordinal, start, "end", vector', "?1, ?2, ?3, ?4, ?5, ?6"
-    if in_space:
-        columns, values = f"space, {columns}", f"(SELECT space FROM memories WHERE number = ?1), {values}"  # noqa: S608 - ours
-    numbers: list[int] = []
-    for ordinal, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
-        inserted = connection.execute(
-            f"INSERT INTO passages ({columns}) VALUES ({values})",  # noqa: S608 - our names
-            (memory, model, ordinal, passage.start, passage.end, vector.tobytes()),
-        ).lastrowid
-        assert inserted is not None
-        numbers.append(inserted)
-    return numbers

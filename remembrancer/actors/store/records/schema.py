@@ -13,10 +13,11 @@ from typing import Final
 from remembrancer.actors.migrations import Schema, Step, statements_of
 from remembrancer.memory.names import name_words
 
-_PASSAGES: Final = """
+PASSAGES: Final = """
     CREATE TABLE passages (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
-        memory INTEGER NOT NULL REFERENCES TEXTS ON DELETE CASCADE,
+        space INTEGER NOT NULL REFERENCES spaces,
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
         model TEXT NOT NULL,
         ordinal INTEGER NOT NULL,
         start INTEGER NOT NULL,
@@ -25,30 +26,13 @@ _PASSAGES: Final = """
         UNIQUE (memory, model, ordinal)
     );
     -- With all that is asked of passages without their vectors: their rows are long.
-    CREATE INDEX passages_by_model ON passages (model, number, memory, ordinal);
+    CREATE INDEX passages_by_model ON passages (space, model, number, memory, ordinal);
     -- Whose a passage is, without its vector: the rows of passages are long.
     CREATE INDEX passages_owned ON passages (number, memory, ordinal);
-    -- How many memories have passages of each model, kept by triggers, and up to which passage near-duplicates were
-    -- looked for.
-    CREATE TABLE embedded (
-        model TEXT PRIMARY KEY,
-        memories INTEGER NOT NULL,
-        compared INTEGER NOT NULL DEFAULT 0
-    ) WITHOUT ROWID;
-    CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
-        INSERT INTO embedded (model, memories) VALUES (new.model, 1) ON CONFLICT DO UPDATE SET memories = memories + 1;
-    END;
-    CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
-        UPDATE embedded SET memories = memories - 1 WHERE model = old.model;
-    END;
-"""
-
-
-_ATTEMPTS: Final = """
     -- Texts that could not be embedded by a model (`died`: their embedders have died), how often, the last reason, and
     -- from when on a dead letter may be tried again.
-    CREATE TABLE IF NOT EXISTS embedding_attempts (
-        memory INTEGER NOT NULL REFERENCES TEXTS ON DELETE CASCADE,
+    CREATE TABLE embedding_attempts (
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
         model TEXT NOT NULL,
         attempts INTEGER NOT NULL,
         reason TEXT NOT NULL,
@@ -56,13 +40,24 @@ _ATTEMPTS: Final = """
         died INTEGER NOT NULL,
         PRIMARY KEY (memory, model)
     ) WITHOUT ROWID;
+    -- How many memories have passages of each model, kept by triggers, and up to which passage near-duplicates were
+    -- looked for.
+    CREATE TABLE embedded (
+        space INTEGER NOT NULL REFERENCES spaces,
+        model TEXT NOT NULL,
+        memories INTEGER NOT NULL,
+        compared INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (space, model)
+    ) WITHOUT ROWID;
+    CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
+        INSERT INTO embedded (space, model, memories) VALUES (new.space, new.model, 1)
+            ON CONFLICT DO UPDATE SET memories = memories + 1;
+    END;
+    CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
+        UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
+    END;
 """
-
-
-def passages_of(table: str) -> str:
-    """Return the tables of passages, vectors and embedding failures for the texts of a table."""
-    return (_PASSAGES + _ATTEMPTS).replace("TEXTS", table)
-
+"""The tables of passages with their vectors, and of failures to embed."""
 
 FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
 """The versions of the record files of release 0.2.0, one file for each space. They are read, and never written."""
@@ -446,49 +441,7 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, memory_id)
     ) WITHOUT ROWID;
 
-    CREATE TABLE passages (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        space INTEGER NOT NULL REFERENCES spaces,
-        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
-        model TEXT NOT NULL,
-        ordinal INTEGER NOT NULL,
-        start INTEGER NOT NULL,
-        end INTEGER NOT NULL,
-        vector BLOB NOT NULL,
-        UNIQUE (memory, model, ordinal)
-    );
-    -- With all that is asked of passages without their vectors: their rows are long.
-    CREATE INDEX passages_by_model ON passages (space, model, number, memory, ordinal);
-    -- Whose a passage is, without its vector: the rows of passages are long.
-    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
-    -- Texts that could not be embedded by a model (`died`: their embedders have died), how often, the last reason, and
-    -- from when on a dead letter may be tried again.
-    CREATE TABLE embedding_attempts (
-        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
-        model TEXT NOT NULL,
-        attempts INTEGER NOT NULL,
-        reason TEXT NOT NULL,
-        until REAL NOT NULL,
-        died INTEGER NOT NULL,
-        PRIMARY KEY (memory, model)
-    ) WITHOUT ROWID;
-    -- How many memories have passages of each model, kept by triggers, and up to which passage near-duplicates were
-    -- looked for.
-    CREATE TABLE embedded (
-        space INTEGER NOT NULL REFERENCES spaces,
-        model TEXT NOT NULL,
-        memories INTEGER NOT NULL,
-        compared INTEGER NOT NULL DEFAULT 0,
-        PRIMARY KEY (space, model)
-    ) WITHOUT ROWID;
-    CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
-        INSERT INTO embedded (space, model, memories) VALUES (new.space, new.model, 1)
-            ON CONFLICT DO UPDATE SET memories = memories + 1;
-    END;
-    CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
-        UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
-    END;
-
+@PASSAGES
     -- The catalogue: what the id of a project was made from, the working tree and the time of its last session (and a
     -- `first_commit`, unused); the decisions about models; the lane of each project that shares one, and of the
     -- user.
@@ -498,7 +451,7 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
     CREATE TABLE models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL);
     CREATE TABLE shares (name TEXT PRIMARY KEY, lane TEXT NOT NULL) WITHOUT ROWID;
-    """,
+    """.replace("@PASSAGES", PASSAGES),
     ),
     Step(
         "0.3.0",
