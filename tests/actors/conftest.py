@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from remembrancer.actors.gateway import store_access
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import StoreRig, store_rig
@@ -18,6 +19,12 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
     """A home with a store. Modules about the gateway have a rig of their own."""
     async with store_rig(home) as made:
         yield made
+
+
+@pytest.fixture
+def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a store that does not come: each of many questions would, for the least budget of a request."""
+    monkeypatch.setattr(store_access, "LEAST_BUDGET_S", 0.02)
 
 
 @pytest.fixture

@@ -18,12 +18,15 @@ LATE_S: Final = PATIENCE_S / 5
 when that time was over, and such a question is not worked on."""
 
 
-class _Told(Speaker):
-    """Leaves this side's own patience out of the deadlines that it tells."""
+class Apart(Speaker):
+    """Tells deadlines that are later than its own by so much: as by a clock that is ahead."""
+
+    def __init__(self, name: str, incarnation: str, later_s: float) -> None:
+        super().__init__(name, incarnation)
+        self._later_s = later_s
 
     def envelope(self, *, timeout_s: float | None = None, **fields: Any) -> Envelope:
-        told_s = None if timeout_s is None else timeout_s - LATE_S
-        return super().envelope(timeout_s=told_s, **fields)
+        return super().envelope(timeout_s=None if timeout_s is None else timeout_s + self._later_s, **fields)
 
 
 class PatientDealer(Dealer[OthersWrote]):
@@ -31,7 +34,7 @@ class PatientDealer(Dealer[OthersWrote]):
     late, on a machine that stalls, is no error. What it reads too late it is asked again: it has to bear that."""
 
     def __init__(self, endpoint: str, speaker: Speaker) -> None:
-        told = _Told(speaker.name, speaker.incarnation)
+        told = Apart(speaker.name, speaker.incarnation, -LATE_S)
         super().__init__(endpoint, told, msgspec.msgpack.Decoder(OthersWrote))
 
     async def exchange(self, question: Request[T], *, timeout_s: float) -> Reply[T | Failure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,24 +60,11 @@ async def _connected(path: Path, hello: dict[str, Any]) -> AsyncIterator[Streams
         tasks.cancel_scope.cancel()
 
 
-class GatewayTransport(AbstractAsyncContextManager[Streams]):
-    """A connection to a gateway with a bridge's hello."""
-
-    def __init__(self, path: Path, hello: dict[str, Any]) -> None:
-        self._streams = _connected(path, hello)
-
-    async def __aenter__(self) -> Streams:
-        return await self._streams.__aenter__()
-
-    async def __aexit__(self, *exception: Any) -> bool | None:
-        return await self._streams.__aexit__(*exception)
-
-
 def sdk_client(rig: Rig, mode: str, *, bridge: str = "00" * 16, **options: Any) -> Client:
     """A client that is to be entered. `options` are the hello's fields, and `message_handler`."""
     handler = options.pop("message_handler", None)
     hello = rig.hello(bridge, **options)
-    transport: Transport = GatewayTransport(rig.paths.gateway_socket, hello)
+    transport: Transport = _connected(rig.paths.gateway_socket, hello)
     return Client(transport, mode=mode, message_handler=handler, cache=None)
 
 

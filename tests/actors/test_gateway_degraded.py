@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from remembrancer.actors.gateway import store_access, write_queue
+from remembrancer.actors.gateway import write_queue
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import DeadlineExceeded
@@ -21,12 +21,6 @@ from tests.actors.gateway_rig import AWAY, QUICK, RawClient, Rig, call, warned
 from tests.operations import change_operation
 from tests.patience import PATIENCE_S, until
 from tests.spaces import locked
-
-
-@pytest.fixture
-def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a store that does not come: each of many questions would, for the least budget of a request."""
-    monkeypatch.setattr(store_access, "LEAST_BUDGET_S", 0.02)
 
 
 async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(quick_rig: Rig) -> None:

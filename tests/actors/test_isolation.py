@@ -27,6 +27,7 @@ from tests.git import make_worktree
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
 
+pytestmark = pytest.mark.usefixtures("waits_for_no_store")
 MARK = "zq7431"
 """In every text of the secret, and in nothing that an intruder says."""
 VICTIM = "session:victim"
@@ -69,12 +70,6 @@ async def open_house(home: Path, tmp_path: Path, **settings: Any) -> AsyncIterat
     rig = Rig(home, msgspec.structs.replace(AWAY, **settings))
     async with rig.store(), rig.running():
         yield House(rig, mine, theirs)
-
-
-@pytest.fixture(autouse=True)
-def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a store that does not come: each of many questions would, for the least budget of a request."""
-    monkeypatch.setattr(store_access, "LEAST_BUDGET_S", 0.02)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,11 +46,7 @@ async def shown(rig: StoreRig, name: str = "gpu") -> RemoteEmbedder:
 
 
 async def until_state(rig: StoreRig, state: str, name: str = "gpu") -> RemoteEmbedder:
-    async def found() -> RemoteEmbedder | None:
-        remote = await shown(rig, name)
-        return remote if remote.state == state else None
-
-    remote: RemoteEmbedder = await until(found)
+    remote: RemoteEmbedder = await until(partial(shown, rig, name), lambda remote: remote.state == state)
     return remote
 
 

@@ -6,9 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -71,6 +72,9 @@ from tests.operations import (
 from tests.patience import until
 
 LANE = "l_0123456789ab"
+
+
+HostT = TypeVar("HostT", bound="Host")
 
 
 class Host:
@@ -155,14 +159,20 @@ class Host:
         return bool(self.records(scope).keyword_hits([Phrase(word)], Filters(SESSION), 5))
 
 
-@pytest.fixture
-async def hosts(tmp_path: Path) -> AsyncIterator[list[Host]]:
-    server = InProcessServer()
+@asynccontextmanager
+async def two(kind: type[HostT], directory: Path, server: InProcessServer) -> AsyncIterator[list[HostT]]:
+    """Two hosts of a server that has the lane."""
     await InProcessJournal(server).create(LANE)
-    made = [Host(tmp_path / name, server, project) for name, project in (("here", PROJECT), ("there", OTHER_PROJECT))]
+    made = [kind(directory / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
     yield made
     for host in made:
         await host.aclose()
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path) -> AsyncIterator[list[Host]]:
+    async with two(Host, tmp_path, InProcessServer()) as made:
+        yield made
 
 
 async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_session_s(hosts: list[Host]) -> None:
@@ -576,16 +586,9 @@ class Server(InProcessServer):
 @pytest.fixture
 async def workers(tmp_path: Path) -> AsyncIterator[list[Worker]]:
     """Two hosts of a lane with a memory that is years old: it was never maintained."""
-    server = Server()
-    await InProcessJournal(server).create(LANE)
-    made = [Worker(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
-    for worker in made:
-        await worker.share()
-    await made[0].store("lantern", "the lantern burns oil")
-    await until(lambda: made[1].finds("project", "lantern"))
-    yield made
-    for worker in made:
-        await worker.aclose()
+    async with two(Worker, tmp_path, Server()) as made:
+        await both_have_one(*made)
+        yield made
 
 
 async def test_who_wrote_last_works_in_a_lane_and_the_others_rest(workers: list[Worker]) -> None:

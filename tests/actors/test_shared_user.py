@@ -12,9 +12,9 @@ from remembrancer.protocol.errors import InvalidInput, JournalAway, NotFound
 from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
 from remembrancer.protocol.writes import ImportMemory, ProjectRef, PromotedResult, PromoteMemory, TagMemory
-from tests.actors.test_shared_lanes import LANE, Host
+from tests.actors.test_shared_lanes import LANE, Host, two
 from tests.contracts.records_factories import ids_of
-from tests.in_process_journal import InProcessJournal, InProcessServer
+from tests.in_process_journal import InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
 from tests.patience import until
@@ -46,13 +46,8 @@ class OwnHost(Host):
 
 @pytest.fixture
 async def hosts(tmp_path: Path) -> AsyncIterator[list[OwnHost]]:
-    server = InProcessServer()
-    await InProcessJournal(server).create(LANE)
-    places = ("here", PROJECT), ("there", OTHER_PROJECT)
-    made = [OwnHost(tmp_path / name, server, project) for name, project in places]
-    yield made
-    for host in made:
-        await host.aclose()
+    async with two(OwnHost, tmp_path, InProcessServer()) as made:
+        yield made
 
 
 async def both_share(here: OwnHost, there: OwnHost) -> None:

@@ -28,7 +28,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -49,9 +49,9 @@ from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, OthersWrote, ShareProject
-from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Envelope, Request
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
@@ -76,6 +76,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
     memory_id_of,
 )
+from tests.actors.patient_dealer import Apart
 from tests.actors.store_process import Launcher
 from tests.conftest import DISK, ROOT_OF_FILES
 from tests.faults.soak import Figures
@@ -148,18 +149,6 @@ def run_store(ahead_s: float, look_s: float) -> None:
     run_actor("store")
 
 
-class _Ahead(Speaker):
-    """Says by a clock that is ahead when its messages expire."""
-
-    def __init__(self, name: str, incarnation: str, ahead_s: float) -> None:
-        super().__init__(name, incarnation)
-        self._ahead_s = ahead_s
-
-    def envelope(self, *, timeout_s: float | None = None, **fields: Any) -> Envelope:
-        told_s = None if timeout_s is None else timeout_s + self._ahead_s
-        return super().envelope(timeout_s=told_s, **fields)
-
-
 class Host:
     """A home with a project, and its store, which is killed and started again."""
 
@@ -175,7 +164,7 @@ class Host:
         self._launcher = Launcher(home)
         self._dealer: Dealer[OthersWrote] = Dealer(
             RuntimePaths(home).store_endpoint,
-            _Ahead("gateway", new_ulid(), self.ahead_s),
+            Apart("gateway", new_ulid(), self.ahead_s),
             msgspec.msgpack.Decoder(OthersWrote),
         )
         self._process: ForkedProcess | None = None
@@ -290,7 +279,7 @@ class Consolidator:
                         await store.submit(Operation(f"undo-{run_id}", host.project, "", host.time(), undo))
             return result
 
-        speaker = _Ahead("consolidator", new_ulid(), host.ahead_s)
+        speaker = Apart("consolidator", new_ulid(), host.ahead_s)
         async with StoreConnection(RuntimePaths(host.home).store_endpoint, speaker) as store:
             await JobLoop(store, host.spec.settings, host.time, work_and_undo).run()
 

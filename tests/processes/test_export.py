@@ -218,11 +218,7 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     before, after = exported(home), [without_import(line, report["run_id"]) for line in exported(second)]
     assert sorted(map(str, after)) == sorted(map(str, before))
     forgotten = {line["memory"]["id"] for line in after if "forgotten_at" in line.get("memory", {})}
-    places: tuple[tuple[ProjectRef, Place], ...] = (
-        (PROJECT, "project"),
-        (OTHER_PROJECT, "project"),
-        (PROJECT, "user"),
-    )
+    places: tuple[tuple[ProjectRef, Place], ...] = ((PROJECT, "project"), (OTHER_PROJECT, "project"), (PROJECT, "user"))
     for project, place in places:
         undo = change(f"undo {project.id} {place}", UndoRun(report["run_id"], place), project, SHELL_SESSION)
         assert isinstance(ask(second, undo)[0], Applied)

@@ -5,37 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
-from remembrancer.config.settings import Settings
-from tests.actors.store_process import StoreRig, store_rig
+from tests.actors.store_process import StoreRig
+from tests.actors.test_remote_workers import rig as rig
+from tests.actors.test_remote_workers import until_state
 from tests.forked import ForkedProcess, start_command
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 from tests.runtime import command
-
-LISTENING = Settings(embedder_listen="tcp://127.0.0.1:0", embedders=0, stall_timeout_s=3.0)
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home, settings=LISTENING) as made:
-        yield made
-
-
-async def states(rig: StoreRig) -> dict[str, str]:
-    remote = (await rig.health()).remote
-    assert remote is not None
-    return {each.name: each.state for each in remote.workers}
-
-
-async def until_is(rig: StoreRig, name: str, state: str) -> None:
-    async def is_so() -> bool:
-        return (await states(rig))[name] == state
-
-    await until(is_so)
 
 
 async def start(rig: StoreRig, tmp_path: Path, name: str) -> ForkedProcess:
@@ -54,19 +31,19 @@ async def start(rig: StoreRig, tmp_path: Path, name: str) -> ForkedProcess:
 
 async def test_a_worker_that_is_killed_or_paused_costs_nothing_but_time(rig: StoreRig, tmp_path: Path) -> None:
     first = await start(rig, tmp_path, "first")
-    await until_is(rig, "first", "ready")
+    await until_state(rig, "ready", "first")
     second = await start(rig, tmp_path, "second")
-    await until_is(rig, "second", "ready")
+    await until_state(rig, "ready", "second")
     texts = [f"Ship number {n} left the harbour with {n * 7} crates of tea on board" for n in range(60)]
     for text in texts[:30]:
         await rig.gateway.store(text)
     first.kill()
     await rig.gateway.until_embedded()
-    await until_is(rig, "first", "away")
+    await until_state(rig, "away", "first")
     second.send_signal(signal.SIGSTOP)
     for text in texts[30:]:
         await rig.gateway.store(text)
-    await until_is(rig, "second", "away")
+    await until_state(rig, "away", "second")
     local = rig.launch("embedder")
     await rig.gateway.until_embedded()
     await rig.gateway.until(lambda now: now.embedding.workers == 1)
@@ -74,7 +51,7 @@ async def test_a_worker_that_is_killed_or_paused_costs_nothing_but_time(rig: Sto
     found = await rig.gateway.recall("Where is ship number 41?")
     assert "number 41 " in found.memories[0].content
     second.send_signal(signal.SIGCONT)
-    await until_is(rig, "second", "ready")
+    await until_state(rig, "ready", "second")
     second.send_signal(signal.SIGTERM)
     assert second.wait(PATIENCE_S) == 0
     await local.kill()
@@ -82,7 +59,7 @@ async def test_a_worker_that_is_killed_or_paused_costs_nothing_but_time(rig: Sto
 
 async def test_a_worker_says_why_it_is_not_let_in_and_ends(rig: StoreRig, tmp_path: Path) -> None:
     worker = await start(rig, tmp_path, "gpu")
-    await until_is(rig, "gpu", "ready")
+    await until_state(rig, "ready", "gpu")
     assert "connected to tcp://" in (tmp_path / "gpu.out").read_text()
     done = command("admin", "embedder", "--revoke", "gpu", home=rig.home)
     assert done.returncode == 0, done.stderr
