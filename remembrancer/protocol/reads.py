@@ -216,9 +216,6 @@ class ListMemories(Filters, Request[Memories[ListedMemory]], frozen=True, kw_onl
     order: Order = "latest"
     limit: int = 50
     offset: int = 0
-    as_of: float | None = None
-    """With `valid_at`: use the knowledge of that time, without anything recorded later. The other filters are
-    ignored."""
 
 
 class SessionRequest(Request[T_co], Generic[T_co], frozen=True):

@@ -129,7 +129,7 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
     ("list_memories", {"limit": 1000}),
     ("get_valid", {"limit": 1000}),
     ("get_valid_at", {"timestamp": "2099-01-01"}),
-    ("get_valid_at", {"timestamp": "2099-01-01", "as_of": "2099-01-01", "limit": 1000}),
+    ("get_valid_at", {"timestamp": "2099-01-01", "limit": 1000}),
     *(
         (tool, {"query": "launch code of the depot", "include_invalid": True})
         for tool in ("search", "search_text", "recall")

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,7 +27,6 @@ from remembrancer.protocol.writes import (
     Applied,
     Change,
     EntityRef,
-    EraseMemory,
     ForgetMemory,
     ImportedResult,
     ImportMemory,
@@ -47,7 +45,6 @@ from tests.contracts.records_factories import SqliteFactory, near_duplicates, pe
 from tests.contracts.records_rig import MODEL, RecordsRig
 from tests.operations import (
     OTHER_SESSION,
-    PROJECT,
     REQUESTED_AT,
     SESSION,
     change_operation,
@@ -515,10 +512,6 @@ def valid(rig: RecordsRig, at: float) -> list[str]:
     return rig.ids(rig.records.top(Filters(SESSION, valid_at=at), "valid", 10))
 
 
-def known(rig: RecordsRig, at: float, as_of: float, session: str = SESSION, project: str = PROJECT.id) -> list[str]:
-    return [each.id for each in rig.records.known_as_of(session, project, at, as_of, 10)]
-
-
 def test_a_fact_is_valid_between_its_times_and_where_none_are_given_since_it_happened_or_was_stored(
     facts: RecordsRig,
 ) -> None:
@@ -569,38 +562,3 @@ def test_what_is_not_seen_is_neither_invalidated_nor_named_as_what_replaced_a_fa
         )
     facts.do(ForgetMemory(NEWER))
     assert isinstance(facts.refused(InvalidateMemory(NEWER)), InvalidInput)
-
-
-def test_what_was_known_at_a_time_is_without_later_records_and_with_what_was_forgotten_later(facts: RecordsRig) -> None:
-    changed = UpdateMemory(ALWAYS, content="the cache has two ports", valid_from=START - 800)
-    facts.at(MOVED + 10).do(changed)
-    facts.at(LATER).do(InvalidateMemory(OLD, "we moved", NEWER))
-    facts.at(LATER + 10).do(ForgetMemory(ALWAYS))
-    for at, as_of, expected in (
-        (LATER + 20, START, [ALWAYS, OLD]),
-        (LATER + 20, MOVED, [NEWER, ALWAYS, OLD]),
-        (LATER + 20, LATER - 1, [NEWER, OLD, ALWAYS]),  # what became valid last comes first
-        (LATER + 20, LATER, [NEWER, ALWAYS]),  # its end is known from then on
-        (LATER + 20, LATER + 10, [NEWER]),
-        (START - 700, LATER, [ALWAYS]),
-        (START - 700, MOVED, []),  # that it was true so early was not known yet
-    ):
-        assert known(facts, at, as_of) == expected
-    first, *_ = facts.records.known_as_of(SESSION, PROJECT.id, START, MOVED, 10)
-    assert (first.id, first.content, first.version) == (ALWAYS, "the cache has a port", 1)
-    facts.at(LATER + 30).do(RestoreMemory(ALWAYS))
-    assert known(facts, LATER + 40, LATER + 20) == [NEWER]
-    assert known(facts, LATER + 40, LATER + 30) == [NEWER, ALWAYS]
-    facts.at(LATER + 50).do(EraseMemory(OLD))
-    assert known(facts, LATER + 40, MOVED) == [NEWER, ALWAYS], "what was erased was never there"
-
-
-def test_what_was_a_sessions_own_then_is_shown_to_it_alone(facts: RecordsRig) -> None:
-    facts.say("a draft", memory_id=OWN, scope="session")
-    facts.at(LATER).do(PromoteMemory(OWN, "project"))
-    for at, session, seen in ((MOVED, SESSION, True), (MOVED, OTHER_SESSION, False), (LATER, OTHER_SESSION, True)):
-        assert (OWN in known(facts, LATER, at, session)) == seen
-    taken = msgspec.structs.replace(facts.shown(OLD), id="mem_users", scope="user", source_project="p_1")
-    facts.at(LATER + 1).do(ImportMemory(taken))
-    for project, seen in (("p_1", True), (PROJECT.id, False)):
-        assert ("mem_users" in known(facts, LATER, START, project=project)) == seen, "a draft is its project's"

@@ -154,7 +154,6 @@ READS: dict[str, Callable[[Records], Any]] = {
     "outcome_of": lambda it: it.outcome_of("first"),
     "portable": lambda it: it.portable(IDS[0], None),
     "follow": lambda it: it.follow(IDS, SESSION, 2, 9),
-    "known_as_of": lambda it: it.known_as_of(SESSION, PROJECT.id, 1e12, 1e12, 9),
     "uses": lambda it: it.uses(SESSION),
     "counts": lambda it: (it.counts(None).total, it.counts(None).entities, it.counts(SESSION).relationships),
     "browse": lambda it: [it.browse(request) for request in BROWSED],
@@ -373,9 +372,7 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     ],
     "matching": lambda view, session, numbers, ids: view.load(view.reader.matching(FILTERS(session), 99) or [], None),
     "list": lambda view, session, numbers, ids: [
-        list_memories(
-            ListMemories(session, project=PROJECT, include_forgotten=True, limit=50, valid_at=at, as_of=at), view
-        )
+        list_memories(ListMemories(session, project=PROJECT, include_forgotten=True, limit=50, valid_at=at), view)
         for at in (None, 1e12)
     ],
     "neighbours": lambda view, session, numbers, ids: view.load(
@@ -403,8 +400,8 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
 """Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
 BY_SHOWN = {"find", "records_of", "by_file", "spaces_of"}
 BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
-BY_SHOWN |= {"known_as_of", "uses"}
-"""Questions of a view about what it has shown, or in which ids alone are named, and one that a list asks."""
+BY_SHOWN |= {"uses"}
+"""Questions of a view about what it has shown, or in which ids alone are named."""
 PARTS = {"without", "beside", "is_users", "of", "tidy"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}

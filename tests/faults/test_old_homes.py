@@ -42,6 +42,8 @@ HOMES = Path(__file__).parent.parent / "homes"
 KILLS = int(os.environ.get("KILLS", "12"))
 DERIVED = {"tallies", "embedded", "run_changes", "lane_entries"}
 NUMBERS = {"memory", "source", "target", "entity", "subject", "turn", "up_to", "number", "sequence"}
+GONE = {"begins", "ends", "replaced_at"}
+"""Columns of the history that repeated what its records say."""
 
 Portrait = dict[str, list[str]]
 
@@ -103,7 +105,7 @@ def resolved(table: str, row: dict[str, Any], names: dict[str, dict[int, str]]) 
         if isinstance(value, int):
             kind = {"entity": "entities", "subject": "entities", "turn": "turns"}.get(column, "memories")
             row[column] = names[kind].get(value, "gone")
-    return {column: value for column, value in row.items() if column not in ("number", "sequence")}
+    return {column: value for column, value in row.items() if column not in ("number", "sequence", *GONE)}
 
 
 def new_portraits(paths: RuntimePaths) -> dict[str, Portrait]:

@@ -11,7 +11,7 @@ import itertools
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
@@ -330,15 +330,12 @@ class ReadHandlers(Handlers):
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     """List memories. They are read page by page, so a list may end early."""
-    if request.valid_at is not None and request.as_of is not None:
-        asked = request.session_id, request.project.id, request.valid_at, request.as_of
-        known: Iterable[ListedMemory] = view.reader.known_as_of(*asked, request.limit, request.offset)
-    else:
-        refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
-        pages = (refs[begin : begin + LOADED_AT_ONCE] for begin in range(0, len(refs), LOADED_AT_ONCE))
-        loaded = ((page, view.load(page, request.filters)) for page in pages)
-        known = (ListedMemory(**found[ref].listed()) for page, found in loaded for ref in page if ref in found)
-    memories, cut = first_that_fit(known)
+    refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
+    pages = (refs[begin : begin + LOADED_AT_ONCE] for begin in range(0, len(refs), LOADED_AT_ONCE))
+    loaded = ((page, view.load(page, request.filters)) for page in pages)
+    memories, cut = first_that_fit(
+        ListedMemory(**found[ref].listed()) for page, found in loaded for ref in page if ref in found
+    )
     return Memories(memories, more=cut)
 
 

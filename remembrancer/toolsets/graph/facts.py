@@ -43,7 +43,6 @@ class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class TimeOfFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timestamp: Annotated[str, Meta(description="ISO 8601")]
-    as_of: Annotated[str, Meta(description="By what was known then")] | None = None
     limit: PageLimit = PAGE
     offset: Offset = 0
 
@@ -107,13 +106,11 @@ async def find_facts(
     return {"memories": [fact_of(memory) for memory in memories]}
 
 
-async def list_facts(
-    call: Call, limit: int, offset: int, timestamp: str | None = None, as_of: str | None = None
-) -> Answer:
-    """A page of the memories valid at a time, by the knowledge of then or of now; without a time, of all memories.
+async def list_facts(call: Call, limit: int, offset: int, timestamp: str | None = None) -> Answer:
+    """A page of the memories valid at a time; without a time, of all memories.
 
     Raises:
-        InvalidInput: a time is invalid.
+        InvalidInput: the time is invalid.
         MemoryUnavailable: the store is away.
     """
     is_now = timestamp == NOW
@@ -122,7 +119,6 @@ async def list_facts(
         project=call.caller.project,
         order="latest" if timestamp is None else "valid",
         valid_at=call.received_at if is_now else seconds_of(timestamp, "timestamp"),
-        as_of=seconds_of(as_of, "as_of"),
         limit=limit,
         offset=offset,
     )

@@ -72,7 +72,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
                m.forgotten_at IS NOT NULL,
                m.version > h.version AND m.content != json_extract(h.record, '$.content')
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
-           WHERE h.space = @SPACE AND (h.begins IS NOT NULL OR h.change = 'forgotten')
+           WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
            ORDER BY h.changed_at DESC, m.number DESC, h.version DESC LIMIT ?3)"""  # noqa: S608 - fixed

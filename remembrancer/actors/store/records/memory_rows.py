@@ -19,7 +19,6 @@ from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.ranking import is_assistants
 from remembrancer.memory.stop_words import language_of
 from remembrancer.protocol.kinds import kind_of_type
-from remembrancer.protocol.reads import ListedMemory
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
@@ -29,7 +28,6 @@ from remembrancer.protocol.writes import (
     MemoryVersion,
     PortableMemory,
     RecordedFields,
-    ShownFields,
 )
 
 RELATED: Final = "related_to"
@@ -172,13 +170,6 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
         )
         for version, change, changed_at, session_id, operation_id, record, details in rows
     )
-
-
-def version_listed(memory_id: str, version: int, record: str, created_at: float, updated_at: float) -> ListedMemory:
-    """Return a version of a memory, from its row of the history. Raises `ValueError` if it cannot be decoded."""
-    then = _decode_snapshot(record)
-    fields = {name: getattr(then, name) for name in (*ShownFields.__struct_fields__, "status", "invalid_reason")}
-    return ListedMemory(**fields, created_at=created_at, updated_at=updated_at, id=memory_id, version=version)
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:

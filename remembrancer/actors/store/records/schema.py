@@ -465,6 +465,17 @@ MEMORY: Final = Schema(
     ),
     Step("0.3.0", "DROP TABLE lane_entries;"),
     Step("0.3.0", "DROP TABLE note_writes;"),
+    Step(
+        "0.3.0",
+        """
+    DROP INDEX history_by_time;
+    DROP INDEX history_by_validity;
+    ALTER TABLE history DROP COLUMN begins;
+    ALTER TABLE history DROP COLUMN ends;
+    ALTER TABLE history DROP COLUMN replaced_at;
+    CREATE INDEX history_by_time ON history (space, changed_at, memory_id);
+    """,
+    ),
 )
 
 OWNED: Final = (

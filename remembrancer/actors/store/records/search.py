@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import DECODERS, read_memory, read_related, version_listed
+from remembrancer.actors.store.records.memory_rows import DECODERS, read_memory, read_related
 from remembrancer.actors.store.records.space import Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.actors.store.records.types import (
@@ -25,7 +25,7 @@ from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.protocol.kinds import Scope
-from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
+from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
 AFTER_ALL: Final = "\U0010ffff"
 """Sorts after every letter: keys with a given beginning end before `beginning` + this."""
@@ -274,28 +274,6 @@ class SqliteSearch(SqliteWords):
             }
 
         return self._file.read_together(read)
-
-    def known_as_of(
-        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
-    ) -> list[ListedMemory]:
-        """Return the memories that were valid at one time according to the records of another, and that a session of a
-        project may see, each in its version at that time: later records are left out, and memories forgotten later are
-        included. Those that became valid last come first."""
-        asked = f"""
-            WITH known AS MATERIALIZED (
-                SELECT h.space, h.memory_id, h.version, h.operation_id, h.begins, m.created_at
-                FROM history AS h INDEXED BY history_by_time CROSS JOIN memories AS m
-                    ON m.space = h.space AND m.id = h.memory_id
-                WHERE h.space = @SPACE AND h.begins <= ?1 AND (h.ends IS NULL OR h.ends > ?1)
-                AND h.changed_at <= ?2 AND (h.replaced_at IS NULL OR h.replaced_at > ?2)
-                AND (h.owner IS NULL OR h.owner = ?3) AND {shown_to("m", "?3")}
-                AND (m.scope != 'user' OR m.source_project IS ?4 OR json_extract(h.record, '$.scope') = 'user')
-                ORDER BY h.begins DESC, h.memory_id DESC LIMIT ?5 OFFSET ?6)
-            SELECT memory_id, version, h.record, known.created_at, h.changed_at
-            FROM known CROSS JOIN history AS h USING (space, memory_id, version, operation_id)
-            ORDER BY known.begins DESC, memory_id DESC"""  # noqa: S608 - fixed clauses
-        arguments = (valid_at, as_of, session_id, project_id, limit, offset)
-        return self._file.read_together(lambda query: [version_listed(*row) for row in query(asked, arguments)])
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Return, for those of the memories that were merged into another, the other's id, in this space or another."""

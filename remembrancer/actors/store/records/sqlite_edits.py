@@ -415,7 +415,7 @@ class SqliteEdits:
             )
             self._link_awaited(number, memory.id)
         for entry in memory.history:
-            self._add_entry(memory.id, memory.created_at, entry)
+            self._add_entry(memory.id, entry)
         self.to_embed.append(number)
 
     def _drop_history(self, memory_id: str) -> None:
@@ -477,7 +477,7 @@ class SqliteEdits:
             self._add_tags(number, [tag for tag in after.tags if tag not in before.now.tags])
         if "related_entities" in fields:
             self._relink_entities(number, after.related_entities, at)
-        self._add_entry(before.id, before.created_at, entry)
+        self._add_entry(before.id, entry)
         if "content" in fields:
             self._drop_derived(number)
             self.to_embed.append(number)
@@ -510,17 +510,15 @@ class SqliteEdits:
         rows = self.execute("DELETE FROM memory_entities WHERE memory = ? AND found RETURNING entity", (number,))
         self.remove_unlinked(entity for (entity,) in rows.fetchall())
 
-    def _add_entry(self, memory_id: str, created_at: float, entry: HistoryEntry) -> None:
+    def _add_entry(self, memory_id: str, entry: HistoryEntry) -> None:
         """Add a history entry, unless it exists because the memory was here before. It is no older than the one before
         it: in a shared lane, changes are requested by several clocks."""
         record = entry.record
-        happened_at = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
-        begins = happened_at if record.valid_from is None else record.valid_from
         self.execute(  # `+`, since for the largest value alone SQLite would go through the index by time
             """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
-                   record, details, begins, ends, owner)
+                   record, details, owner)
                VALUES (@SPACE, ?1, ?2, ?3, max(?4, ifnull((SELECT max(+changed_at) FROM history
-                   WHERE space = @SPACE AND memory_id = ?1 AND version < ?2), 0)), ?5, ?6, ?7, ?8, ?9, ?10, ?11)""",
+                   WHERE space = @SPACE AND memory_id = ?1 AND version < ?2), 0)), ?5, ?6, ?7, ?8, ?9)""",
             (
                 memory_id,
                 entry.version,
@@ -530,17 +528,9 @@ class SqliteEdits:
                 entry.operation_id,
                 _json(record),
                 _json(entry.details),
-                None if record.forgotten else begins,
-                record.valid_until,
                 record.session_id if record.scope == "session" else None,
             ),
         )
-        if entry.version > 1:
-            self.execute(
-                """UPDATE history SET replaced_at = ?
-                   WHERE space = @SPACE AND memory_id = ? AND version < ? AND replaced_at IS NULL""",
-                (entry.changed_at, memory_id, entry.version),
-            )
 
     def delete(self, memory_id: str, *, with_history: bool = False) -> None:
         """Delete a memory with everything that depends on it, except its history. `with_history` deletes the history
@@ -711,7 +701,7 @@ class ArrivingEdits(SqliteEdits):
                 number,
             ),
         )
-        self._add_entry(memory.id, memory.created_at, memory.history[-1])
+        self._add_entry(memory.id, memory.history[-1])
 
     def take_over(self, number: int, memory_id: str) -> None:
         """Move a memory here as it is."""
