@@ -7,6 +7,7 @@ the launcher is dead, and an actor never outlives it.
 from __future__ import annotations
 
 import abc
+import contextlib
 import ctypes
 import logging
 import math
@@ -26,7 +27,6 @@ from pythonjsonlogger.json import JsonFormatter
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
-    FromActor,
     FromLauncher,
     PeerFailed,
     PeerGone,
@@ -44,7 +44,7 @@ from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
-"""The actor gave the reason in a `Failure`; restarting it would fail in the same way."""
+"""The last line of its standard error is the reason, a `Failure` as JSON; restarting it would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
 """The launcher died first. A new runtime waits for the locks of this one, so the work in hand is left: what was
@@ -52,10 +52,6 @@ acknowledged is durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
 """The time that a process has to finish the work in hand after SIGTERM."""
 _PR_SET_PDEATHSIG: Final = 1
-LISTENS_S: Final = 10.0
-"""The time that a process whose start has failed waits for its launcher, to report the reason."""
-HEARD_WAIT_S: Final = 1.0
-"""The time that a process which cannot start waits for the launcher's acknowledgement of the reason."""
 LOCK_WAIT_S: Final = 10.0
 """The time that a new actor waits for a dying predecessor's lock."""
 NICENESS: Final = 10
@@ -222,13 +218,12 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
                 await tasks.start(_run_until_cancelled, actor, life)
         except RemembrancerError as error:
             logger.error("start failed", extra={"code": error.code, "reason": error.message})
-            await control.wait_connected(LISTENS_S)
-            if not error.retry_possible:
-                _say(control, error.to_failure())
-                with anyio.move_on_after(HEARD_WAIT_S):
-                    await life.stop.wait()  # acknowledged: unsent messages die with this process
             tasks.cancel_scope.cancel()
-            return EXIT_CRASHED if error.retry_possible else EXIT_START_FAILED
+            if error.retry_possible:
+                return EXIT_CRASHED
+            with contextlib.suppress(OSError):  # the disk is full, say
+                os.write(2, msgspec.json.encode(error.to_failure()) + b"\n")
+            return EXIT_START_FAILED
         if actor is None or starting.cancelled_caught:
             logger.info("stopped while starting", extra={"reason": life.reason, "code": life.code})
             tasks.cancel_scope.cancel()
@@ -280,7 +275,7 @@ async def _say_ready(control: Dealer[FromLauncher]) -> None:
 
 def _say(
     control: Dealer[FromLauncher],
-    message: FromActor | ProcessHealth | None,
+    message: Ready | ProcessHealth | None,
     *,
     in_reply_to: int | None = None,
 ) -> None:

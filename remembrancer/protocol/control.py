@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.work import ModelChoice
@@ -195,8 +194,6 @@ class AskScale(Request[int], frozen=True):
 
 
 FromLauncher = Ping | Stop | PeerGone | PeerFailed
-FromActor = Ready | Failure
-"""A `Failure`: the actor cannot start, and restarting it would not help. Answered by `Stop`."""
-ToLauncher = FromActor | AskStatus | AskScale
+ToLauncher = Ready | AskStatus | AskScale
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

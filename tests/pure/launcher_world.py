@@ -10,6 +10,7 @@ from remembrancer.actors.launcher.lifecycle import DELAYS_S, Changed, Instructio
 from remembrancer.actors.launcher.supervision import Supervision
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import FromLauncher, ProcessHealth, ProcessState, StoreHealth
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
 KILLED = -9
@@ -79,15 +80,14 @@ class World:
             self.apply(self.core.on_ready(name, self.running[name], self.now))
 
     def refuse(self, name: str, message: str = "no weights") -> None:
-        """A process says that it cannot start, and leaves."""
-        self.apply(self.core.on_start_failed(name, self.running[name], "model_unusable", message, self.now))
-        self.exit(name, 2)
+        """A process ends, and says that it cannot start."""
+        self.exit(name, Failure("model_unusable", message))
 
     def pong(self, name: str, health: ProcessHealth | None = None) -> None:
         """A process answers."""
         self.apply(self.core.on_pong(name, self.running[name], health, self.now))
 
-    def exit(self, name: str, ending: int | str = KILLED) -> None:
+    def exit(self, name: str, ending: int | str | Failure = KILLED) -> None:
         """A process ends."""
         incarnation = self.running.pop(name)
         self.apply(self.core.on_exit(name, incarnation, ending, self.now))

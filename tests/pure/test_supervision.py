@@ -123,18 +123,6 @@ def test_the_others_learn_of_a_failure_once_and_latecomers_until_it_was_mended()
         assert world.heard("gateway", PeerFailed) == ([] if mended else [failure])
 
 
-def test_who_asks_again_while_a_failed_process_is_leaving_gets_another_attempt_once_it_has_left() -> None:
-    world = begun()
-    world.exit("embedder-1")
-    failing = world.running["embedder-1"]
-    world.apply(world.core.on_start_failed("embedder-1", failing, "model_unusable", "no weights", world.now))
-    world.scale(1)
-    world.exit("embedder-1", 2)
-    assert world.running["embedder-1"] != failing
-    world.refuse("embedder-1")
-    assert "embedder-1" not in world.running, "one more attempt only"
-
-
 def test_scaling_starts_the_missing_numbers_and_stops_the_highest_and_workers_share_the_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -412,28 +400,23 @@ def test_a_crash_loop_fails_visibly_is_told_once_and_tried_rarely_until_it_recov
     assert (world.state("store"), world.process("store").error) == ("ready", None)
 
 
-@pytest.mark.parametrize("reports_first", [True, False])
-def test_a_failure_that_the_process_reports_is_not_retried_and_keeps_its_reason(reports_first: bool) -> None:
+def test_a_failure_that_the_process_reports_is_not_retried_and_keeps_its_reason() -> None:
     world = begun()
     world.exit("store")
-    incarnation = world.running["store"]
-    if reports_first:
-        world.refuse("store", "a newer release")
-    else:
-        world.exit("store", 2)
-        world.apply(world.core.on_start_failed("store", incarnation, "schema_too_new", "a newer release", world.now))
+    world.refuse("store", "a newer release")
     world.run_for(3600.0)
     assert "store" not in world.running
     assert (world.state("store"), world.process("store").error) == ("failed", "a newer release")
-
-
-def test_what_reports_a_failure_and_stays_is_killed_and_what_is_never_ready_is_tried_rarely() -> None:
     world = begun()
-    world.exit("store")
-    world.apply(world.core.on_start_failed("store", world.running["store"], "x", "y", world.now))
-    world.run_for(5.0)
-    assert ("store", "KILL") in world.signals
-    assert "store" not in world.running
+    world.exit("embedder-1")
+    world.refuse("embedder-1")
+    world.scale(1)
+    assert "embedder-1" in world.running, "somebody asked for it"
+    world.refuse("embedder-1")
+    assert "embedder-1" not in world.running, "one more attempt only"
+
+
+def test_what_is_never_ready_is_killed_and_tried_rarely() -> None:
     world = begun(Settings(start_timeout_s=10.0))
     world.exit("store")
     world.run_for(10.5)

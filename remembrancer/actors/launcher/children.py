@@ -14,8 +14,9 @@ from typing import BinaryIO, Final, Literal
 
 import msgspec
 
-from remembrancer.actors.shell import LaunchSpec
+from remembrancer.actors.shell import EXIT_START_FAILED, LaunchSpec
 from remembrancer.protocol.environment import runtime_environment
+from remembrancer.protocol.errors import Failure
 
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 """A process's output file is kept across starts up to this size. Its actual log rotates by itself."""
@@ -35,6 +36,9 @@ SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 that take turns need no heaps of their own, which keep 30 MB more than one."""
 
 
+_decode_failure: Final = msgspec.json.Decoder(Failure).decode
+
+
 class Child:
     """One process in a process group of its own. The end of its standard input tells it that the launcher is dead."""
 
@@ -44,18 +48,19 @@ class Child:
         command: list[str],
         environ: Mapping[str, str],
         secrets: Mapping[str, str],
-        on_exit: Callable[[Child, int], None],
+        on_exit: Callable[[Child, int | Failure], None],
     ) -> None:
         """Start `command`, with its output appended to `<name>.out` in the logs. Only this child gets `secrets`.
 
-        `on_exit` is called with the exit status (negative: the signal), in a thread of its own, once the child is dead
-        and the other processes in its group are killed.
+        `on_exit` is called with the exit status (negative: the signal) or the failure to start, in a thread of its own,
+        once the child is dead and the other processes in its group are killed.
 
         Raises:
             OSError: the system cannot start it.
         """
         self.name, paths = spec.name, spec.paths
-        with _open_output(paths.logs / f"{self.name}.out") as output:
+        self._output = paths.logs / f"{self.name}.out"
+        with _open_output(self._output) as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -77,9 +82,15 @@ class Child:
             self._kill_group()
             with contextlib.suppress(OSError):
                 its_input.close()
-            on_exit(self, status)
+            on_exit(self, self._failure() if status == EXIT_START_FAILED else status)
 
         threading.Thread(target=wait, name=f"wait-{self.name}", daemon=True).start()
+
+    def _failure(self) -> Failure:
+        """The reason why the child cannot start, as it gave it last."""
+        with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
+            return _decode_failure(self._output.read_bytes().splitlines()[-1])
+        return Failure("start_failed", f"it cannot start: see {self.name}.log in the logs of the home")
 
     def send_signal(self, which: Literal["TERM", "KILL"]) -> None:
         """Send SIGTERM to the child, or SIGKILL to its whole group. Does nothing if it is dead."""

@@ -8,13 +8,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from remembrancer.actors.shell import EXIT_START_FAILED
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import FromLauncher, PeerFailed, Ping, ProcessState, Role, Stop
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
-LEAVE_S: Final = 2.0
-"""The time for a process to exit after it has reported that it cannot start."""
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The pauses before successive restarts. The first are 0, so that a crash or two is not noticed."""
 SLOW_S: Final = 30.0
@@ -53,7 +51,6 @@ class Lifecycle:
         self._restart_at: float | None = None
         self._kill_at: float | None = None
         self._cause: str | None = None
-        self._reported = self._is_forgiven = False
         self._stop_steps: list[tuple[float, Step]] | None = None
         """The next steps of a stop, each with its time; None if it was not asked to stop."""
         self._last_seen_state: ProcessState | None = None
@@ -72,7 +69,6 @@ class Lifecycle:
         self.started_at = now
         self.on_pong()
         self._ready_at = self._restart_at = self._cause = None
-        self._reported = self._is_forgiven = False
         self._kill_at = now + self._start_timeout_s
         if self.failure is None:
             self.state = "starting"  # otherwise it stays `failed` until it is ready
@@ -87,37 +83,19 @@ class Lifecycle:
         self.on_pong()
         return self._changed(now)
 
-    def on_start_failed(self, code: str, message: str, now: float) -> list[Instruction]:
-        """Note that the process cannot start. It exits once this is acknowledged, or is killed."""
-        if self.retiring:
-            return []
-        self.failure = PeerFailed(self.role, code, message)
-        self.error = self._cause = message
-        self.state, self._reported = "failed", True
-        if not self.alive:
-            self._restart_at = None
-            return self._changed(now)
-        self._kill_at = now + LEAVE_S
-        heard = Stop("its failure to start is known", 0.0)
-        return [Tell(self.name, self.incarnation, heard), *self._changed(now)]
-
     def on_pong(self) -> None:
         """Note an answered ping: the process's event loop works."""
         self._unanswered_since = None
 
-    def on_exit(self, ending: int | str, now: float) -> list[Instruction]:
-        """Note the end of the process: its exit status (negative: the signal), or the reason why it could not be
-        started."""
+    def on_exit(self, ending: int | str | Failure, now: float) -> list[Instruction]:
+        """Note the end of the process: its exit status (negative: the signal), the reason why it could not be started,
+        or the failure that it has reported, with which each next start would end as well."""
         self.alive, self._kill_at = False, None
         if self.retiring:
             return self._end(now)
-        if self._reported or ending == EXIT_START_FAILED:
-            self.state = "failed"
-            if self._is_forgiven:
-                return self.forgive(now)
-            if not self._reported:
-                self.error = f"it cannot start: see {self.name}.log in the logs of the home"
-                self.failure = PeerFailed(self.role, "start_failed", self.error)
+        if isinstance(ending, Failure):
+            self.state, self.error = "failed", ending.message
+            self.failure = PeerFailed(self.role, ending.code, ending.message)
             return self._changed(now)
         never_ready = self._cause is not None and self._ready_at is None
         self.error = self._cause or describe_ending(self.name, ending)
@@ -149,10 +127,7 @@ class Lifecycle:
 
     def forgive(self, now: float) -> list[Instruction]:
         """Allow another attempt after failures, because somebody asked for it."""
-        if self.state != "failed":
-            return []
-        if self.alive:  # it has said why it cannot start, and is leaving
-            self._is_forgiven = True
+        if self.state != "failed" or self.alive:
             return []
         self.failure = self.error = None
         self._deaths = 0.0

@@ -167,9 +167,9 @@ class Supervisor:
         )
         loop = asyncio.get_running_loop()
 
-        def on_exit(child: Child, status: int) -> None:
+        def on_exit(child: Child, ending: int | Failure) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this child any more
-                loop.call_soon_threadsafe(self._on_exit, child, status, exited)
+                loop.call_soon_threadsafe(self._on_exit, child, ending, exited)
 
         secrets = self._secrets_for(settings.engine) if order.role == "embedder" else {}
         try:
@@ -182,11 +182,14 @@ class Supervisor:
         wanted = secret_variables(self._settings, engine)
         return {name: value for name, value in self._secrets.items() if name in wanted}
 
-    def _on_exit(self, child: Child, status: int, exited: Callable[[int, float], list[Instruction]]) -> None:
+    def _on_exit(
+        self, child: Child, ending: int | Failure, exited: Callable[[int | Failure, float], list[Instruction]]
+    ) -> None:
+        status = ending.message if isinstance(ending, Failure) else ending
         logger.info("process ended", extra={"child": child.name, "child_pid": child.pid, "status": status})
         if self._children.get(child.name) is child:
             del self._children[child.name]
-        self._events.put_nowait(functools.partial(exited, status))
+        self._events.put_nowait(functools.partial(exited, ending))
 
     def _announce(self, change: Changed) -> None:
         logger.log(
@@ -204,12 +207,9 @@ class Supervisor:
         self._events.put_nowait(functools.partial(self._core.stop, signal.Signals(number).name))
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
-        actor = (peer.name, peer.incarnation)
         match message:
             case Ready():
-                self._events.put_nowait(functools.partial(self._core.on_ready, *actor))
-            case Failure(code=code, message=text):
-                self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
+                self._events.put_nowait(functools.partial(self._core.on_ready, peer.name, peer.incarnation))
             case AskStatus():
                 self._answer_soon(peer, envelope, self._status())
             case AskScale(embedders=embedders):

@@ -26,7 +26,7 @@ from remembrancer.protocol.control import (
     Role,
     StoreHealth,
 )
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import Failure, InvalidInput
 from remembrancer.protocol.work import ModelChoice
 
 HEARTBEAT_S: Final = 0.5
@@ -118,11 +118,6 @@ class Supervision:
             done += [Tell(name, incarnation, other.failure) for other in self._others(process) if other.failure]
         return done + self.tick(now)
 
-    def on_start_failed(self, name: str, incarnation: str, code: str, message: str, now: float) -> list[Instruction]:
-        """Handle a `Failure` from a process."""
-        process = self._find(name, incarnation)
-        return [] if process is None else process.on_start_failed(code, message, now) + self.tick(now)
-
     def on_pong(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
         """Handle an answered ping. A process that reports its health is ready, even if its `Ready` was lost."""
         process = self._find(name, incarnation)
@@ -173,7 +168,7 @@ class Supervision:
         others = [each for each in (self._consolidator, self._indexer) if each is not None]
         return [instruction for other in others for instruction in other.ask_to_stop(RESTS, now)]
 
-    def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
+    def on_exit(self, name: str, incarnation: str, ending: int | str | Failure, now: float) -> list[Instruction]:
         """Handle the end of a process. The others are told, whatever the reason."""
         process = self._find(name, incarnation)
         if process is None or not process.alive:
