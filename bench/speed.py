@@ -104,7 +104,7 @@ async def measure_calls() -> list[Figure]:
 async def measure_drain() -> list[Figure]:
     """Measure from the moment that the worker is ready until no passage is pending; each text is one."""
     texts = [text for text in memories(LARGE) if len(text) <= STATEMENT_CHARACTERS][:DRAINED]
-    async with runtime(embedders="0", embedder_threads="2") as running, running.client() as client:
+    async with runtime(embedders="0") as running, running.client() as client:
         await fill(client, texts, without_embedder=True)
         await running.command("admin", "scale", "embedder=1")
 
@@ -114,7 +114,7 @@ async def measure_drain() -> list[Figure]:
         await wait_until(is_ready, 300, 0.01)
         pending = (await client.call("get_memory_status"))["embedding"]["pending"]
         rate = pending / await wait_until(lambda: drained(client), 300, 0.1)
-    return [Figure("embedding drain, one worker of two threads", rate, "passages/s", 450, more_is_better=True)]
+    return [Figure("embedding drain, one worker", rate, "passages/s", 450, more_is_better=True)]
 
 
 async def measure_restart() -> list[Figure]:

@@ -39,8 +39,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.paths import RuntimePaths
 
 LIMIT: Final = 10
-GRACE_S: Final = 15
-"""The idle time after which a session counts as ended: the minimum of the setting."""
 SETTLED_S: Final = 300.0
 PACKED: Final = 350
 """The length limit of a baseline's passage, unless a single sentence is longer."""
@@ -171,7 +169,7 @@ async def play(week: Week, *, untold: bool = False) -> Played:
     ids: dict[str, set[str]] = {}
     happened = week.happened()
     stored: dict[str, str] = {}
-    async with runtime(session_grace_s=str(GRACE_S), idle_timeout_s="900") as running:
+    async with runtime(idle_timeout_s="900") as running:
         directories = {project: running.home / "projects-of-the-week" / project for project in week.projects}
         for directory in directories.values():
             (directory / ".git").mkdir(parents=True)

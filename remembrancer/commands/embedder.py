@@ -121,7 +121,7 @@ def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
     choice: ModelChoice | None = invitation.choice
     while choice is not None:
         wanted = msgspec.structs.replace(settings, engine=choice.engine, model=choice.model)
-        choice = anyio.run(_work_by, endpoint, invitation, wanted, threads or threads_per_worker(settings, 1))
+        choice = anyio.run(_work_by, endpoint, invitation, wanted, threads or threads_per_worker(1))
     return exit_codes.OK
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,13 +18,11 @@ from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.settings import (
     CONSTANTS,
     IN_FILE,
-    LEAST_GRACE_S,
     NAMED_MODELS,
     NOT_SETTINGS,
     PREFIX,
     SETTABLE,
     Settings,
-    allowed,
     unknown_name,
 )
 from remembrancer.config.tokens import LOOPBACK
@@ -182,7 +180,6 @@ class _Reader:
                 self._unknown.append(unknown_name(variable, sorted(PREFIX + each.upper() for each in SETTABLE)))
 
     def result(self, environ: Mapping[str, str]) -> Configuration:
-        self._check_grace()
         self._check_files()
         self._check_model()
         self._check_server(environ.get(REMOTE_URL))
@@ -208,8 +205,11 @@ class _Reader:
                 value = [each.strip() for each in value.split(",") if each.strip() and value.lower() != NONE]
         try:
             self._values[name] = msgspec.convert(value, _FIELDS[name].type, strict=strict)
-        except msgspec.ValidationError:
-            self._refuse_value(origin, f"it must be {allowed(name)}")
+        except msgspec.ValidationError as error:
+            wanted = _FIELDS[name].type
+            literals = [each for each in (wanted, *get_args(wanted)) if get_origin(each) is Literal]
+            names = f": one of {', '.join(get_args(literals[0]))}" if literals else ""
+            self._refuse_value(origin, f"{error}{names}")
         else:
             self._origins[name] = origin
 
@@ -236,13 +236,6 @@ class _Reader:
                 self._refuse(
                     "chroma_credential_file", "a secret is sent to another machine by https alone", beside="chroma_url"
                 )
-
-    def _check_grace(self) -> None:
-        """Checked apart from the type, because tests pass smaller values to processes."""
-        given = self._values.get("session_grace_s", LEAST_GRACE_S)
-        if given < LEAST_GRACE_S:
-            why = f"{given:g} s are less than {LEAST_GRACE_S:g}, and connected sessions would be ended"
-            self._refuse("session_grace_s", why)
 
     def _check_files(self) -> None:
         """Check the combinations that the types of single settings cannot express."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -18,7 +18,6 @@ NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOO
 """Names with our prefix that locate the home, or belong to a session or the bridge rather than the runtime."""
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-LongSeconds = Annotated[float, Meta(gt=0, le=3_153_600_000)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\0]+$")]
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
@@ -57,12 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The largest request to a provider, in tokens."""
     provider_requests: Annotated[int, Meta(ge=1, le=32)] = 4
     """The number of concurrent requests to a provider."""
-    provider_timeout_s: Seconds = 30.0
-    """The time limit of one request for passages."""
     embedder_listen: Endpoint | None = None
     """The address for embedders on other hosts, as `tcp://0.0.0.0:7411`; None: texts stay on this host."""
-    embedder_threads: Annotated[int, Meta(ge=0, le=256)] = 0
-    """The threads of one worker; 0 divides the machine's cores among the workers."""
     idle_timeout_s: Seconds = 28_800.0
     """A runtime that a session started stops this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
@@ -90,16 +85,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     consolidator: bool = True
     """True if memories are promoted, consolidated and cleaned up in the background; otherwise that waits."""
     session_grace_s: Seconds = 120.0
-    """A session without any connection for this long is abandoned; at least 15 s."""
-    consolidate_in_background: bool = True
-    """True if related memories are summarized automatically at a session's end and by maintenance."""
+    """A session without any connection for this long is abandoned."""
     consolidation_on_shutdown: bool = True
     """True if a session's related memories are summarized at its end; otherwise only the session summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
     """The number of memories that one session may store in a project, and as many again for the user; None: no
     limit."""
-    runs_kept_s: LongSeconds = 7_776_000.0
-    """The time for which runs can be undone, and for which logs and versions of deleted memories are kept."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
     """The time for which it is recorded which memories were shown to which session, when and for which query; 0: no
     record."""
@@ -139,8 +130,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """True if the assistants' own memory folders are read as notes, if there are any; nothing is written there."""
     code_exclude: Names = ()
     """Patterns of code files that are not indexed, in addition to and in the syntax of `.gitignore` and `.ignore`."""
-    notes_ignored_by_git: bool = True
-    """True if the first note that is stored in a git repository adds the notes' directory to its `.gitignore`."""
     workspace: Text | None = None
     """The directory whose notes every session has, whatever its project; None: each has its own working tree's."""
     transcripts: bool = False
@@ -210,7 +199,8 @@ CONSTANTS: Final = TUNABLE | frozenset(
         *("archive_user_after_s", "delete_archived_after_s", "orphan_after_s", "session_details_kept_s"),
         *("prompt_probability", "search_ranking", "search_vector_weight", "search_keyword_weight"),
         *("search_hybrid", "search_candidate_multiplier", "embedding_cache_entries"),
-        *("chroma_authority", "chroma_credential_header"),
+        *("chroma_authority", "chroma_credential_header", "provider_timeout_s", "embedder_threads"),
+        *("consolidate_in_background", "runs_kept_s", "notes_ignored_by_git", "session_grace_s"),
     ]
 )
 """The names of settings of release 0.2.0 that no variable of ours sets now: they are accepted, and have no effect."""
@@ -269,8 +259,6 @@ MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'
 """and the command that installs it."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """The engines that send texts to another machine, or at least to another program."""
-LEAST_GRACE_S: Final = 15.0
-"""The store hears every 5 s which sessions are connected: one lost or late message must not end a session."""
 
 
 MOST_NAMED: Final = 20
@@ -287,10 +275,8 @@ def unknown_name(name: str, known: list[str]) -> str:
     return f"unknown name {name}: {hint}"
 
 
-def threads_per_worker(settings: Settings, workers: int) -> int:
-    """The number of threads for one of `workers` embedders, at least 1."""
-    if settings.embedder_threads:
-        return settings.embedder_threads
+def threads_per_worker(workers: int) -> int:
+    """The number of threads for one of `workers` embedders, at least 1: they share the machine's cores."""
     return max(1, (os.cpu_count() or 1) // max(1, workers))
 
 
@@ -315,33 +301,3 @@ def secret_variables(settings: Settings, engine: str) -> frozenset[str]:
     if engine not in REMOTE_ENGINES:
         return frozenset()
     return NETWORK_VARIABLES | {key_variable(settings, engine).strip("${}")}
-
-
-_TYPES = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-
-
-def allowed(name: str) -> str:
-    """A description of the values that a setting allows: `a whole number from 0 to 64`."""
-    return _in_words(msgspec.json.schema(_TYPES[name]))
-
-
-def _in_words(schema: dict[str, Any]) -> str:
-    if "anyOf" in schema:
-        return " or ".join(_in_words(each) for each in schema["anyOf"])
-    if "enum" in schema:
-        return f"one of {', '.join(schema['enum'])}"
-    kind = schema["type"]
-    if kind == "array":
-        return "texts (in a variable separated by commas)"
-    if kind not in ("integer", "number"):
-        pattern = schema.get("pattern", "")
-        patterns = {"^https?": "a URL without a user", "^\\$": "the name of a variable, as ${OPENAI_API_KEY}"}
-        patterns["^tcp"] = "an address as tcp://0.0.0.0:7411"
-        patterns["^(?:(?!~?/)"] = "a path of a .md file in the working tree, or an absolute one with {project}"
-        text = next((words for begin, words in patterns.items() if pattern.startswith(begin)), "a text")
-        return {"boolean": "true or false", "null": "none"}.get(kind, text)
-    noun = "a whole number" if kind == "integer" else "a number"
-    low, above, high = (schema.get(bound) for bound in ("minimum", "exclusiveMinimum", "maximum"))
-    if above is not None:
-        return f"{noun} above {above} and at most {high}"
-    return f"{noun} of at least {low}" if high is None else f"{noun} from {low} to {high}"

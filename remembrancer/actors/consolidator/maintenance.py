@@ -21,7 +21,6 @@ from remembrancer.actors.consolidator.store_connection import (
     pages,
     run_id_of,
 )
-from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, should_delete, strength_of
 from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkept
 from remembrancer.protocol.kinds import SESSION_KINDS
@@ -35,13 +34,13 @@ ORPHAN_AFTER_S: Final = 30 * DAY_S
 """An entity that no memory mentions is removed if it is older than this."""
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
+RUNS_KEPT_S: Final = 90 * DAY_S
+"""How long runs can be undone, and logs and versions of deleted memories are kept."""
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
 """An operation that is repeated later than this would be applied again; queues are emptied much sooner."""
 
 
-async def maintain(
-    job: Job, store: StoreConnection, settings: Settings, clock: Clock, *, dry_run: bool = False
-) -> Maintained:
+async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: bool = False) -> Maintained:
     """Carry out the maintenance of a space, or say what it would do.
 
     From a shared lane nothing goes to the user alone, and each host prunes its own rows.
@@ -55,12 +54,10 @@ async def maintain(
     done: dict[Upkept, list[str]] = {"archived": archived, "deleted": deleted}
     if project is not None:  # only a project has sessions
         done["notes"] = await _forget_notes(notes)
-    counts: dict[Upkept, Done] = {}
-    if settings.consolidate_in_background:
-        derived = await _derive(summing_up, left_out=archived)
-        counts["derived"] = Done(len(derived), () if dry_run else tuple(derived[:NAMED]))
+    derived = await _derive(summing_up, left_out=archived)
+    counts: dict[Upkept, Done] = {"derived": Done(len(derived), () if dry_run else tuple(derived[:NAMED]))}
     if not is_shared and not dry_run:
-        rows = Prune(now - SESSION_DETAILS_KEPT_S, now - settings.runs_kept_s, now - OPERATIONS_KEPT_S)
+        rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
         counts["orphans"], counts["pruned"] = await _prune(run, DropOrphans(now - ORPHAN_AFTER_S), rows)
     if project is not None and not is_shared:
         # In a dry run, an archived memory still looks active.

@@ -45,7 +45,7 @@ async def end_session(
     promoted = [memory for memory, _ in chosen]
     await observe_patterns(store, project, [*stored, *promoted], clock())
     await run.write(plan.groups)
-    if settings.consolidate_in_background and settings.consolidation_on_shutdown:
+    if settings.consolidation_on_shutdown:
         left = [memory for memory in memories if memory.id not in plan.changed]
         await run.write(summary.group for summary in await run_sync(plan_summaries, left, clock()))
     to_user = await propose_to_user(store, project, clock)

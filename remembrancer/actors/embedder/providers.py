@@ -32,6 +32,7 @@ retry."""
 LONGEST_WAIT_S: Final = 20.0
 """A provider that asks for a longer pause is given up for the time being."""
 QUESTION_TIMEOUT_S: Final = 3.0
+PASSAGES_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
 MOST_TEXTS: Final = 128
 """The most texts in one request: every provider accepts this many."""
@@ -94,7 +95,6 @@ class ProviderEngine:
         self._model = model
         self._key = key or ""
         self._variable = key_variable(settings, provider.name)
-        self._timeout_s = settings.provider_timeout_s
         self._batch_tokens = settings.provider_batch_tokens
         self.batch_tokens: int | None = settings.provider_batch_tokens * settings.provider_requests
         self.tokenizer = default_tokenizer()
@@ -151,7 +151,7 @@ class ProviderEngine:
             while (pause_s := self._not_before - time.monotonic()) > 0:
                 time.sleep(pause_s)
             try:
-                return self._ask_or_blame(texts, self._timeout_s)
+                return self._ask_or_blame(texts, PASSAGES_TIMEOUT_S)
             except _Passing as error:
                 wait_s = error.wait_s if error.wait_s is not None else 0.5 * 2**attempt * random.uniform(0.8, 1.2)  # noqa: S311
                 if attempt == ATTEMPTS - 1 or wait_s > LONGEST_WAIT_S:

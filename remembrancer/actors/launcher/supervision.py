@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
-from remembrancer.config.settings import Settings, allowed, model_choices, threads_per_worker
+from remembrancer.config.settings import Settings, model_choices, threads_per_worker
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
     FromLauncher,
@@ -237,7 +237,7 @@ class Supervision:
         done: list[Instruction] = []
         for number, model in plan.start:
             process = self._new("embedder", f"embedder-{number}")
-            process.threads = threads_per_worker(self._settings, self._wanted)
+            process.threads = threads_per_worker(self._wanted)
             process.model = model
             self._embedders[number] = process
             done += process.start(now)
@@ -365,8 +365,8 @@ def check_embedders(number: int) -> int:
     try:
         msgspec.convert({"embedders": number}, Settings)
     except msgspec.ValidationError as error:
-        message = f"{number} embedders are not possible: give {allowed('embedders')}"
-        raise InvalidInput(message, field="embedder") from error
+        reason = str(error).partition(" - at")[0]
+        raise InvalidInput(f"{number} embedders are not possible: {reason}", field="embedder") from error
     return number
 
 

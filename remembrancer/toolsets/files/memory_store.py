@@ -41,7 +41,7 @@ async def memory_store(
         content,
         mode or "append",
         heading,
-        ignore=directories_of(settings.notes_paths) if settings.notes_ignored_by_git else (),
+        ignore=directories_of(settings.notes_paths),
         places=settings.notes_paths,
         expected=expected,
     )

@@ -270,8 +270,7 @@ def _unknown(change: UndoRun) -> UndoneResult:
     if change.if_there:
         return UndoneResult(change.run_id, found=False)
     raise NotFound(
-        f"there is no run with the id {change.run_id} (what is older than 90 days, or than the setting runs_kept_s "
-        "says, cannot be undone any more)",
+        f"there is no run with the id {change.run_id} (what is older than 90 days cannot be undone any more)",
         field="run_id",
     )
 
