@@ -272,8 +272,12 @@ def _run_module(module: str, *arguments: str) -> None:
         importlib.import_module(module).main(list(arguments))
 
 
-def run_actor(role: Role, constants: Mapping[str, object] | None = None) -> None:
-    """Run the same as `python -m remembrancer.actors.<role>`, with other values of `constants`, by their full names."""
+def run_actor(role: Role, constants: Mapping[str, object] | None = None, ahead_s: float = 0.0) -> None:
+    """Run the same as `python -m remembrancer.actors.<role>`, with other values of `constants`, by their full names,
+    and by a clock that is ahead."""
+    if ahead_s:
+        now = time.time
+        time.time = lambda: now() + ahead_s
     for name, value in (constants or {}).items():
         owner, _, constant = name.rpartition(".")
         assert hasattr(importlib.import_module(owner), constant), name

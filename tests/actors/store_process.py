@@ -84,11 +84,13 @@ class HasSpec(Protocol):
 class Launched:
     """A child process and the end of the pipe that it lives by."""
 
-    def __init__(self, role: Role, home: Path, settings: Settings, constants: Mapping[str, object]) -> None:
+    def __init__(
+        self, role: Role, home: Path, settings: Settings, constants: Mapping[str, object], ahead_s: float = 0.0
+    ) -> None:
         self.spec = LaunchSpec(
             role=role, name=role, incarnation=new_ulid(), home=str(home), settings=settings, threads=2
         )
-        self.process = ForkedProcess(run_actor, role, constants)
+        self.process = ForkedProcess(run_actor, role, constants, ahead_s)
         self.process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
 
     async def kill(self) -> None:

@@ -34,7 +34,7 @@ import msgspec
 
 from remembrancer.actors.consolidator.actor import JobLoop, Outcome, carry_out
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
-from remembrancer.actors.shell import LaunchSpec
+from remembrancer.actors.store import job_finder
 from remembrancer.config.settings import Settings
 from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
@@ -77,10 +77,9 @@ from remembrancer.protocol.writes import (
     memory_id_of,
 )
 from tests.actors.patient_dealer import Apart
-from tests.actors.store_process import Launcher
+from tests.actors.store_process import Launched, Launcher
 from tests.conftest import DISK, ROOT_OF_FILES
 from tests.faults.soak import Figures
-from tests.forked import ForkedProcess, run_actor
 from tests.lane_dump import dump_of
 from tests.links import Link
 from tests.nats_servers import Started, reached, until_refused
@@ -138,17 +137,6 @@ class SharedSoak(Figures):
 # Hosts
 
 
-def run_store(ahead_s: float, look_s: float) -> None:
-    """Run a store whose clock is ahead, and which looks for work so often."""
-    from remembrancer.actors.store import job_finder
-
-    now = time.time
-    time.time = lambda: now() + ahead_s
-    job_finder.LOOK_S = min(job_finder.LOOK_S, look_s)  # type: ignore[misc]
-    job_finder.MAINTENANCE_S = min(job_finder.MAINTENANCE_S, 10 * look_s)  # type: ignore[misc]
-    run_actor("store")
-
-
 class Host:
     """A home with a project, and its store, which is killed and started again."""
 
@@ -167,8 +155,7 @@ class Host:
             Apart("gateway", new_ulid(), self.ahead_s),
             msgspec.msgpack.Decoder(OthersWrote),
         )
-        self._process: ForkedProcess | None = None
-        self.spec = LaunchSpec("store", "store", "", str(home), Settings(), threads=1)
+        self._store: Launched | None = None
         self.consolidator = Consolidator(self)
 
     @asynccontextmanager
@@ -187,23 +174,21 @@ class Host:
 
     async def start(self) -> None:
         """Start the store, and wait until it is ready."""
-        self.spec = msgspec.structs.replace(self.spec, incarnation=new_ulid())
-        self._process = ForkedProcess(run_store, self.ahead_s, self._look_s)
-        self._process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
+        looks = {"LOOK_S": self._look_s, "MAINTENANCE_S": 10 * self._look_s}
+        constants = {f"{job_finder.__name__}.{name}": min(getattr(job_finder, name), at) for name, at in looks.items()}
+        self._store = Launched("store", self.home, Settings(), constants, self.ahead_s)
         await self._launcher.expect(Ready)
 
     async def kill(self) -> None:
         """`kill -9`, unless that is done."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            await asyncio.to_thread(process.wait, PATIENCE_S)
-            process.stdin.close()
+        store, self._store = self._store, None
+        if store is not None:
+            await store.kill()
 
     def pause(self, *, go_on: bool = False) -> None:
         """Stop the store where it is, or have it go on."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT if go_on else signal.SIGSTOP)
+        if self._store is not None:
+            self._store.process.send_signal(signal.SIGCONT if go_on else signal.SIGSTOP)
 
     async def ask(self, request: Request[T], answer_s: float = PATIENCE_S) -> T | Failure:
         """The store's answer. Raises one of `AWAY` if there is none."""
@@ -281,7 +266,7 @@ class Consolidator:
 
         speaker = Apart("consolidator", new_ulid(), host.ahead_s)
         async with StoreConnection(RuntimePaths(host.home).store_endpoint, speaker) as store:
-            await JobLoop(store, host.spec.settings, host.time, work_and_undo).run()
+            await JobLoop(store, Settings(), host.time, work_and_undo).run()
 
 
 # Sessions
