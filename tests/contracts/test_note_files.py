@@ -15,11 +15,7 @@ from remembrancer.actors.store.note_files import _NoteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.protocol.errors import (
-    InvalidInput,
-    RemembrancerError,
-    StorageFull,
-)
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
 from remembrancer.toolsets.files.workspace_files import RealNote, find_note, open_directory, open_note
 from tests.contracts.note_process import PATH, SURVIVED, note_operation, write_and_die, write_note

@@ -28,27 +28,13 @@ from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.records.types import (
-    USER,
-    EmbeddedMemory,
-    Filters,
-    PassageFilter,
-    Phrase,
-    Vectors,
-)
+from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters, PassageFilter, Phrase, Vectors
 from remembrancer.actors.store.retrieval.graph import Edge, Graph, Node
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.memory.times.windows import TimeWindow
-from remembrancer.protocol.browsing import (
-    BrowserRequest,
-    FindPairs,
-    ListSessions,
-    ReadActivity,
-    ReadGraph,
-    ReadTurns,
-)
+from remembrancer.protocol.browsing import BrowserRequest, FindPairs, ListSessions, ReadActivity, ReadGraph, ReadTurns
 from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.paths import RuntimePaths
@@ -160,10 +146,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
     "session_start": lambda it: it.session_start(SESSION),
     "shareable": lambda it: it.shareable(),
-    "materials": lambda it: [
-        it.materials(ReadMemories(PROJECT)).memories,
-        it.materials(ReadEntityEdges(PROJECT)),
-    ],
+    "materials": lambda it: [it.materials(ReadMemories(PROJECT)).memories, it.materials(ReadEntityEdges(PROJECT))],
     "versions": lambda it: list(it.versions()),
     "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],
     "proposals": lambda it: it.proposals(),
@@ -192,10 +175,7 @@ IN_GRAPH: dict[str, Callable[[Graph], Any]] = {
         (found.entity_types, found.degrees, found.topics) for found in [it.summary(it._spaces.numbers, None, 5)]
     ],
 }
-BY_SHOWN_NUMBERS = {
-    "spaces_of",
-    "is_embedded",
-}
+BY_SHOWN_NUMBERS = {"spaces_of", "is_embedded"}
 """Questions about numbers that an answer of the same space has shown."""
 
 

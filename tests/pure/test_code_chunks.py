@@ -12,16 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.code.chunks import (
-    MOST_CHARACTERS,
-    MOST_LINES,
-    OPEN,
-    Source,
-    body_of,
-    chunks_of,
-    cut_by_lines,
-    parsed,
-)
+from remembrancer.code.chunks import MOST_CHARACTERS, MOST_LINES, OPEN, Source, body_of, chunks_of, cut_by_lines, parsed
 from remembrancer.code.languages import language_of, parser_of
 from remembrancer.code.tree import MAX_BYTES, Tree, Unreadable, read_source
 from remembrancer.code.words import names_in, question_words, terms_in, terms_of, words_in

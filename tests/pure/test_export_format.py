@@ -44,14 +44,7 @@ from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNe
 from remembrancer.protocol.home import CopiedFile
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id
 from remembrancer.protocol.kinds import SCOPES
-from remembrancer.protocol.writes import (
-    EntityRef,
-    HistoryEntry,
-    MemoryLink,
-    MemoryVersion,
-    PortableMemory,
-    SourceRef,
-)
+from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, MemoryVersion, PortableMemory, SourceRef
 from tests.operations import OTHER_PROJECT as OTHER
 from tests.operations import PROJECT
 
@@ -117,8 +110,7 @@ def export(*body: Line | bytes, end: EndLine | None = None) -> BytesIO:
     """A file with these lines; its last line counts them, unless `end` says otherwise."""
     found = [each for each in body if not isinstance(each, bytes)]
     counted = EndLine(
-        sum(isinstance(each, ProjectLine) for each in found),
-        sum(isinstance(each, MemoryLine) for each in found),
+        sum(isinstance(each, ProjectLine) for each in found), sum(isinstance(each, MemoryLine) for each in found)
     )
     encoded = [each if isinstance(each, bytes) else encode_line(each) for each in body]
     return BytesIO(b"".join([encode_header(1e9), *encoded, encode_line(end or counted)]))

@@ -263,10 +263,7 @@ def test_preferences_and_what_holds_anywhere_belong_to_the_user(kind: str, speci
 
 @pytest.mark.parametrize(
     ("kinds", "is_procedure"),
-    [
-        (["procedure", "error_fix", "observation"], True),
-        (["procedure", "observation", "observation"], False),
-    ],
+    [(["procedure", "error_fix", "observation"], True), (["procedure", "observation", "observation"], False)],
 )
 def test_a_theme_about_how_something_is_done_becomes_a_procedure(kinds: list[str], is_procedure: bool) -> None:
     said = [memory(place, ERRORS[place], kind=kind, session_id=f"session:{place}") for place, kind in enumerate(kinds)]

@@ -22,14 +22,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, ListedSession, SessionDescription
 from remembrancer.protocol.runs import ApplyRun, Topic, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.tracing import (
-    SLOW_CALL,
-    SLOW_S,
-    CallTiming,
-    last_durations_s,
-    timing_of,
-    waiting_for_store,
-)
+from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S, CallTiming, last_durations_s, timing_of, waiting_for_store
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory, SourceRef
 from remembrancer.toolsets.memory import resources
 from remembrancer.toolsets.memory.resources import (

@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from remembrancer.journal.contract import START, LaneMark, NewEntry
 from remembrancer.journal.nats_accounts import USER, Authority, KeyPair
-from remembrancer.journal.sealing import (
-    SEAL_BYTES,
-    Keyring,
-    Sealed,
-    seal,
-    unseal,
-)
+from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed, seal, unseal
 from remembrancer.protocol.errors import EntryDamaged, KeyMissing
 from tests.in_process_journal import InProcessJournal, InProcessServer
 
