@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import itertools
 import time
 import uuid
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import nats
 
@@ -23,45 +22,12 @@ RESOLVE_S = 5.0
 """The time that a journal takes to learn what is so, of the servers of a test, which are all there."""
 
 
-class Journals(Protocol):
-    """A server of journals, and connections to it, closed at the end."""
-
-    def __init__(self, directory: Path) -> None: ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def lane(self) -> str:
-        """The name of a lane that no other test has."""
-        ...
-
-    async def connect(self) -> Journal:
-        """A connection of one more host."""
-        ...
-
-    async def lose(self, lane: str) -> None:
-        """Delete a lane's journal behind the hosts' backs."""
-        ...
-
-    async def pass_time(self, seconds: float) -> None:
-        """Return when so much time has passed for the server."""
-        ...
-
-    def now(self) -> float:
-        """The server's time, in seconds since the epoch."""
-        ...
-
-
 class InProcess:
-    """Everything in this process."""
+    """A server of journals, and connections to it, closed at the end: here everything is in this process."""
 
     def __init__(self, directory: Path) -> None:
         self._now = 0.0
         self._server = InProcessServer(clock=lambda: self._now)
-        self._numbers = itertools.count()
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,22 +38,27 @@ class InProcess:
         """Nothing is held open."""
 
     def lane(self) -> str:
-        return f"lane-{next(self._numbers)}"
+        """The name of a lane that no other test has."""
+        return f"lane-{uuid.uuid4().hex}"
 
     async def connect(self) -> Journal:
+        """A connection of one more host."""
         return InProcessJournal(self._server)
 
     async def lose(self, lane: str) -> None:
+        """Delete a lane's journal behind the hosts' backs."""
         self._server.delete(lane)
 
     async def pass_time(self, seconds: float) -> None:
+        """Return when so much time has passed for the server."""
         self._now += seconds
 
     def now(self) -> float:
+        """The server's time, in seconds since the epoch."""
         return self._now
 
 
-class OneServer:
+class OneServer(InProcess):
     """A NATS server with JetStream, which all tests of this process share, and seals on everything."""
 
     count = 1
@@ -105,7 +76,7 @@ class OneServer:
             first = JetStreamJournal(Server(servers.urls))
             await servers.until_ready(first)
             await first.aclose()
-        self._server = Server(self._running[self.count].urls)
+        self._nats = Server(self._running[self.count].urls)
         return self
 
     async def __aexit__(
@@ -114,15 +85,12 @@ class OneServer:
         for connection in self._connections:
             await connection.aclose()
 
-    def lane(self) -> str:
-        return f"lane-{uuid.uuid4().hex}"
-
     async def connect(self) -> Journal:
-        self._connections.append(Sealed(JetStreamJournal(self._server, resolve_s=RESOLVE_S), self._keyring))
+        self._connections.append(Sealed(JetStreamJournal(self._nats, resolve_s=RESOLVE_S), self._keyring))
         return self._connections[-1]
 
     async def lose(self, lane: str) -> None:
-        client = await nats.connect(list(self._server.urls))
+        client = await nats.connect(list(self._nats.urls))
         for stream in (entries_stream(lane), state_stream(lane)):
             await client.jetstream().delete_stream(stream)
         await client.close()
@@ -140,4 +108,4 @@ class ThreeServers(OneServer):
     count = 3
 
 
-KINDS: tuple[type[Journals], ...] = (InProcess, OneServer, ThreeServers)
+KINDS: tuple[type[InProcess], ...] = (InProcess, OneServer, ThreeServers)

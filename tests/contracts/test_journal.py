@@ -20,20 +20,20 @@ from remembrancer.journal.contract import (
     Trimmed,
 )
 from remembrancer.protocol.errors import EntryTooLarge, InvalidInput, JournalChanged
-from tests.contracts.journals import KINDS, Journals
+from tests.contracts.journals import KINDS, InProcess
 from tests.nats_servers import reached
 from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-async def journals(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journals]:
-    kind: type[Journals] = request.param
+async def journals(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[InProcess]:
+    kind: type[InProcess] = request.param
     async with kind(tmp_path) as journals:
         yield journals
 
 
 @pytest.fixture
-async def journal(journals: Journals) -> Journal:
+async def journal(journals: InProcess) -> Journal:
     return await journals.connect()
 
 
@@ -51,7 +51,7 @@ async def every_entry(journal: Journal, lane: str, *, after: LaneMark = START, l
             return entries
 
 
-async def test_what_was_appended_is_read_in_its_order_by_another(journals: Journals, journal: Journal) -> None:
+async def test_what_was_appended_is_read_in_its_order_by_another(journals: InProcess, journal: Journal) -> None:
     lane, other = journals.lane(), await journals.connect()
     begin = await journal.create(lane)
     assert (begin.position, begin.journal) == (0, (await other.read(lane, after=START)).mark.journal)
@@ -66,7 +66,7 @@ async def test_what_was_appended_is_read_in_its_order_by_another(journals: Journ
     assert (await other.read(lane, after=mark)).entries == ()
 
 
-async def test_entries_that_are_there_are_not_appended_again(journals: Journals, journal: Journal) -> None:
+async def test_entries_that_are_there_are_not_appended_again(journals: InProcess, journal: Journal) -> None:
     """As after an append without an answer."""
     lane = journals.lane()
     begin = await journal.create(lane)
@@ -79,7 +79,7 @@ async def test_entries_that_are_there_are_not_appended_again(journals: Journals,
 
 
 async def test_the_time_of_an_entry_is_the_journals_own_and_the_same_for_all(
-    journals: Journals, journal: Journal
+    journals: InProcess, journal: Journal
 ) -> None:
     lane, other = journals.lane(), await journals.connect()
     mark = await journal.append(lane, numbered(1, 2), behind=await journal.create(lane))
@@ -91,7 +91,7 @@ async def test_the_time_of_an_entry_is_the_journals_own_and_the_same_for_all(
     assert abs(entries[2].at - journals.now()) < PATIENCE_S
 
 
-async def test_of_many_who_append_at_once_each_entry_stands_there_once(journals: Journals) -> None:
+async def test_of_many_who_append_at_once_each_entry_stands_there_once(journals: InProcess) -> None:
     lane, hosts, groups = journals.lane(), 4, 6
     connections = [await journals.connect() for _ in range(hosts)]
     begin = await connections[0].create(lane)
@@ -111,7 +111,7 @@ async def test_of_many_who_append_at_once_each_entry_stands_there_once(journals:
     assert len(list(itertools.groupby(of_groups))) == hosts * groups
 
 
-async def test_a_lane_is_made_once_and_others_are_none(journals: Journals, journal: Journal) -> None:
+async def test_a_lane_is_made_once_and_others_are_none(journals: InProcess, journal: Journal) -> None:
     lane = journals.lane()
     await journal.create(lane)
     with pytest.raises(InvalidInput, match="already"):
@@ -126,7 +126,7 @@ async def test_a_lane_is_made_once_and_others_are_none(journals: Journals, journ
 
 
 async def test_what_no_journal_takes_is_refused_before_anything_is_appended(
-    journals: Journals, journal: Journal
+    journals: InProcess, journal: Journal
 ) -> None:
     lane = journals.lane()
     begin = await journal.create(lane)
@@ -142,7 +142,7 @@ async def test_what_no_journal_takes_is_refused_before_anything_is_appended(
 
 
 async def test_who_has_not_read_a_purged_entry_is_told_where_the_journal_begins(
-    journals: Journals, journal: Journal
+    journals: InProcess, journal: Journal
 ) -> None:
     lane = journals.lane()
     begin = await journal.create(lane)
@@ -165,7 +165,7 @@ async def test_who_has_not_read_a_purged_entry_is_told_where_the_journal_begins(
     assert (await journal.read(lane, after=late)).mark == later
 
 
-async def test_another_journal_of_the_same_name_is_noticed(journals: Journals, journal: Journal) -> None:
+async def test_another_journal_of_the_same_name_is_noticed(journals: InProcess, journal: Journal) -> None:
     lane = journals.lane()
     mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
     await journals.lose(lane)
@@ -181,7 +181,7 @@ async def test_another_journal_of_the_same_name_is_noticed(journals: Journals, j
     assert await other.head(lane) == 3
 
 
-async def test_a_mark_that_went_another_way_is_noticed(journals: Journals, journal: Journal) -> None:
+async def test_a_mark_that_went_another_way_is_noticed(journals: InProcess, journal: Journal) -> None:
     """As after an older backup was restored, and others appended behind it."""
     lane = journals.lane()
     mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
@@ -197,7 +197,7 @@ async def test_a_mark_that_went_another_way_is_noticed(journals: Journals, journ
     assert later.position == 4
 
 
-async def test_who_watches_hears_of_an_append_of_another(journals: Journals, journal: Journal) -> None:
+async def test_who_watches_hears_of_an_append_of_another(journals: InProcess, journal: Journal) -> None:
     lane, other = journals.lane(), await journals.connect()
     mark = await journal.create(lane)
     seen = asyncio.Event()
@@ -219,7 +219,7 @@ async def test_who_watches_hears_of_an_append_of_another(journals: Journals, jou
         await seen.wait()
 
 
-async def test_a_snapshot_is_read_as_it_was_written(journals: Journals, journal: Journal) -> None:
+async def test_a_snapshot_is_read_as_it_was_written(journals: InProcess, journal: Journal) -> None:
     lane, other = journals.lane(), await journals.connect()
     mark = await journal.append(lane, numbered(1, 2), behind=await journal.create(lane))
     assert await other.snapshots(lane) == ()

@@ -23,7 +23,6 @@ from remembrancer.journal.contract import SNAPSHOT_FORM, Journal, LaneMark, Lane
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, SchemaTooNew
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, UpdateMemory
-from tests.contracts.journals import OneServer
 from tests.contracts.records_factories import pending, texts_of
 from tests.contracts.test_shared_lane import LANE
 from tests.in_process_journal import InProcessJournal, InProcessServer
@@ -38,7 +37,7 @@ T = TypeVar("T")
 class Host:
     """One host's copy of the lane with its snapshots."""
 
-    def __init__(self, path: Path, journal: Journal, *, name: str = LANE) -> None:
+    def __init__(self, path: Path, journal: Journal) -> None:
         self.path = path
         self.journal = journal
         self.committer = Committer()
@@ -48,7 +47,7 @@ class Host:
         def ask(question: Coroutine[Any, Any, T]) -> T:
             return asyncio.run_coroutine_threadsafe(question, loop).result()
 
-        self.lane = SharedLane(SqliteFile(path), name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
+        self.lane = SharedLane(SqliteFile(path), LANE, lambda: REQUESTED_AT, self.journal, path.stem, ask)
         self.snapshots = LaneFollower(self.lane, self.committer, lambda: REQUESTED_AT, self.taken.append, self._scrub)
 
     async def _scrub(self, _: str) -> None:
@@ -61,7 +60,7 @@ class Host:
     async def store(self, *names: str) -> None:
         await self.submit(*(store_operation(name, f"the {name} burns oil in Rotterdam") for name in names))
 
-    async def erase(self, text: str, name: str = "secret") -> None:
+    async def erase(self, text: str = "the password is brimstone", name: str = "secret") -> None:
         secret = store_operation(name, text)
         await self.submit(secret)
         await self.submit(change_operation(f"erase {name}", EraseMemory(memory_id_of(secret))))
@@ -70,10 +69,8 @@ class Host:
         """Make the vectors and find the names, as the host does for itself."""
         texts = texts_of(self.lane, pending(self.lane))
         digests = dict(self.lane._file.read("SELECT number, content_digest FROM memories"))
-        embedded = [
-            EmbeddedMemory(number, digests[number], (Passage(0, len(text)),), np.ones((1, 4), dtype=np.float32))
-            for number, text in texts.items()
-        ]
+        row = np.ones((1, 4), dtype=np.float32)
+        embedded = [EmbeddedMemory(n, digests[n], (Passage(0, len(text)),), row) for n, text in texts.items()]
         await self.committer.run(self.lane.name, lambda: self.lane.save_embeddings("model", embedded))
         await self.committer.run(self.lane.name, self.lane.tidy)
 
@@ -122,7 +119,7 @@ async def test_who_joins_after_an_erasure_has_the_same_by_a_snapshot_and_no_word
     await first.snapshots.keep()
     assert world.kept == [], "nothing was erased"
     await second.snapshots.catch_up()
-    await first.erase("the password is brimstone")
+    await first.erase()
     await first.embed()
     assert first.lane._file.read("SELECT count(*) FROM memory_entities WHERE found") != [(0,)]
     await first.snapshots.keep()
@@ -241,7 +238,7 @@ async def test_a_snapshot_that_arrives_damaged_is_dropped_and_nothing_is_purged(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = world.host("first")
-    await first.erase("the password is brimstone")
+    await first.erase()
     put = InProcessJournal.put_snapshot
 
     async def torn(journal: InProcessJournal, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
@@ -262,7 +259,7 @@ async def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: W
     await killed.store("torch")
     await first.snapshots.catch_up()
     await first.store(*names(EVERY))
-    await first.erase("the password is brimstone")
+    await first.erase()
     await first.snapshots.keep()
     before = dump_of(killed.path)
     ((snapshot, content),) = world.kept
@@ -314,7 +311,7 @@ async def test_who_wrote_last_removes_what_was_erased_or_if_it_goes_away_another
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = world.host("first"), world.host("second")
-    await first.erase("the password is brimstone")
+    await first.erase()
     await second.snapshots.catch_up()
     await second.snapshots._keep_soon()
     assert world.kept == [], "the first one wrote last"
@@ -325,35 +322,3 @@ async def test_who_wrote_last_removes_what_was_erased_or_if_it_goes_away_another
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [2]
     await first.snapshots._keep_soon()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [2]
-
-
-async def test_over_a_real_server_a_sealed_snapshot_is_made_found_good_purged_behind_and_taken(tmp_path: Path) -> None:
-    async with OneServer(tmp_path) as server:
-        lane, opened = server.lane(), list[Host]()
-        await (await server.connect()).create(lane)
-
-        async def host(name: str) -> Host:
-            opened.append(Host(tmp_path / f"{name}.db", await server.connect(), name=lane))
-            return opened[-1]
-
-        try:
-            first, second, away = [await host(name) for name in ("first", "second", "away")]
-            await away.store("torch")
-            await first.snapshots.catch_up()
-            await first.store(*names(EVERY))
-            await first.erase("the password is brimstone")
-            await first.snapshots.keep()
-            await second.snapshots.catch_up()
-            with pytest.raises(Trimmed):
-                await first.journal.read(lane, after=away.lane.mark)
-            await first.submit(change_operation("erase", EraseMemory(memory_id_of(store_operation("torch", "")))))
-            await away.snapshots.catch_up()
-            joined = await host("joined")
-            await joined.snapshots.catch_up()
-            assert [len(each.taken) for each in opened] == [0, 1, 1, 1]
-            await first.snapshots.keep()
-            assert [each.mark.position for each in await first.journal.snapshots(lane)] == [EVERY + 4]
-            assert dump_of(first.path) == dump_of(away.path) == dump_of(joined.path)
-        finally:
-            for each in opened:
-                await each.close()

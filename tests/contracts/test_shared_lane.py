@@ -37,7 +37,6 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import (
     Applied,
-    Change,
     EraseMemory,
     ForgetMemory,
     HistoryEntry,
@@ -47,6 +46,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
+from tests.contracts.dying_process import kill_after
 from tests.contracts.records_factories import scrub
 from tests.contracts.runs_rig import run_operation, shown
 from tests.contracts.test_same_everywhere import STEPS, Step, operations_of
@@ -367,18 +367,6 @@ def test_a_host_of_an_older_release_has_everything_when_it_is_upgraded(
     assert hosts[1].lane.counts(None).total == 3
 
 
-def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(hosts: Hosts) -> None:
-    hosts[0].submit([store_operation(f"lantern{number}", f"lantern {number}") for number in range(3)])
-    hosts[1].lane.catch_up()
-    hosts.server.restore(LANE, 1)
-    for host in hosts.hosts:
-        (outcome,) = host.lane.apply([store_operation("candle", "the candle burns wax")])
-        assert isinstance(outcome.reply, JournalChanged)
-        assert host.lane.problem is outcome.reply
-    assert hosts[0].lane.mark.position == 3
-    assert START.position == 0
-
-
 def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:
     stored = store_operation("secret", "the password is brimstone")
     memory_id = memory_id_of(stored)
@@ -404,18 +392,6 @@ def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:
 LANTERN = store_operation("lantern", "the lantern burns oil")
 
 
-def offline(hosts: Hosts, *changes: Change) -> None:
-    """Each host makes a change that the others cannot see; then both are reached again."""
-    for host in hosts.hosts:
-        host.catch_up()
-        host.journal.reachable = False
-    for number, (host, change) in enumerate(zip(hosts.hosts, changes, strict=True)):
-        host.clock += 60
-        host.submit([change_operation(f"offline{number}", change, requested_at=host.clock)])
-        assert len(host.queued) == 1, "it waits"
-    hosts.settle()
-
-
 def memory_of(host: Host, memory_id: str = memory_id_of(LANTERN)) -> PortableMemory:
     memory = host.lane.portable(memory_id, None)
     assert memory is not None
@@ -431,10 +407,15 @@ def agreed(hosts: Hosts, memory_id: str = memory_id_of(LANTERN)) -> PortableMemo
 
 def test_of_two_changes_of_a_memory_the_later_one_counts_and_the_history_has_both(hosts: Hosts) -> None:
     hosts[0].submit([LANTERN])
-    first, second = (
-        UpdateMemory(memory_id_of(LANTERN), content=f"the lantern burns {fuel}") for fuel in ("gas", "wax")
-    )
-    offline(hosts, first, second)
+    hosts[1].catch_up()
+    for number, fuel in enumerate(("gas", "wax")):  # each where the other cannot see it
+        host = hosts[number]
+        host.journal.reachable = False
+        host.clock += 60
+        change = UpdateMemory(memory_id_of(LANTERN), content=f"the lantern burns {fuel}")
+        host.submit([change_operation(f"offline{number}", change, requested_at=host.clock)])
+        assert len(host.queued) == 1, "it waits"
+    hosts.settle()
     memory = agreed(hosts)
     assert memory.content == "the lantern burns wax"
     assert [(each.version, each.change, each.details.get("member")) for each in memory.history] == [
@@ -487,19 +468,11 @@ def killed_while_leaving(host: Host, statement: int) -> int:
     """The signal by which a process dies that leaves a lane, before that statement; 0 if it has left before."""
     child = os.fork()
     if child == 0:
-        left = statement
-
-        def count(_: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
         try:
             host.open()
             database = host.lane._file.file
             project = Records(database, PROJECT.id, lambda: REQUESTED_AT)
-            database.writer.set_trace_callback(count)
+            kill_after(database.writer, statement + 1)
             host.lane.leave(project)
         finally:
             os._exit(0)
@@ -553,10 +526,9 @@ def trouble(hosts: Hosts, host: Host) -> Troubled:
 def test_what_a_full_server_refused_is_stored_when_there_is_room(hosts: Hosts) -> None:
     journal = trouble(hosts, hosts[0])
     journal.append_error = StorageFull("the server of the journal has no room")
-    (outcome,) = hosts[0].lane.apply([LANTERN])
-    assert isinstance(outcome.reply, StorageFull)
-    assert outcome.reply.retry_possible
-    assert hosts[0].lane.counts(None).total == 0
+    reply = hosts[0].lane.apply([LANTERN])[0].reply
+    assert isinstance(reply, StorageFull)
+    assert (reply.retry_possible, hosts[0].lane.counts(None).total) == (True, 0)
     assert hosts[0].lane.problem is None, "it reads on, and tries again"
     journal.append_error = None
     hosts[0].submit([LANTERN])
@@ -564,39 +536,26 @@ def test_what_a_full_server_refused_is_stored_when_there_is_room(hosts: Hosts) -
     assert agreed(hosts).version == 1
 
 
-def test_an_entry_that_cannot_be_opened_stops_the_lane_until_the_host_has_joined_again(hosts: Hosts) -> None:
-    error = EntryDamaged("damaged")
-    hosts[0].submit([LANTERN])
-    hosts[1].catch_up()
-    hosts[0].submit([store_operation("candle", "the candle burns wax")])
-    trouble(hosts, hosts[1]).read_error = error
-    with pytest.raises(EntryDamaged):
-        hosts[1].lane.catch_up()
-    (outcome,) = hosts[1].lane.apply([store_operation("torch", "the torch burns pitch")])
-    assert outcome.reply is error
-    assert hosts[1].lane.counts(None).total == 1, "what was before can be read"
-    hosts[1].lane.rejoin(hosts[1].journal, "host1")
-    hosts[1].submit([store_operation("torch", "the torch burns pitch")])
-    hosts.settle()
-    agreed(hosts)
-    assert hosts[1].lane.counts(None).total == 3
-
-
-def test_a_host_whose_key_is_still_under_way_waits_and_appends_nothing_until_it_is_there(hosts: Hosts) -> None:
+@pytest.mark.parametrize("error", [EntryDamaged("damaged"), KeyMissing("no key")])
+def test_an_entry_that_cannot_be_opened_stops_the_lane_and_one_whose_key_is_under_way_has_writes_wait(
+    hosts: Hosts, error: RemembrancerError
+) -> None:
+    torch = store_operation("torch", "the torch burns pitch")
     hosts[0].submit([LANTERN])
     hosts[1].catch_up()
     hosts[0].submit([store_operation("candle", "the candle burns wax")])
     journal = trouble(hosts, hosts[1])
-    journal.read_error = KeyMissing("no key")
-    torch = store_operation("torch", "the torch burns pitch")
-    with pytest.raises(KeyMissing):
+    journal.read_error = error
+    with pytest.raises(type(error)):
         hosts[1].lane.catch_up()
-    (outcome,) = hosts[1].lane.apply([torch])
-    assert isinstance(outcome.reply, JournalAway), "so that it is queued"
-    assert len(hosts.server.lanes[LANE].entries) == 2, "nothing is sealed with the former key"
+    reply = hosts[1].lane.apply([torch])[0].reply
+    assert isinstance(reply, JournalAway) if isinstance(error, KeyMissing) else reply is error
+    assert hosts[1].lane.counts(None).total == 1, "what was before can be read"
+    assert len(hosts.server.lanes[LANE].entries) == 2, "nothing is appended behind it or sealed with a former key"
     journal.read_error = None
-    (outcome,) = hosts[1].lane.apply([torch])
-    assert isinstance(outcome.reply, Applied)
+    if isinstance(error, EntryDamaged):
+        hosts[1].lane.rejoin(hosts[1].journal, "host1")
+    hosts[1].submit([torch])
     hosts.settle()
     agreed(hosts)
     assert hosts[1].lane.counts(None).total == 3

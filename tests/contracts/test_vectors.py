@@ -67,7 +67,7 @@ def moved(records: Records, chroma: Chroma, goes_on: Callable[[], bool] = lambda
 class Library:
     """Memories with their vectors in real records, and a search over them; `tend` brings it up to date if it must."""
 
-    def __init__(self, records: Records, vectors: ExactVectors, tend: Callable[[], object]) -> None:
+    def __init__(self, records: Records, vectors: ExactVectors, tend: Callable[[], object] = lambda: None) -> None:
         self.records = records
         self.vectors = vectors
         self.tend = tend
@@ -75,12 +75,7 @@ class Library:
         self.ids: dict[int, str] = {}
         """By the number that a memory has now: an erased one's may be given again."""
 
-    def add(self, vectors: Vectors) -> int:
-        """Store a memory with one passage for each row; its number."""
-        (number,) = self.add_each([vectors])
-        return number
-
-    def add_each(self, vectors: Sequence[Vectors]) -> list[int]:
+    def add(self, *vectors: Vectors) -> list[int]:
         """Store a memory for each of these, with a passage for each row; their numbers."""
         first = self.count + 1
         self.count += len(vectors)
@@ -118,7 +113,7 @@ class Library:
 @pytest.fixture(params=["exact", "chroma"])
 def library(request: pytest.FixtureRequest, records: Records) -> Library:
     if request.param == "exact":
-        return Library(records, ExactVectors(records, MODEL), lambda: None)
+        return Library(records, ExactVectors(records, MODEL))
     vectors = moved(records, request.getfixturevalue("chroma"))
     return Library(records, vectors, lambda: vectors.follow(lambda: True))
 
@@ -143,7 +138,7 @@ def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
 
 @pytest.mark.parametrize("share", [1, 2, 20, 300])
 def test_only_what_is_allowed_is_found_however_little_that_is(library: Library, share: int) -> None:
-    numbers = library.add_each([unit(1, seed=n) for n in range(600)])
+    numbers = library.add(*(unit(1, seed=n) for n in range(600)))
     library.tend()
     allowed = [*numbers[::share], 10**6]
     query = unit(1, seed=700)[0]
@@ -158,7 +153,7 @@ def test_only_what_is_allowed_is_found_however_little_that_is(library: Library, 
 
 def test_what_was_changed_or_erased_is_not_found_any_more(library: Library) -> None:
     vectors = unit(5)
-    numbers = library.add_each([vectors[place : place + 1] for place in range(4)])
+    numbers = library.add(*(vectors[place : place + 1] for place in range(4)))
     for _ in range(2):  # as it was taken in, and after it was tended
         assert next(iter(library.vectors.nearest(vectors[1], 1))) == numbers[1]
         library.tend()
@@ -174,7 +169,7 @@ def test_what_was_changed_or_erased_is_not_found_any_more(library: Library) -> N
 
 
 def test_thousands_agree_with_a_full_sort_at_every_depth(library: Library) -> None:
-    numbers = library.add_each([row[None] for row in unit(3000)])
+    numbers = library.add(*(row[None] for row in unit(3000)))
     library.tend()
     for number in numbers[::100]:
         library.erase(number)
@@ -193,7 +188,7 @@ def test_near_duplicates_are_pairs_of_whole_memories(library: Library) -> None:
     base, other = unit(2)
     near = base + 0.05 * other
     near = (near / np.linalg.norm(near)).astype(np.float32)
-    first, second, _ = library.add_each([base[None], np.vstack([near, other]), np.vstack([other, base])])
+    first, second, _ = library.add(base[None], np.vstack([near, other]), np.vstack([other, base]))
     library.tend()
     pairs = compared(library.vectors, library.rows())[0]
     assert {pair[:2] for pair in pairs} == {(second, first)}
@@ -214,12 +209,12 @@ def test_any_sequence_of_changes_leaves_what_the_records_have(
     factory = SqliteFactory(tmp_path_factory.mktemp("records"))
     records = factory.open()
     vectors = ExactVectors(records, MODEL)
-    library = Library(records, vectors, lambda: None)
+    library = Library(records, vectors)
     there: list[int] = []
     for turn, (what, which) in enumerate(history):
         match what:
             case "add":
-                there.append(library.add(unit(1 + which % 3, seed=turn)))
+                there += library.add(unit(1 + which % 3, seed=turn))
             case "change" if there:
                 library.change(there[which % len(there)], unit(1, seed=100 + turn), f"text {turn}")
             case "erase" if there:
@@ -238,17 +233,17 @@ def test_any_sequence_of_changes_leaves_what_the_records_have(
 
 @pytest.fixture
 def exact(records: Records) -> Library:
-    return Library(records, ExactVectors(records, MODEL), lambda: None)
+    return Library(records, ExactVectors(records, MODEL))
 
 
 def test_a_large_file_takes_half_the_memory_and_finds_the_same(exact: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = exact.vectors
     assert isinstance(vectors, ExactVectors)
-    exact.add_each([row[None] for row in unit(1300)])
+    exact.add(*(row[None] for row in unit(1300)))
     vectors.nearest(unit(1)[0], 1)
     as_floats = vectors.size_bytes
     monkeypatch.setattr(exact_vectors, "FLOAT_UP_TO", 1000)
-    exact.add_each([row[None] for row in unit(700, seed=2)])
+    exact.add(*(row[None] for row in unit(700, seed=2)))
     some = exact.rows().memories[::200]
     of_some = exact.records.passages(PassageFilter(MODEL, some))
     for query in unit(5, seed=3):
@@ -349,7 +344,7 @@ def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next
 
 def test_a_collection_that_has_something_else_than_the_records_is_made_anew(exact: Library, chroma: Chroma) -> None:
     vectors = unit(30)
-    numbers = exact.add_each([row[None] for row in vectors])
+    numbers = exact.add(*(row[None] for row in vectors))
     put(chroma, exact.rows().numbers[:20], unit(20, seed=9))
     put(chroma, [7000], unit(1, seed=9))
     made = moved(exact.records, chroma)
@@ -373,14 +368,6 @@ def test_collections_of_one_home_do_not_mix_and_are_there_after_closing(folder: 
     second.close()
 
 
-BREAKAGES: dict[str, Callable[[bytes], bytes]] = {
-    "garbage": lambda whole: b"x" * len(whole),
-    "half": lambda whole: whole[: len(whole) // 2],
-    "nothing": lambda whole: b"",
-    "noise in the middle": lambda whole: whole[:4096] + random.Random(5).randbytes(65536) + whole[69632:],
-}
-
-
 def moved_again(records: Records, folder: Path, chromas: ExitStack) -> ChromaVectors:
     """The vectors of records in a Chroma that may be damaged, and is then deleted."""
     try:
@@ -391,52 +378,42 @@ def moved_again(records: Records, folder: Path, chromas: ExitStack) -> ChromaVec
         return moved(records, chromas.enter_context(closing(Chroma(folder))))
 
 
-@pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=list(BREAKAGES))
-def test_what_is_broken_on_disk_is_seen_and_made_anew(
-    exact: Library, folder: Path, breakage: Callable[[bytes], bytes]
+BREAKAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "garbage": lambda whole: b"x" * len(whole),
+    "half": lambda whole: whole[: len(whole) // 2],
+    "nothing": lambda whole: b"",
+    "noise in the middle": lambda whole: whole[:4096] + random.Random(5).randbytes(65536) + whole[69632:],
+    "segments gone": lambda whole: None,
+    "half of the segments": lambda whole: whole[: len(whole) // 2],
+    "noise in the segments": lambda whole: os.urandom(len(whole)),
+}
+
+
+@pytest.mark.parametrize("name", BREAKAGES)
+def test_what_is_broken_on_disk_is_seen_also_where_only_the_list_is_whole_and_made_anew(
+    exact: Library, folder: Path, name: str
 ) -> None:
-    numbers = exact.add_each([row[None] for row in unit(50)])
+    """The segments are what Chroma searches, beside its list of what it holds."""
+    in_segments = "segments" in name
+    vectors = unit(2500 if in_segments else 50)
+    numbers = exact.add(*(row[None] for row in vectors))
     with closing(Chroma(folder)) as whole:
         moved(exact.records, whole)
-    database = folder / "chroma.sqlite3"
-    database.write_bytes(breakage(database.read_bytes()))
+    segments = [each for each in folder.rglob("*") if each.is_file() and each.parent != folder]
+    for path in segments if in_segments else [folder / "chroma.sqlite3"]:
+        broken = BREAKAGES[name](path.read_bytes())
+        path.unlink() if broken is None else path.write_bytes(broken)
     with ExitStack() as chromas:
         again = moved_again(exact.records, folder, chromas)
-        assert again.newest().numbers == []
-        assert list(again.nearest(unit(50)[7], 1)) == [numbers[7]]
-        assert not again.has_failed
-
-
-def break_segments(folder: Path, how: str) -> None:
-    """Damage what Chroma searches, and leave its list of what it holds."""
-    for path in [each for each in folder.rglob("*") if each.is_file() and each.parent != folder]:
-        match how:
-            case "gone":
-                path.unlink()
-            case "half":
-                path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-            case "noise":
-                path.write_bytes(os.urandom(path.stat().st_size))
-
-
-@pytest.mark.parametrize("how", ["gone", "half", "noise"])
-def test_a_collection_that_lists_what_it_cannot_find_is_seen_through_and_made_again(
-    exact: Library, folder: Path, how: str
-) -> None:
-    numbers = exact.add_each([row[None] for row in unit(2500)])
-    with closing(Chroma(folder)) as whole:
-        moved(exact.records, whole)
-    break_segments(folder, how)
-    with ExitStack() as chromas:
-        again = moved_again(exact.records, folder, chromas)
-        assert list(again.nearest(unit(2500)[9], 1)) == [numbers[9]]
+        assert in_segments or again.newest().numbers == []
+        assert list(again.nearest(vectors[7], 1)) == [numbers[7]]
         assert not again.has_failed
 
 
 def test_a_search_that_fails_is_made_in_memory_and_the_collection_is_not_searched_any_more(
     exact: Library, chroma: Chroma, folder: Path
 ) -> None:
-    number = exact.add(unit(1))
+    (number,) = exact.add(unit(1))
     vectors = moved(exact.records, chroma)
     database = folder / "chroma.sqlite3"
     with database.open("r+b") as file:  # the same file still: only its content is ruined
