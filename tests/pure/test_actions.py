@@ -117,15 +117,12 @@ def test_the_forms_that_a_rule_speaks_of(content: str, forms: list[list[str]]) -
     assert [list(form) for form in forms_of(content)] == forms
 
 
-def test_what_a_rule_denies_stands_behind_a_denial_or_before_what_is_gone_and_forbids_by_never() -> None:
+def test_of_a_rule_so_much_is_told_as_bears_on_the_action_and_what_it_denies_is_known() -> None:
     assert {"npm", "yarn"} <= denied_in("We use pnpm, never npm or yarn: it broke.")
     assert "jest" in denied_in("Tests run with vitest since October; jest was removed.")
     assert "vitest" not in denied_in("Tests run with vitest since October; jest was removed.")
     assert says_never("Revisions are rebased, never merged.")
     assert not says_never("Revisions are rebased.")
-
-
-def test_of_a_long_memory_so_much_is_told_as_bears_on_the_action_and_no_more_than_120_tokens() -> None:
     long = memory("long", f"{'The release is announced in the channel. ' * 12}Never run npm install there. Wait then.")
     fact = fact_of(long, NPM.terms)
     assert fact == "… Never run npm install there. Wait then."

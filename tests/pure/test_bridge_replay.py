@@ -148,7 +148,7 @@ def test_a_subscription_that_was_refused_or_ended_is_not_renewed_nor_a_cancelled
     assert not client.conversation.has_open
 
 
-def test_an_answer_to_the_gateway_is_passed_on_once_and_dropped_for_one_that_is_dead() -> None:
+def test_an_answer_to_the_gateway_and_notifications_pass_and_a_stream_holds_nobody_up() -> None:
     client = Client()
     question = line(id="roots-1", method="roots/list")
     assert client.hears(question)
@@ -157,9 +157,6 @@ def test_an_answer_to_the_gateway_is_passed_on_once_and_dropped_for_one_that_is_
     assert client.hears(question)
     client.reconnect()
     assert client.say(answer("roots-1")) == (None, None)
-
-
-def test_notifications_pass_and_a_stream_of_events_has_no_budget_and_holds_nobody_up() -> None:
     assert Client().hears(line(method="notifications/progress", params={"progressToken": 1, "progress": 1}))
     client = Client()
     client.request(1, "subscriptions/listen")
@@ -192,7 +189,7 @@ def test_what_waits_for_the_first_gateway_waits_no_shorter_than_any_other_reques
     assert client.conversation.next_expiry() == client.now + waits_s
 
 
-def test_what_every_session_asks_first_is_answered_without_a_gateway_and_once() -> None:
+def test_what_every_session_asks_first_is_answered_without_a_gateway_unless_it_has_toolsets_of_its_own() -> None:
     client = Client(connected=False)
     prepared = PreparedAnswers(PREPARED_FILE)
     client.conversation = Conversation(BUDGET_S, 30.0, prepared)
@@ -212,9 +209,6 @@ def test_what_every_session_asks_first_is_answered_without_a_gateway_and_once() 
     assert not client.hears(answer(replayed[0]["id"]))
     assert not client.hears(answer(1, tools=[])), "the gateway's answer is late"
     assert [message["id"] for message in replayed[2:]] == [2, 3]
-
-
-def test_a_session_with_toolsets_of_its_own_has_its_tools_from_the_gateway_alone() -> None:
     assert "tools/list" not in PreparedAnswers(PREPARED_FILE, own_toolsets=True).methods
 
 
@@ -311,7 +305,7 @@ def test_an_overlong_line_is_refused() -> None:
         buffer.feed(b"67890123")
 
 
-def test_a_bridge_names_itself_with_a_ulid_and_the_session_as_the_environment_does_or_anew() -> None:
+def test_the_hello_names_bridge_session_and_settings_but_no_keys() -> None:
     identity = new_identity(1_700_000_000.5)
     assert ULID.from_bytes(identity).milliseconds == 1_700_000_000_500
     assert as_ulid(identity) == str(ULID.from_bytes(identity))
@@ -321,9 +315,6 @@ def test_a_bridge_names_itself_with_a_ulid_and_the_session_as_the_environment_do
     made = session_id({}, 1.0)
     assert made.startswith("session:")
     assert made != session_id({}, 1.0)
-
-
-def test_the_hello_carries_settings_but_no_keys_and_no_setting_has_the_name_of_one() -> None:
     environ = {"REMEMBRANCER_ENGINE": "onnx", "REMEMBRANCER_VOYAGE_API_KEY": "secret", "PATH": "/bin"}
     environ |= {f"REMEMBRANCER_{name}": "secret" for name in ("TOKEN", "DB_PASSWORD", "API_KEY_2", "APIKEY")}
     hello = json.loads(hello_line(bytes(16), "session:x", "/code", environ))
@@ -334,19 +325,7 @@ def test_the_hello_carries_settings_but_no_keys_and_no_setting_has_the_name_of_o
     assert [name for name in SETTABLE if is_secret_variable(f"REMEMBRANCER_{name.upper()}")] == []
 
 
-def test_options_of_another_server_are_settings_of_the_runtime() -> None:
-    said = ["--model", "e5_multi", "--batch-size=8", "--timeout", "90", "--cache-size", "5", "--log-level", "debug"]
-    variables = with_settings(_options(said), {"HOME": "/home/a"})
-    hello = json.loads(hello_line(bytes(16), "session:x", None, variables))
-    read_in = read_configuration(hello["environment"])
-    assert read_in.settings == Settings(
-        model="e5_multi", embedding_batch_texts=8, model_load_timeout_s=90, log_level="debug"
-    )
-    with pytest.raises(ValueError, match="--model is for a memory here"):
-        _options(["--url", "https://a/mcp", "--model", "nomic"])
-
-
-def test_options_are_read_with_a_space_or_an_equals_sign() -> None:
+def test_options_are_read_with_a_space_or_an_equals_sign_also_those_of_another_server() -> None:
     assert _options([]) == {}
     assert _options(["--project", "/tmp"]) == _options(["--project=/tmp"]) == {"--project": "/tmp"}
     assert _options(["--url=https://a/mcp?b=c", "--token-file", "t"])["--url"] == "https://a/mcp?b=c"
@@ -362,6 +341,15 @@ def test_options_are_read_with_a_space_or_an_equals_sign() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             _options(wrong)
+    said = ["--model", "e5_multi", "--batch-size=8", "--timeout", "90", "--cache-size", "5", "--log-level", "debug"]
+    variables = with_settings(_options(said), {"HOME": "/home/a"})
+    hello = json.loads(hello_line(bytes(16), "session:x", None, variables))
+    read_in = read_configuration(hello["environment"])
+    assert read_in.settings == Settings(
+        model="e5_multi", embedding_batch_texts=8, model_load_timeout_s=90, log_level="debug"
+    )
+    with pytest.raises(ValueError, match="--model is for a memory here"):
+        _options(["--url", "https://a/mcp", "--model", "nomic"])
 
 
 def test_help_is_asked_for_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -351,14 +351,11 @@ def with_hooks(text: str, *command: str, **environ: str) -> str:
     return merge_hooks(CLAUDE, PLACE, text, make_groups(CLAUDE, command or RUN, environ))
 
 
-def test_the_settings_are_the_projects_or_the_users() -> None:
+def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -> None:
     assert CLAUDE.hooks_place(AROUND, "project") == PLACE
     elsewhere = Surroundings(Path("/u"), {"CLAUDE_CONFIG_DIR": "/c"}, "linux", Path("/u/app"))
     found = [CLAUDE.hooks_place(around, "user") for around in (AROUND, elsewhere)]
     assert [place.path for place in found if place] == [Path("/u/.claude/settings.json"), Path("/c/settings.json")]
-
-
-def test_a_new_file_has_a_command_for_every_event() -> None:
     text = with_hooks("")
     hooks = json.loads(text)["hooks"]
     assert set(hooks) == set(HOOK_EVENTS) - {"PostToolUseFailure", "PostCompact"}, "older releases know all of these"
@@ -401,14 +398,11 @@ def test_everything_else_in_the_settings_stays() -> None:
     assert json.loads(merge_hooks(CLAUDE, PLACE, text, None)) == before
 
 
-def test_a_command_of_ours_that_lay_elsewhere_is_replaced_and_not_doubled() -> None:
-    assert with_hooks(with_hooks("", "/old/remembrancer")) == with_hooks("")
-
-
-def test_what_was_added_to_an_empty_file_leaves_nothing() -> None:
+def test_what_was_added_leaves_nothing_and_what_lay_elsewhere_is_replaced_and_not_doubled() -> None:
     assert merge_hooks(CLAUDE, PLACE, with_hooks("{}\n"), None) == ""
     for text in ("{}\n", "", '{"hooks": {}}', '{"version": 1}'):
         assert merge_hooks(CLAUDE, PLACE, text, None) == text
+    assert with_hooks(with_hooks("", "/old/remembrancer")) == with_hooks("")
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hooks": []}', '{"hooks": {"Stop": {}}}', '// x\n{"hooks": {}}'])

@@ -184,7 +184,7 @@ def test_a_definition_has_the_comment_before_it_and_all_its_parts_in_one_chunk(l
     assert within in chunk.text
 
 
-def test_a_long_function_makes_several_chunks_and_what_has_no_grammar_is_cut_at_blank_lines() -> None:
+def test_a_class_is_cut_into_its_members_a_long_function_and_what_has_no_grammar_at_lines() -> None:
     text = "def long():\n" + "\n".join(f"    step({number})" for number in range(3 * MOST_LINES))
     chunks = chunks_of(text, "python")
     assert len(chunks) == 4
@@ -194,6 +194,11 @@ def test_a_long_function_makes_several_chunks_and_what_has_no_grammar_is_cut_at_
     assert language_of("lib/box.dart") == "dart"
     assert parser_of("dart") is None
     assert [(chunk.name, chunk.start_line) for chunk in chunks_of(text, "dart") if chunk.name] == [("Box", 5)]
+    text = "class ConnectionPool:\n    pass\n\n\ndef acquire(self):\n    pass\n\n\ndefmodule My.App do\nend\n"
+    chunk, *others = cut_by_lines(text)
+    assert (chunk.kind, chunk.name, chunk.signature) == ("class", "ConnectionPool", "class ConnectionPool")
+    assert [each.name for each in others] == ["acquire", "My.App"]
+    assert [each.name for each in cut_by_lines("namespace a::b\nfunc x\n")] == ["a::b"]
 
 
 @given(
@@ -206,14 +211,6 @@ def test_no_line_with_a_name_in_it_is_lost_or_found_twice(text: str, language: s
     assert len(found) == len(set(found))
     assert all(line in set(found) for line, content in enumerate(lines, 1) if any(map(str.isalnum, content)))
     assert all(chunk.text == "\n".join(lines[chunk.start_line - 1 : chunk.end_line]) for chunk in chunks)
-
-
-def test_without_a_grammar_a_definition_has_its_name_and_nothing_behind_it() -> None:
-    text = "class ConnectionPool:\n    pass\n\n\ndef acquire(self):\n    pass\n\n\ndefmodule My.App do\nend\n"
-    chunk, *others = cut_by_lines(text)
-    assert (chunk.kind, chunk.name, chunk.signature) == ("class", "ConnectionPool", "class ConnectionPool")
-    assert [each.name for each in others] == ["acquire", "My.App"]
-    assert [each.name for each in cut_by_lines("namespace a::b\nfunc x\n")] == ["a::b"]
 
 
 @given(st.lists(st.text(alphabet="ab c", max_size=40), max_size=300))
@@ -233,15 +230,12 @@ def test_a_name_is_found_by_its_parts_however_they_are_joined(word: str) -> None
     assert {stem("get"), stem("http"), stem("response")} <= set(terms_of(word))
 
 
-def test_a_name_is_found_as_a_whole_and_in_other_scripts_by_pairs() -> None:
+def test_names_are_found_whole_and_by_pairs_and_a_question_names_code_by_its_form() -> None:
     assert "gethttpresponse" in terms_of("getHttpResponse")
     assert "_private_name".strip("_") in terms_of("_private_name")
     assert "größe" in terms_of("größe")
     assert {"接続", "続管"} <= set(terms_of("接続管理"))
     assert list(terms_in("данные = данные + 1")).count("данные") == 2
-
-
-def test_a_question_names_code_by_its_form_and_words_that_say_nothing_are_not_looked_for() -> None:
     assert names_in("how ClientSession releases snake_case to Pool.acquire") == [
         *("ClientSession", "snake_case", "Pool.acquire")
     ]

@@ -181,7 +181,7 @@ def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_chang
     assert not made.truncated
 
 
-def test_the_day_of_a_change_is_said_where_the_text_does_not_name_it_and_that_of_a_closed_end_always() -> None:
+def test_a_block_says_what_else_there_is_and_the_day_of_a_change_where_the_text_does_not_name_it() -> None:
     texts: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("On 1970-01-10 the cache became Valkey", {}, "1970-01-10 the cache became Valkey\n"),
         ("Since 1970-01-09 the cache is Valkey", {}, "(changed 1970-01-10)"),
@@ -189,6 +189,16 @@ def test_the_day_of_a_change_is_said_where_the_text_does_not_name_it_and_that_of
     )
     for content, fields, line in texts:
         assert line in block([memory(content, version=2, updated_at=9 * 86_400.0, **fields)], 2000).text
+    made = block(facts("Uses gRPC"), 2000, is_all=False, subjects=[("billing", 41), ("Frau Kessler", 5)])
+    assert (
+        made.text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC\n\n{PART} Subjects: billing 41, Frau Kessler 5."
+    )
+    assert made.truncated
+    for is_all in (True, False):
+        text = block(facts("Uses gRPC"), 2000, is_all=is_all, is_addition=True, subjects=[("billing", 41)]).text
+        assert text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC"
+    made = block([], 2000)
+    assert (made.text, made.memory_ids, made.truncated) == (f"{TITLE}\n\n{NOTHING}", (), False)
 
 
 def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_is_overdue() -> None:
@@ -205,19 +215,6 @@ def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_i
     assert text.endswith(f"{ALL[:-1]}, but for closed open ends: 0 (Asked Cy on Tuesday).")
     nothing = block([], 2000, left_out={"closed open ends": done}).text
     assert nothing.endswith("Nothing is remembered here, but for closed open ends: 0 (Asked Cy on Tuesday).")
-
-
-def test_a_block_says_what_else_there_is_an_addition_nothing_and_an_empty_one_that_it_is_empty() -> None:
-    made = block(facts("Uses gRPC"), 2000, is_all=False, subjects=[("billing", 41), ("Frau Kessler", 5)])
-    assert (
-        made.text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC\n\n{PART} Subjects: billing 41, Frau Kessler 5."
-    )
-    assert made.truncated
-    for is_all in (True, False):
-        text = block(facts("Uses gRPC"), 2000, is_all=is_all, is_addition=True, subjects=[("billing", 41)]).text
-        assert text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC"
-    made = block([], 2000)
-    assert (made.text, made.memory_ids, made.truncated) == (f"{TITLE}\n\n{NOTHING}", (), False)
 
 
 @pytest.mark.parametrize("max_tokens", [60, 500])
@@ -272,12 +269,19 @@ def numbered(number: int, words: int = 10, **fields: Any) -> RecalledMemory:
     return recalled(f"{number} {'word ' * words}", number, **fields)
 
 
-def test_all_are_given_where_they_fit_and_else_it_is_said_that_they_are_not_all() -> None:
+def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() -> None:
     found = [numbered(number) for number in range(20)]
     assert choose(Choice(rest=found), 3000).given == tuple(found)
     assert not choose(Choice(rest=found), 3000).left_out
     assert choose(Choice(rest=found), 300).left_out
     assert choose(Choice(rest=found[:2]), 3000, is_part=True).left_out
+    end = numbered(0, possibly_superseded_by=("memory:1",), kind="open_end")
+    chosen = choose(Choice(rest=[end, numbered(1)]), 3000)
+    assert (len(chosen.given), chosen.replaced) == (2, ())
+    found = [numbered(0, words=5000), *(numbered(number) for number in range(1, 10))]
+    given = choose(Choice(rest=found), 600, is_part=True).given
+    assert len(given) == 10
+    assert given[0].content.endswith("word…")
 
 
 def test_what_holds_for_every_task_comes_first_but_leaves_most_to_the_rest() -> None:
@@ -312,16 +316,6 @@ def test_standing_memories_are_ordered_by_the_task_then_replacements_then_import
     assert chosen.replaced == (gone,), "what one that is given says anew is not"
     for_task = choose(Choice(standing=found, found=frozenset({"memory:4"})), 3000, is_part=True)
     assert [each.id[7:] for each in for_task.given] == ["4", "1", "2", "0", "3"]
-
-
-def test_an_open_end_is_given_until_it_is_closed_and_one_long_memory_keeps_no_other_away() -> None:
-    end = numbered(0, possibly_superseded_by=("memory:1",), kind="open_end")
-    chosen = choose(Choice(rest=[end, numbered(1)]), 3000)
-    assert (len(chosen.given), chosen.replaced) == (2, ())
-    found = [numbered(0, words=5000), *(numbered(number) for number in range(1, 10))]
-    given = choose(Choice(rest=found), 600, is_part=True).given
-    assert len(given) == 10
-    assert given[0].content.endswith("word…")
 
 
 @pytest.mark.parametrize(

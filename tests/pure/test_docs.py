@@ -38,45 +38,33 @@ GROUPS = ("token", "model", "share", "backup", "admin")
 CODE = ("remembrancer", "bench", "examples", "tests", "release")
 
 
-def test_every_setting_is_documented_with_its_default() -> None:
+def test_every_setting_and_name_of_another_server_is_documented_and_the_example_can_be_read(tmp_path: Path) -> None:
     documented = dict(re.findall(rf"^\| `{PREFIX}(\w+)` \| (\S+) \|", settings_page(), flags=re.MULTILINE))
     fields = msgspec.structs.fields(Settings)
     defaults = {field.name.upper(): written(field.default) for field in fields if field.name in SETTABLE}
     assert documented == defaults
-
-
-def test_every_name_of_another_memory_server_is_documented() -> None:
     section = settings_page().partition("## Names of other memory servers")[2].partition("\n## ")[0]
     rows = re.findall(r"^- (`.*?):", section, flags=re.MULTILINE)
-    documented = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
-    variables = {each for each in documented if each.isupper()}
+    foreign = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    variables = {each for each in foreign if each.isupper()}
     others = {*CONFIG_VARIABLES, *HOME_VARIABLES, "MEMORY_SESSION_ID"} - {"REMEMBRANCER_CONFIG", "REMEMBRANCER_HOME"}
     assert variables == {*FOREIGN_VARIABLES, REMOTE_URL, UNUSED_VARIABLE, *others}
-    assert documented - variables == {*NAMES, *PROVIDERS, LOCAL_MODEL, DB_PATH, "remote_url"}
-
-
-def test_the_example_of_the_configuration_file_can_be_read(tmp_path: Path) -> None:
+    assert foreign - variables == {*NAMES, *PROVIDERS, LOCAL_MODEL, DB_PATH, "remote_url"}
     (example,) = re.findall(r"^```toml\n(.*?)^```", settings_page(), flags=re.MULTILINE | re.DOTALL)
     (tmp_path / CONFIG_FILE).write_text(example)
     assert f"`{CONFIG_FILE}`" in settings_page()
     assert read_settings_file(tmp_path / CONFIG_FILE) == {"embedders": 2, "log_level": "warning"}
 
 
-def test_the_page_of_the_shell_lists_every_command() -> None:
+def test_every_page_names_each_command_warning_and_feature_that_there_is() -> None:
     page = (ROOT / "docs" / "shell.md").read_text()
     for command in COMMANDS:
         assert re.search(rf"\bremembrancer {command}\b", page), command
-
-
-def test_every_warning_of_an_answer_is_documented() -> None:
     sources = [path.read_text() for path in (ROOT / "remembrancer").rglob("*.py")]
     codes = {code for source in sources for code in re.findall(r'Notice\(\s*"(\w+)"', source)}
     page = (ROOT / "docs" / "design-differences.md").read_text()
     assert "queued" in codes
     assert {code for code in codes if f"`{code}`" not in page} == set()
-
-
-def test_every_feature_is_in_the_table_of_retrieval_with_its_weight() -> None:
     page = (ROOT / "docs" / "retrieval.md").read_text()
     weights = fitted_for("").weights
     for name in FEATURE_NAMES:
@@ -84,7 +72,7 @@ def test_every_feature_is_in_the_table_of_retrieval_with_its_weight() -> None:
         assert float(row.replace("−", "-")) == round(weights.get(name, 0.0), 1), name
 
 
-def test_every_module_function_and_program_that_a_page_names_is_there() -> None:
+def test_every_link_path_module_function_and_program_of_a_page_is_there() -> None:
     modules = ["/" + str(path.relative_to(ROOT)) for top in CODE for path in (ROOT / top).rglob("*.py")]
     for page in pages():
         for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
@@ -99,9 +87,6 @@ def test_every_module_function_and_program_that_a_page_names_is_there() -> None:
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{page.name} runs {name}"
     for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
         assert not re.search(r"/(root|work|home/\w+)/", page.read_text()), page
-
-
-def test_every_link_of_a_page_leads_somewhere() -> None:
     for page in pages():
         for target, heading in re.findall(r"\]\(([\w./-]*\.md)?(?:#([\w-]+))?\)", page.read_text()):
             linked = page.parent / target if target else page
@@ -112,12 +97,9 @@ def test_every_link_of_a_page_leads_somewhere() -> None:
                 if line.startswith("#")
             }
             assert not heading or heading in headings, f"{page.name} links to {target}#{heading}"
-
-
-def test_every_path_of_the_page_of_the_architecture_is_where_it_says() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text().partition("\n## The data")[0]
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("\n## The data")[0]
     bases = (ROOT, ROOT / "remembrancer", ROOT / "remembrancer" / "actors" / "store")
-    named = re.findall(r"`([\w/]+(?:/|\.py|\.json))`", page)
+    named = re.findall(r"`([\w/]+(?:/|\.py|\.json))`", text)
     assert {"commands/", "memory/chunks.py", "records/schema.py"} <= set(named)
     assert [path for path in named if not any((base / path).exists() for base in bases)] == []
 
@@ -232,7 +214,7 @@ def test_the_numbers_of_the_page_are_those_in_force(sentence: str) -> None:
     assert sentence in " ".join(PAGE.split())
 
 
-def test_the_tables_of_scopes_kinds_and_profiles_are_those_in_force() -> None:
+def test_the_tables_of_the_memory_model_are_those_in_force() -> None:
     table = rows("Three scopes")
     assert [name for name in table if name != "scope"] == list(SCOPES)
     table = rows("Kinds and types")
@@ -243,9 +225,6 @@ def test_the_tables_of_scopes_kinds_and_profiles_are_those_in_force() -> None:
     table = rows("Recall over three scopes")
     weights = {name: tuple(map(float, cells[:3])) for name, cells in table.items() if name != "profile"}
     assert weights == {name: tuple(each.values()) for name, each in PROFILES.items()}
-
-
-def test_the_kinds_that_are_promoted_and_what_they_add_are_those_in_force() -> None:
     (cell, *_) = rows("Promotion: how a memory comes to a broader scope")["kind"]
     added = {
         kind: float(number)
@@ -279,14 +258,11 @@ def test_the_repository_and_the_installed_folder_are_marketplaces_of_the_plugin(
     assert (entry["name"], entry["description"]) == (manifest["name"], manifest["description"])
 
 
-def test_the_plugin_hooks_every_event_that_is_understood() -> None:
+def test_the_plugin_hooks_every_event_and_tells_the_assistant_to_use_what_is_there() -> None:
     hooks = read(PLUGIN / "hooks/hooks.json")["hooks"]
     assert list(hooks) == list(HOOK_EVENTS)
     for event, groups in hooks.items():
         assert [hook["command"] for group in groups for hook in group["hooks"]] == [f"remembrancer hook {event}"]
-
-
-def test_what_the_plugin_tells_the_assistant_to_use_is_there() -> None:
     known = {tool.name for tool in load_tools() if tool.toolset == "memory"}
     for path in [*PLUGIN.glob("commands/*.md"), *PLUGIN.glob("skills/*/SKILL.md")]:
         text = path.read_text()

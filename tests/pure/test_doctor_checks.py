@@ -313,12 +313,11 @@ def test_a_check_that_failed_is_a_problem_of_its_own_and_the_others_go_on(
     assert found["queue"].status == "ok"
 
 
-def test_a_home_of_somebody_else_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_of_somebody_else_or_whose_projects_directories_are_gone_is_said(
+    at: Examination, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     assert "another user" in doctor.check_home(at).found
-
-
-def test_projects_whose_directories_are_gone_are_named(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     gone, present = (KnownProject("p_0", path, None, None, None, 1, 0, 1) for path in ("/gone/shop/.git", "/"))
     monkeypatch.setattr(doctor, "ask_home", lambda paths, request: ProjectsDescribed((gone, present)))
     finding = doctor.check_projects(at)
@@ -367,7 +366,7 @@ def test_each_thing_that_is_missing_makes_it_degraded(status: RuntimeStatus, say
     assert [says in problem.what for problem in problems] == [True]
 
 
-def test_a_runtime_whose_every_part_works_is_well_and_one_of_the_release_before_is_not() -> None:
+def test_a_runtime_is_well_or_not_and_its_table_says_what_is_wrong_and_what_to_do() -> None:
     assert find_problems(runtime()) == ()
     status = runtime(embedding=msgspec.structs.replace(WELL, workers=0))
     assert find_problems(msgspec.structs.replace(status, processes=status.processes[:3])) == ()
@@ -376,6 +375,12 @@ def test_a_runtime_whose_every_part_works_is_well_and_one_of_the_release_before_
     (problem,) = find_problems(msgspec.structs.replace(status, processes=(old, *status.processes[1:])))
     assert "before this release was installed" in problem.what
     assert "remembrancer down" in problem.advice
+    text = printed(runtime(embedder=process("embedder", "failed", "no [weights] here")))
+    assert "no [weights] here" in text
+    assert ADVICE["failed"] in text
+    status = runtime(embedding=msgspec.structs.replace(WELL, dead_letters=1, dead_letter_error="it will not"))
+    assert "embedders died of them or refused them: it will not" in printed(status)
+    assert report(Path("/h"), status, ())["embedding"]["dead_letters"] == 1
 
 
 def test_the_object_for_programs_says_what_the_runtime_said_under_the_same_keys_as_when_nothing_runs() -> None:
@@ -399,15 +404,6 @@ def printed(status: RuntimeStatus) -> str:
     with redirect_stdout(out):
         print_lines(lines_of(status, find_problems(status)))
     return out.getvalue()
-
-
-def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
-    text = printed(runtime(embedder=process("embedder", "failed", "no [weights] here")))
-    assert "no [weights] here" in text
-    assert ADVICE["failed"] in text
-    status = runtime(embedding=msgspec.structs.replace(WELL, dead_letters=1, dead_letter_error="it will not"))
-    assert "embedders died of them or refused them: it will not" in printed(status)
-    assert report(Path("/h"), status, ())["embedding"]["dead_letters"] == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import ast
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -25,13 +24,12 @@ from remembrancer.protocol.errors import (
     VersionMismatch,
     from_failure,
 )
-from remembrancer.protocol.sockets import Dealer, Peer, Reply, Router, Speaker
+from remembrancer.protocol.sockets import Dealer, Reply, Speaker
 from remembrancer.protocol.store_client import StoreAvailability, StoreClient, StoreState
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, Request, answer_decoder, decode_envelope, encoder
 from remembrancer.protocol.work import EmbedQuery
 from remembrancer.protocol.writes import BatchApplied, SubmitBatch
-from tests.operations import questions, to_store
-from tests.patience import PATIENCE_S
+from tests.operations import questions
 
 envelopes = st.builds(
     Envelope,
@@ -77,9 +75,12 @@ def test_any_other_version_is_refused_by_name_whatever_follows_it(version: int, 
         decode_envelope(msgspec.msgpack.encode([version, *rest]))
 
 
-def test_fields_that_a_later_release_appends_are_passed_over() -> None:
+def test_fields_of_a_later_release_are_passed_over_and_its_codes_are_internal_errors() -> None:
     frame = msgspec.msgpack.encode([PROTOCOL_VERSION, 7, "gateway", "01A", None, None, [], "something new"])
     assert decode_envelope(frame).message_id == 7
+    returned = from_failure(Failure("code_of_tomorrow", "what happened"))
+    assert type(returned) is InternalError
+    assert returned.message == "what happened"
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12))
@@ -128,12 +129,6 @@ def test_an_error_is_the_same_after_its_journey(kind: type[RemembrancerError]) -
     assert str(returned) == "what to do"
 
 
-def test_a_code_of_another_release_becomes_an_internal_error_with_its_message() -> None:
-    returned = from_failure(Failure("code_of_tomorrow", "what happened"))
-    assert type(returned) is InternalError
-    assert returned.message == "what happened"
-
-
 # --- Decoders are made when a module is imported: msgspec 0.22 prepares a type when it is first decoded, and two
 # threads that do so at once end the process (a segmentation fault).
 
@@ -161,7 +156,7 @@ def calls(of: str) -> Iterator[tuple[str, ast.Call]]:
                     yield file, node
 
 
-def test_nothing_that_threads_decode_is_prepared_when_it_is_first_decoded() -> None:
+def test_types_are_decoded_and_converted_to_by_one_thread_or_prepared() -> None:
     late = [
         f"{file}:{call.lineno}"
         for of in ("msgspec.json.decode", "msgspec.msgpack.decode")
@@ -169,9 +164,6 @@ def test_nothing_that_threads_decode_is_prepared_when_it_is_first_decoded() -> N
         if any(keyword.arg == "type" for keyword in call.keywords)
     ]
     assert late == []
-
-
-def test_types_are_converted_to_where_there_is_one_thread_or_they_are_prepared() -> None:
     assert {file for file, _ in calls("msgspec.convert")} == set(ONE_THREAD)
 
 
@@ -213,30 +205,6 @@ def test_a_new_connection_is_trusted_once_it_has_answered_and_a_silent_store_tri
     assert (health.state, health.attempts, health.has_answered) == ("connected", 0, True)
     health.note_silence()
     assert (health.state, health.plan_attempt()) == ("away", 0.0)
-
-
-async def test_a_request_knows_its_sizes_and_builds_no_error_in_case_it_is_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built: list[RemembrancerError] = []
-    make = RemembrancerError.__init__
-
-    def noting(error: RemembrancerError, *arguments: Any, **named: Any) -> None:
-        built.append(error)
-        make(error, *arguments, **named)
-
-    monkeypatch.setattr(RemembrancerError, "__init__", noting)
-    endpoint = f"ipc://{tmp_path}/store"
-
-    def answer(peer: Peer, envelope: Envelope, _: Any) -> None:
-        store.send(peer, BatchApplied(()), in_reply_to=envelope.message_id)
-
-    store = Router(endpoint, Speaker("store", "one"), to_store, answer)
-    async with store, StoreClient(endpoint, Speaker("gateway", "one")) as client:
-        assert await client.wait_connected(PATIENCE_S)
-        size_bytes = len(encoder.encode(BatchApplied(())))
-        assert await client.fetch(SubmitBatch(()), PATIENCE_S) == (BatchApplied(()), size_bytes, ())
-    assert built == []
 
 
 class Played:

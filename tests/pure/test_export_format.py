@@ -205,7 +205,7 @@ def test_what_no_tool_would_have_stored_is_refused_by_the_number_of_its_line(
     assert reason in caught.value.message
 
 
-def test_what_looks_like_a_secret_is_skipped_unless_it_is_allowed() -> None:
+def test_a_secret_or_a_session_of_an_older_export_is_skipped() -> None:
     version = MemoryVersion(
         content="AWS key AKIAQ3EGRT5XW7PLBNZJ", type="semantic", scope="project", session_id="session:one"
     )
@@ -220,32 +220,17 @@ def test_what_looks_like_a_secret_is_skipped_unless_it_is_allowed() -> None:
     assert [each.id for _, each in contents.memories] == [memory("three").id]
     allowed = read_export(export(ProjectLine(PROJECT.id, "/"), *lines), allow_secrets=True)
     assert (len(allowed.memories), allowed.secrets) == (3, [])
-
-
-def test_a_session_in_the_export_of_an_older_release_is_skipped() -> None:
     session = b'{"line":"session","session":{"session_id":"session:one","started_at":1.0,"last_active_at":2.0}}\n'
     assert len(read_export(export(session, MemoryLine(memory(scope="user")), end=EndLine(0, 1, 1))).memories) == 1
 
 
-def test_a_file_of_a_newer_release_is_told_from_one_that_is_no_export() -> None:
+def test_a_file_of_a_newer_release_is_told_from_none_and_from_one_that_was_cut_off() -> None:
     newer = encode_header(1e9).replace(b'"version":1', b'"version":2')
     with pytest.raises(SchemaTooNew, match="newer"):
         decode_header(newer)
     for strange in (b"", b"SQLite format 3\0", b'{"format":"other","version":1,"release":"","exported_at":1}', b"{}"):
         with pytest.raises(FileUnusable, match="no export"):
             decode_header(strange)
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"), [(b"{oops\n", "malformed"), (MemoryLine(memory("two"), OTHER.id), OTHER.id)]
-)
-def test_a_file_with_a_bad_line_is_refused_with_its_number(line: Line | bytes, reason: str) -> None:
-    file = export(ProjectLine(PROJECT.id, PROJECT.path), MemoryLine(memory("one"), PROJECT.id), line)
-    with pytest.raises(FileUnusable, match=f"because of line 4: .*{reason}"):
-        read_export(file)
-
-
-def test_a_file_that_was_cut_off_or_lost_a_line_is_noticed() -> None:
     whole = export(ProjectLine(PROJECT.id, "/"), *(MemoryLine(memory(str(n)), PROJECT.id) for n in range(3)))
     assert read_export(whole).cut_after is None
     content = whole.getvalue()
@@ -257,6 +242,15 @@ def test_a_file_that_was_cut_off_or_lost_a_line_is_noticed() -> None:
             assert f"line {len(cut.splitlines())}: the file was cut off" in error.message  # noqa: PT017
     file = export(ProjectLine(PROJECT.id, "/"), MemoryLine(memory(), PROJECT.id), end=EndLine(1, 2, 0))
     with pytest.raises(FileUnusable, match="2 memories"):
+        read_export(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"), [(b"{oops\n", "malformed"), (MemoryLine(memory("two"), OTHER.id), OTHER.id)]
+)
+def test_a_file_with_a_bad_line_is_refused_with_its_number(line: Line | bytes, reason: str) -> None:
+    file = export(ProjectLine(PROJECT.id, PROJECT.path), MemoryLine(memory("one"), PROJECT.id), line)
+    with pytest.raises(FileUnusable, match=f"because of line 4: .*{reason}"):
         read_export(file)
 
 
@@ -292,12 +286,24 @@ def test_the_memories_of_a_file_come_back_as_they_were(
     assert [each.memory.content.rstrip("\n") for each in back] == [each.rstrip("\n") for each in contents]
 
 
-def test_fields_that_cannot_be_read_are_an_error_and_files_of_others_are_notes() -> None:
+def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> None:
     _, text = file_of(MemoryLine(memory("a"), PROJECT.id), "folder")
     with pytest.raises(InvalidInput, match="fields of a memory"):
         read_file(text.replace('"type":"semantic"', '"type":"strange"'), {})
     for note in ("---\nname: a note\n---\ntext\n", "# A note", ""):
         assert read_file(note, {}) == (note, [])
+
+    def sections(text: str) -> dict[str, str]:
+        return {each.id: each.content for each in sections_of("deploy.md", text, 1e9, "project", lambda _: "fact")}
+
+    found = sections(NOTE)
+    assert list(found.values()) == [
+        "Before anything.",
+        "Deploy > Staging: - Push to `staging`.\n- Wait.",
+        "Deploy > Production: Never on Fridays.",
+    ]
+    changed = sections(NOTE.replace("Fridays", "Mondays"))
+    assert len(found.keys() & changed.keys()) == 2, "what says the same is the same memory"
 
 
 NOTE = """---
@@ -319,20 +325,6 @@ Never on Fridays.
 
 # Empty
 """
-
-
-def test_each_section_of_a_note_is_a_memory_under_its_headings() -> None:
-    def sections(text: str) -> dict[str, str]:
-        return {each.id: each.content for each in sections_of("deploy.md", text, 1e9, "project", lambda _: "fact")}
-
-    found = sections(NOTE)
-    assert list(found.values()) == [
-        "Before anything.",
-        "Deploy > Staging: - Push to `staging`.\n- Wait.",
-        "Deploy > Production: Never on Fridays.",
-    ]
-    changed = sections(NOTE.replace("Fridays", "Mondays"))
-    assert len(found.keys() & changed.keys()) == 2, "what says the same is the same memory"
 
 
 # --- Backups as files: what is written is held to its manifest when it is read, and nothing else gets out of one.

@@ -348,7 +348,7 @@ def test_arguments_are_kept_within_their_limit_in_a_form_that_can_be_sent(argume
     msgspec.msgpack.encode(short)
 
 
-def test_the_session_and_the_directory_are_the_clients_unless_a_variable_names_others() -> None:
+def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_named() -> None:
     for name in ("session_id", "sessionId", "conversation_id"):
         assert session_of(in_our_words({name: "c"}), {}) == "c"
     assert session_of(in_our_words({"session_id": "c", "conversation_id": "d"}), {}) == "c"
@@ -361,6 +361,10 @@ def test_the_session_and_the_directory_are_the_clients_unless_a_variable_names_o
     assert directory_of({"cwd": "a\0b"}, {}, "/here") == "/here"
     assert directory_of({"workspace_roots": ["/app", "/other"]}, {}, "/here") == "/app"
     assert directory_of({"workspace_roots": []}, {}, "/here") == "/here"
+    assert client_of("codex", {}) == "codex"
+    assert client_of(None, {"cursor_version": "3"}) == "cursor"
+    assert client_of(None, {"hookEventName": "Stop"}) == "vscode"
+    assert client_of(None, {"hook_event_name": "Stop"}) == "claude-code"
 
 
 def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
@@ -391,10 +395,3 @@ def test_the_events_of_other_clients_are_the_same_events(
     assert EVENTS_BY_NAME[name] == event, client
     found = to_event(event, in_our_words(given), "s", "/app", NOW, lambda _: b"")
     assert kept.items() <= found.items()
-
-
-def test_the_client_is_the_one_that_the_command_names_or_the_one_of_such_an_input() -> None:
-    assert client_of("codex", {}) == "codex"
-    assert client_of(None, {"cursor_version": "3"}) == "cursor"
-    assert client_of(None, {"hookEventName": "Stop"}) == "vscode"
-    assert client_of(None, {"hook_event_name": "Stop"}) == "claude-code"

@@ -115,8 +115,17 @@ def test_a_short_form_stands_for_one_memory_and_a_shorter_one_for_several(ids: s
         assert len(short) == LEAST or len([each for each in ids if has_part(each, short[1:])]) > 1
 
 
-def test_ids_that_are_not_known_have_no_short_form() -> None:
+def test_a_part_of_several_ids_names_them_and_unknown_ids_have_no_short_form() -> None:
     assert short_forms([WHOLE], []) == {}
+    one, other = f"{START}{'A' * 17}17KQ2Z"[:33], f"{START}{'B' * 17}27KQ2Z"[:33]
+    assert is_whole_id(one)
+    with pytest.raises(
+        InvalidInput, match=r"is ambiguous, 2 memories match: .* \(the harbour …\); .* \(a lantern\)"
+    ) as error:
+        only_one(one[-4:], [(one, "the harbour …"), (other, "a lantern")], "memory_id")
+    assert error.value.field == "memory_id"
+    with pytest.raises(NotFound, match="begins or ends with 7KQ2"):
+        only_one("7KQ2", [], "memory_id")
 
 
 @pytest.mark.parametrize(
@@ -141,15 +150,3 @@ def test_a_beginning_or_ending_has_four_characters_of_an_id_or_more(text: str, p
 def test_other_texts_are_refused_as_ids(text: str) -> None:
     with pytest.raises(InvalidInput, match="memory_id"):
         id_or_part(text)
-
-
-def test_a_part_of_several_ids_names_them_with_their_words_and_one_of_none_says_so() -> None:
-    one, other = f"{START}{'A' * 17}17KQ2Z"[:33], f"{START}{'B' * 17}27KQ2Z"[:33]
-    assert is_whole_id(one)
-    with pytest.raises(
-        InvalidInput, match=r"is ambiguous, 2 memories match: .* \(the harbour …\); .* \(a lantern\)"
-    ) as error:
-        only_one(one[-4:], [(one, "the harbour …"), (other, "a lantern")], "memory_id")
-    assert error.value.field == "memory_id"
-    with pytest.raises(NotFound, match="begins or ends with 7KQ2"):
-        only_one("7KQ2", [], "memory_id")

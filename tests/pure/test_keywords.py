@@ -181,14 +181,6 @@ def test_of_a_long_question_what_is_quoted_counts_most_then_names_then_the_longe
     kept = terms_of(match_expression(" ".join([*short, *FILLER[:4], *long])))
     assert kept[: len(long)] == [f'"{word}"' for word in long]
     assert kept[len(long) :] == [f'"{word}"' for word in [*FILLER[:4], *short]][: MAX_TERMS - len(long)]
-
-
-def pairs_from(letters: str) -> list[str]:
-    """Thirty-two different endings of one length."""
-    return ["".join(letters[number >> bit & 1] for bit in range(5)) for number in range(32)]
-
-
-def test_many_names_leave_half_of_the_room_to_words_and_of_more_those_at_either_end_are_kept() -> None:
     names = [f"part{number}.lampSize{number}" for number in range(10)]
     kept = terms_of(match_expression(" ".join([*FILLER, *names])))
     assert len(kept) == MAX_TERMS
@@ -201,6 +193,11 @@ def test_many_names_leave_half_of_the_room_to_words_and_of_more_those_at_either_
     assert set(kept) == {f'"lamp {number}"' for number in expected}
 
 
+def pairs_from(letters: str) -> list[str]:
+    """Thirty-two different endings of one length."""
+    return ["".join(letters[number >> bit & 1] for bit in range(5)) for number in range(32)]
+
+
 # --- The spellings that are indexed besides a text.
 
 
@@ -209,9 +206,12 @@ def test_what_full_text_does_not_see_is_spelt_out(text: str, parts: str) -> None
     assert subword_tokens(text) == parts
 
 
-def test_a_text_that_is_data_has_no_spellings() -> None:
+def test_a_question_of_rare_words_is_left_as_it_is_and_a_text_that_is_data_has_no_spellings() -> None:
     assert subword_tokens("aB" * LONGEST) == ""
     assert len(subword_tokens("a-b" * 30)) <= LONGEST
+    assert narrowed(counted(a=1, b=1), counted(a=ROWS - 1, b=1)) is None
+    assert narrowed(counted(a=1), counted(a=10 * ROWS)) is None
+    assert narrowed(counted(a=1, none=1), counted(a=10 * ROWS, none=0)) is None
 
 
 @given(st.text(max_size=300))
@@ -245,12 +245,6 @@ def scores(rows_of_words: sqlite3.Connection, expression: str) -> dict[int, floa
 
 def counted(**counts: int) -> dict[Phrase, int]:
     return {Phrase(words.replace("_", " ")): count for words, count in counts.items()}
-
-
-def test_a_question_of_rare_words_is_left_as_it_is() -> None:
-    assert narrowed(counted(a=1, b=1), counted(a=ROWS - 1, b=1)) is None
-    assert narrowed(counted(a=1), counted(a=10 * ROWS)) is None
-    assert narrowed(counted(a=1, none=1), counted(a=10 * ROWS, none=0)) is None
 
 
 @pytest.mark.parametrize(

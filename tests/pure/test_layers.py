@@ -68,7 +68,7 @@ def is_within(name: str, allowed: tuple[str, ...]) -> bool:
     return any(name == each or name.startswith(each + ".") for each in allowed)
 
 
-def test_the_bridge_imports_the_standard_library_and_very_little_of_ours() -> None:
+def test_the_bridge_imports_very_little_of_ours_and_commands_open_no_database() -> None:
     foreign = [
         f"{module_of(path)} imports {name}"
         for path in sources("actors", "bridge")
@@ -78,10 +78,6 @@ def test_the_bridge_imports_the_standard_library_and_very_little_of_ours() -> No
         and name.partition(".")[0] not in sys.stdlib_module_names
     ]
     assert foreign == []
-
-
-def test_commands_open_no_database() -> None:
-    """What is in a home they ask of the store, or of its handlers; an import reads another program's file."""
     opening = [module_of(path) for path in sources("commands") if "sqlite3" in imports(path)]
     assert opening == []
 

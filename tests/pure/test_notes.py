@@ -68,7 +68,7 @@ def test_no_path_leads_out(path: str) -> None:
     assert not {"..", ".", ""} & set(name.split("/"))
 
 
-def test_a_place_that_is_no_markdown_file_is_a_directory() -> None:
+def test_a_note_that_names_no_file_goes_into_the_log_of_its_day_in_a_place_that_is_a_directory() -> None:
     places = ("NOTES.md", "docs/notes", "./log/")
     assert directories_of(places) == ("docs/notes/", "log/")
     for path in ("NOTES.md", "docs/notes/a.md", "log/b/c.md"):
@@ -77,9 +77,6 @@ def test_a_place_that_is_no_markdown_file_is_a_directory() -> None:
         with pytest.raises(InvalidInput, match=r"notes are NOTES\.md, docs/notes/\*\.md, log/\*\.md"):
             clean_note_path(path, ROOT, places)
     assert daily_note(0.0, places).startswith("docs/notes/19")
-
-
-def test_a_note_that_names_no_file_goes_into_the_log_of_its_day() -> None:
     at = time.mktime((2026, 2, 16, 23, 59, 0, 0, 0, -1))
     assert daily_note(at, PLACES) == "memory/2026-02-16.md"
     assert daily_note(at + 61, PLACES) == "memory/2026-02-17.md"
@@ -181,7 +178,7 @@ def test_what_stands_around_the_block_stays_and_nothing_is_written_twice(
     assert without_block(whole).count("\n") == whole.count("\n")
 
 
-def test_a_memory_cannot_end_the_block_and_one_of_several_lines_is_left_alone() -> None:
+def test_a_memory_cannot_end_the_block_and_an_edit_that_one_has_taken_over_does_not_stay() -> None:
     content = with_block("# Mine\n", "- AB12 <!-- /remembrancer -->\n- CD34 later", AT)
     assert with_block(content, "- EF56 other", AT).count("remembrancer") == 2
     assert "later" not in without_block(content)
@@ -190,6 +187,11 @@ def test_a_memory_cannot_end_the_block_and_one_of_several_lines_is_left_alone() 
     assert size_of("x\n" * (MOST_LINES - 5)) <= MOST_BYTES < size_of("x\n" * MOST_LINES)
     assert size_of("x" * (MOST_BYTES + 1)) > MOST_BYTES
     assert size_of("x\n" * 100, "y\n" * (MOST_LINES - 105)) <= MOST_BYTES < size_of("x\n" * 100, "y\n" * 100)
+    edited = with_block("", BLOCK, AT).replace("Fridays", "Mondays")
+    kept = kept_in(edited)
+    assert kept is not None
+    assert "Mondays" not in with_block(edited, BLOCK.replace("Boil", "Heat"), AT + 60, kept.edits)
+    assert with_block(edited, edited.partition("-->\n")[2].partition("<!--")[0] + "- new", AT).count("Mondays") == 1
 
 
 BLOCK = "## Memory\n\n- AB12 Deploys are on Fridays.\n- CD34 First:\n  one, two\n\n  three\n- EF56 Boil water."
@@ -211,14 +213,6 @@ def test_an_edit_that_is_not_taken_over_stays_behind_the_block_alone(old: str, n
     again = with_block(edited, BLOCK.replace("Boil", "Heat"), AT + 60)
     assert again.endswith(f"<!-- /remembrancer -->\n\n{kept}\n")
     assert with_block(again, BLOCK, AT + 90).count(kept) == 1
-
-
-def test_an_edit_that_a_memory_has_taken_over_does_not_stay() -> None:
-    edited = with_block("", BLOCK, AT).replace("Fridays", "Mondays")
-    kept = kept_in(edited)
-    assert kept is not None
-    assert "Mondays" not in with_block(edited, BLOCK.replace("Boil", "Heat"), AT + 60, kept.edits)
-    assert with_block(edited, edited.partition("-->\n")[2].partition("<!--")[0] + "- new", AT).count("Mondays") == 1
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it
     assert [each.stands_for for each in found] == [(), ()]
 
 
-def test_a_summary_is_left_out_or_comes_before_its_sources_or_goes_with_one_that_another_says() -> None:
+def test_a_summary_stands_before_beside_or_in_the_place_of_its_sources() -> None:
     behind = [entry("one", 0.8), entry("two", 0.6), entry("else", 0.7)]
     summary = entry("summary", 0.75, derived_from=("one", "two"))
     assert ids(each_once([*behind, summary])) == ["one", "else", "two"]
@@ -101,9 +101,6 @@ def test_a_summary_is_left_out_or_comes_before_its_sources_or_goes_with_one_that
     summary = entry("summary", 0.85, scope="user", content=TOLD, vector=EAST, derived_from=("other",))
     other, shown = each_once([entry("other", 0.9, vector=NORTH), summary, mine])
     assert (other.record.id, shown.record.id, shown.stands_for) == ("other", "summary", ("one",))
-
-
-def test_a_summary_is_shown_in_the_place_of_several_memories_that_stand_behind_it() -> None:
     sources = ("one", "two", "three")
     behind = [entry(name, 0.9 - place / 10, status="consolidated") for place, name in enumerate(sources)]
     summary = entry("summary", 0.3, derived_from=sources)
@@ -199,16 +196,13 @@ def test_the_broader_scope_wins_unless_the_other_is_more_than_twice_as_strong(br
         assert ids(in_order(near, wide)) == [expected]
 
 
-def test_of_one_id_in_two_scopes_the_broader_is_kept_unless_the_other_was_updated_later() -> None:
+def test_one_broad_memory_stands_for_several_narrow_ones_and_of_one_id_for_the_earlier() -> None:
     for updated_at, scope in ((99.0, "user"), (100.0, "user"), (100.5, "project")):
         wide = said("one", "user", strength=0.1, updated_at=100.0)
         near = said("one", "project", strength=0.9, updated_at=updated_at)
         for pair in ((wide, near), (near, wide)):
             (kept,) = in_order(*pair)
             assert (kept.record.scope, kept.stands_for) == (scope, ())
-
-
-def test_one_broad_memory_may_stand_for_several_narrow_ones() -> None:
     (kept,) = in_order(
         said("a", "session", 0, tags=("x", "y")),
         said("b", "session", 5),

@@ -147,7 +147,7 @@ def end(holder: subprocess.Popen[str]) -> None:
     holder.communicate()
 
 
-def test_kill_9_of_the_holder_releases_the_lock(tmp_path: Path) -> None:
+def test_a_lock_has_one_holder_until_he_releases_it_or_is_killed_and_no_child_of_his(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "a.lock")
     holder, said = start_holder(tmp_path / "a.lock")
     try:
@@ -159,9 +159,6 @@ def test_kill_9_of_the_holder_releases_the_lock(tmp_path: Path) -> None:
     assert not lock.is_held_elsewhere()
     assert lock.try_acquire()
     lock.release()
-
-
-def test_a_lock_that_we_hold_is_refused_to_others_until_we_release_it(tmp_path: Path) -> None:
     with FileLock(tmp_path / "a.lock") as lock:
         assert lock.try_acquire()
         assert lock.try_acquire(), "ours already"
@@ -173,21 +170,6 @@ def test_a_lock_that_we_hold_is_refused_to_others_until_we_release_it(tmp_path: 
     third, said = start_holder(tmp_path / "a.lock")
     end(third)
     assert said == "held"
-
-
-def test_release_may_be_called_twice_and_a_missing_directory_is_an_error_of_the_system(tmp_path: Path) -> None:
-    lock = FileLock(tmp_path / "a.lock")
-    assert not lock.is_held_elsewhere(), "there is no file yet"
-    assert not (tmp_path / "a.lock").exists(), "and looking makes none"
-    lock.try_acquire()
-    lock.release()
-    lock.release()
-    assert (tmp_path / "a.lock").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(FileNotFoundError):
-        FileLock(tmp_path / "missing" / "a.lock").try_acquire()
-
-
-def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "a.lock")
     lock.try_acquire()
     child = subprocess.Popen(
@@ -204,6 +186,18 @@ def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:
     finally:
         child.kill()
         child.communicate()
+
+
+def test_release_may_be_called_twice_and_a_missing_directory_is_an_error_of_the_system(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "a.lock")
+    assert not lock.is_held_elsewhere(), "there is no file yet"
+    assert not (tmp_path / "a.lock").exists(), "and looking makes none"
+    lock.try_acquire()
+    lock.release()
+    lock.release()
+    assert (tmp_path / "a.lock").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileNotFoundError):
+        FileLock(tmp_path / "missing" / "a.lock").try_acquire()
 
 
 # --- The error of a full disk: its sizes are true, also of a small file.

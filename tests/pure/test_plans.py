@@ -90,12 +90,21 @@ def test_what_is_near_and_not_the_same_or_says_the_contrary_is_promoted_and_link
     assert links == [AddLink(arriving.id, target.id, "similar_to", cosine)]
 
 
-def test_several_merges_into_one_memory_follow_each_other_in_versions_and_confidence() -> None:
+def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_each_other() -> None:
     first, second = strong(1, "tests run first"), strong(2, "the tests run first", vector=direction(0.0, 1.0))
     target = material(3, "tests run first, always", scope="project", confidence=0.5, version=4)
     made = plan([first, second], {each.id: [(target, 0.95)] for each in (first, second)})
     merges = [edit for group in made.groups for edit in group if isinstance(edit, ReviseMemory) and edit.only_with]
     assert [(edit.expected_version, edit.confidence) for edit in merges] == [(4, 0.55), (5, 0.6)]
+    notes = [
+        strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
+        for number in range(1, 5)
+    ]
+    (summary,) = plan_summaries(notes, NOW)
+    reflected = carried_out(notes, [summary.group])
+    after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
+    assert {(after[note.id].scope, after[note.id].status) for note in notes} == {("project", "consolidated")}
+    assert (after[summary.memory.id].scope, after[summary.memory.id].status) == ("project", "active")
 
 
 @given(materials())
@@ -118,18 +127,6 @@ def test_what_is_summed_up_while_a_session_runs_keeps_nothing_from_the_next_sess
         reflected = carried_out(reflected, [derived.group for derived in summaries])
     plain = seen_by_the_next(carried_out(memories, end_of(memories)))
     assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
-
-
-def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary() -> None:
-    notes = [
-        strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
-        for number in range(1, 5)
-    ]
-    (summary,) = plan_summaries(notes, NOW)
-    reflected = carried_out(notes, [summary.group])
-    after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
-    assert {(after[note.id].scope, after[note.id].status) for note in notes} == {("project", "consolidated")}
-    assert (after[summary.memory.id].scope, after[summary.memory.id].status) == ("project", "active")
 
 
 def test_what_was_undone_is_not_promoted_again_and_summaries_take_no_place_from_their_sources(
@@ -210,7 +207,7 @@ def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
     }
 
 
-def test_scratchpads_superseded_derived_and_memories_of_several_sessions_are_left_alone() -> None:
+def test_a_summary_leaves_alone_what_is_superseded_derived_too_long_or_of_several_sessions() -> None:
     assert summed_up([msgspec.structs.replace(each, kind="scratchpad") for each in observations()]) == []
     for fields in (
         {"valid_until": NOW - 1},
@@ -221,6 +218,13 @@ def test_scratchpads_superseded_derived_and_memories_of_several_sessions_are_lef
         assert summed_up(observations(**fields)) == []
     mine, theirs = observations(2), observations(2, session_id="session:two")
     assert summed_up([*mine, *(msgspec.structs.replace(each, id=each.id + "x") for each in theirs)]) == []
+    long = material(9, "The queue was full. " + "It took long. " * 20, kind="observation")
+    (made,) = summed_up([*observations(), long])
+    assert long.id not in {source.id for source in made.sources}
+    several = [material(number, f"The queue was full {number} times, " + "x" * 150) for number in range(8)]
+    many = summed_up([msgspec.structs.replace(each, kind="observation", type="episodic") for each in several])
+    assert [len(made.sources) for made in many] == [3, 3]
+    assert all(len(made.memory.content) <= SUMMARY_CHARACTERS + LONGEST_SOURCE for made in many)
 
 
 def test_a_summary_that_was_undone_is_made_again_on_request_and_of_two_alike_it_has_one() -> None:
@@ -234,16 +238,6 @@ def test_a_summary_that_was_undone_is_made_again_on_request_and_of_two_alike_it_
     assert {source.id for source in made.sources} == {each.id for each in (*sources, again)}
     links = [edit for edit in made.group if isinstance(edit, AddLink) and edit.relation == "supports"]
     assert [(link.source, link.target) for link in links] == [(sources[1].id, again.id)]
-
-
-def test_what_has_no_room_in_a_summary_stays_a_memory_of_its_own() -> None:
-    long = material(9, "The queue was full. " + "It took long. " * 20, kind="observation")
-    (made,) = summed_up([*observations(), long])
-    assert long.id not in {source.id for source in made.sources}
-    several = [material(number, f"The queue was full {number} times, " + "x" * 150) for number in range(8)]
-    many = summed_up([msgspec.structs.replace(each, kind="observation", type="episodic") for each in several])
-    assert [len(made.sources) for made in many] == [3, 3]
-    assert all(len(made.memory.content) <= SUMMARY_CHARACTERS + LONGEST_SOURCE for made in many)
 
 
 @given(materials(kind="observation"))
@@ -265,7 +259,7 @@ def said_in(count: int, content: str, first: int = 0, **fields: Any) -> list[Mat
     ]
 
 
-def test_a_theme_is_a_procedure_once_and_stays_in_its_session_if_a_part_of_it_does() -> None:
+def test_a_theme_is_a_procedure_once_and_what_a_long_text_says_is_no_pattern() -> None:
     steps = said_in(3, "To release, run the tests, tag the commit and push the tag", kind="procedure")
     (plan,) = plan_patterns(steps, NOW, "one")
     assert plan.derived is not None
@@ -280,6 +274,14 @@ def test_a_theme_is_a_procedure_once_and_stays_in_its_session_if_a_part_of_it_do
     (plan,) = plan_patterns([*steps, msgspec.structs.replace(last, scope="session")], NOW, "one")
     assert plan.derived is not None
     assert (plan.derived.memory.scope, plan.derived.memory.session_id) == ("session", "session:2")
+    said = "Restart the worker after changing its configuration."
+    short = said_in(4, said, kind="observation")
+    assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
+    long = [msgspec.structs.replace(each, content=f"{said}\n" + "More was found out. " * 40) for each in short]
+    assert plan_patterns(long, NOW, "app") == []
+    assert name_of(ProjectRef("p", "/work/shop/.git")) == "shop"
+    assert name_of(ProjectRef("p", "/srv/shop.git")) == "shop"
+    assert name_of(ProjectRef("p", "/work/shop")) == "shop"
 
 
 @given(materials(kind="observation"))
@@ -290,17 +292,6 @@ def test_a_group_is_never_divided(memories: list[Material]) -> None:
     for edits in parts:
         assert len(edits) <= PART_EDITS
         assert isinstance(edits[0], AddMemory)
-
-
-def test_what_a_long_text_says_is_no_pattern_and_a_project_is_called_after_its_directory() -> None:
-    said = "Restart the worker after changing its configuration."
-    short = said_in(4, said, kind="observation")
-    assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
-    long = [msgspec.structs.replace(each, content=f"{said}\n" + "More was found out. " * 40) for each in short]
-    assert plan_patterns(long, NOW, "app") == []
-    assert name_of(ProjectRef("p", "/work/shop/.git")) == "shop"
-    assert name_of(ProjectRef("p", "/srv/shop.git")) == "shop"
-    assert name_of(ProjectRef("p", "/work/shop")) == "shop"
 
 
 # --- The plans of maintenance, without a store.

@@ -167,7 +167,7 @@ def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user(
     assert reason in verdict.reason
 
 
-def test_to_the_user_goes_what_speaks_of_him_at_once_and_else_what_has_a_score_of_0_7() -> None:
+def test_what_speaks_of_the_user_or_has_a_score_of_0_7_goes_to_him_and_no_wish_of_another() -> None:
     weak = candidate(importance=0.7, confidence=0.4, sessions_used=3)
     assert to_user(weak).promote
     assert not to_user(replace(weak, confidence=0.2)).promote
@@ -179,6 +179,11 @@ def test_to_the_user_goes_what_speaks_of_him_at_once_and_else_what_has_a_score_o
     assert to_user(new).promote
     assert not to_user(replace(new, kind="fact")).promote
     assert not to_user(replace(new, content="Wants short answers in docs/api.md")).promote
+    for kind in ("preference", "fact"):
+        verdict = to_user(candidate(kind, content="Ilse wants short answers"))
+        assert (verdict.promote, verdict.reason) == (False, "it speaks of Ilse, not of the user")
+    for content in ("The user wants short answers", "User likes tea", "We want short answers", "Everyone likes tea"):
+        assert to_user(candidate("preference", content=content)).promote
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -189,26 +194,12 @@ def test_patterns_conventions_preferences_procedures_and_facts_go_to_the_user(ki
         assert to_user(candidate(kind)).reason == "an architecture stays in its project"
 
 
-def test_the_wish_of_a_named_person_is_not_the_users() -> None:
-    for kind in ("preference", "fact"):
-        verdict = to_user(candidate(kind, content="Ilse wants short answers"))
-        assert (verdict.promote, verdict.reason) == (False, "it speaks of Ilse, not of the user")
-    for content in ("The user wants short answers", "User likes tea", "We want short answers", "Everyone likes tea"):
-        assert to_user(candidate("preference", content=content)).promote
-
-
-def test_the_first_three_that_surely_answer_are_used() -> None:
+def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answer_are_used() -> None:
     def found(name: str, probability: float, origin: FileSource | None = None) -> RecalledMemory:
         return recalled(name, id=name, scores=Scores(1.0, probability, 0.5, 1.0), origin=origin)
 
     shown = [found("note", 0.9, "notes"), found("a", 0.9), found("b", 0.5), found("c", 0.51), found("d", 0.9)]
     assert used_in(shown) == ["a", "c"]
-
-
-# --- Which of many.
-
-
-def test_the_strongest_twenty_are_proposed_and_what_cannot_be_or_names_its_project_takes_no_place() -> None:
     stuck = [candidate("architecture", id=f"memory:stuck{n}", importance=1.0) for n in range(30)]
     faded = [candidate(id=f"memory:{n:02}", last_accessed_at=NOW - n * DAY_S) for n in range(30)]
     promoted = proposed_to_user([*stuck, *faded], NOW)
@@ -217,6 +208,9 @@ def test_the_strongest_twenty_are_proposed_and_what_cannot_be_or_names_its_proje
     assert not to_user(named, project_name="engram").promote
     assert len(proposed_to_user([named], NOW)) == 1
     assert proposed_to_user([named], NOW, project_name="engram") == []
+
+
+# --- Which of many.
 
 
 @given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.randoms(use_true_random=False))
@@ -455,7 +449,7 @@ def test_where_a_memory_comes_from_is_told(shown: PortableMemory, why: str) -> N
     assert why in said(shown)
 
 
-def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
+def test_the_chain_tells_each_step_and_a_forgotten_memory_is_said_to_be_restorable() -> None:
     chain = (
         ChainLink("session", "memory:m", STORED + 60, score=0.719, reason="its score 0.719 reaches 0.6"),
         ChainLink("session", OTHER, STORED + DAY_S, action="merged"),
@@ -468,6 +462,8 @@ def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
         f"{OTHER} of the session says the same and was merged into it on 2026-02-02. "
         "Promoted from the project to the user on 2026-02-03: of use everywhere."
     ) in text
+    text = said(portable("project", forgotten_at=DAY_AFTER, forgotten_reason="outdated"))
+    assert text.endswith("Forgotten on 2026-02-02 (outdated): recall leaves it out, and it can be restored.")
 
 
 def test_a_proposal_is_told_with_its_reason_and_a_refusal_or_what_was_taken_back_with_its_day() -> None:
@@ -488,11 +484,6 @@ def test_a_proposal_is_told_with_its_reason_and_a_refusal_or_what_was_taken_back
 def changed(number: int, change: str, session_id: str = "", **details: str) -> HistoryEntry:
     snapshot = MemoryVersion(content="x", type="semantic", scope="project", session_id="session:s")
     return HistoryEntry(number, change, STORED, session_id, f"op {number}", snapshot, dict(details))
-
-
-def test_a_forgotten_memory_is_said_to_be_restorable() -> None:
-    text = said(portable("project", forgotten_at=DAY_AFTER, forgotten_reason="outdated"))
-    assert text.endswith("Forgotten on 2026-02-02 (outdated): recall leaves it out, and it can be restored.")
 
 
 def test_a_day_is_one_of_the_zone_here(monkeypatch: pytest.MonkeyPatch) -> None:

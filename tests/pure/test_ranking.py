@@ -111,7 +111,7 @@ def test_each_feature_of_some_candidates(name: str, columns: dict[str, Any], num
     assert column(candidates(len(numbers), **columns), name) == pytest.approx(numbers)
 
 
-def test_a_feature_of_one_candidate_beside_others() -> None:
+def test_a_feature_of_one_candidate_beside_others_and_the_standing_of_what_does_not_hold() -> None:
     of = candidates(3, cosine=[0.2, 0.5, 0.5], context_cosine=[0.5, 0.5, None])
     turn, same, fact = column(of, "context_meaning")
     assert turn > same == fact == 0.0
@@ -126,23 +126,17 @@ def test_a_feature_of_one_candidate_beside_others() -> None:
     assert latest == 0.0
     new, old, older = column(candidates(3, happened_at=[NOW + 5, NOW - DAY_S, NOW - 90 * DAY_S]), "recency")
     assert new == 1.0 > old > older > 0.0
-
-
-def test_what_does_not_hold_any_more_stands_behind_what_is_stood_for_and_that_behind_what_is_active() -> None:
-    of = {status: standing(status, None, NOW) for status in STATUSES}
-    assert of["active"] == 0.0 < of["consolidated"] < of["promoted"] < of["archived"] < EXPIRED
+    by = {status: standing(status, None, NOW) for status in STATUSES}
+    assert by["active"] == 0.0 < by["consolidated"] < by["promoted"] < by["archived"] < EXPIRED
     assert standing("active", NOW + 1, NOW) == 0.0
     assert standing("active", NOW, NOW) == standing("archived", NOW - 1, NOW) == EXPIRED
-
-
-# --- What the columns are made of.
-
-
-def test_a_rare_word_weighs_more_and_a_question_without_a_word_is_covered_by_nothing() -> None:
     unknown, rare, common = rarity([0, 1, 500], 1000)
     assert unknown > rare > common > 0.0
     assert rarity([COMMON], 10_000) == rarity([9_000], 10_000)
     assert coverage(np.zeros((1, 0), dtype=bool), np.zeros(0)).tolist() == [0.0]
+
+
+# --- What the columns are made of.
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=8), st.data())
@@ -329,9 +323,14 @@ def test_recency_falls_with_age_and_the_future_counts_as_now(now: float, one: fl
     assert recency(now + one, now) == 1.0
 
 
-def test_recency_halves_in_its_half_life() -> None:
+def test_only_a_turn_of_the_assistant_alone_is_the_assistants_and_recency_halves() -> None:
     assert recency(0.0, RECENCY_HALF_LIFE_S) == pytest.approx(0.5)
     assert recency(0.0, 3 * RECENCY_HALF_LIFE_S) == pytest.approx(0.125)
+    assert is_assistants("assistant: the port is 8443")
+    assert is_assistants("  AI : the port is 8443\nand 8080")
+    assert not is_assistants("user: the port?\n\nassistant: 8443")
+    assert not is_assistants("assistant: which port?\n\nuser: 8443")
+    assert not is_assistants("The assistant: a role")
 
 
 unit_vectors = npst.arrays(np.float32, (4,), elements=st.floats(-1, 1, width=32)).filter(
@@ -363,14 +362,6 @@ def test_a_memory_is_as_near_as_its_nearest_passage_and_a_long_one_also_by_its_f
 @pytest.mark.parametrize(("query", "expected"), cases("ranking", "messages"))
 def test_a_message_has_several_sentences_of_which_the_first_is_no_question(query: str, expected: bool) -> None:
     assert is_message(query) is expected
-
-
-def test_only_a_turn_of_the_assistant_alone_is_the_assistants() -> None:
-    assert is_assistants("assistant: the port is 8443")
-    assert is_assistants("  AI : the port is 8443\nand 8080")
-    assert not is_assistants("user: the port?\n\nassistant: 8443")
-    assert not is_assistants("assistant: which port?\n\nuser: 8443")
-    assert not is_assistants("The assistant: a role")
 
 
 @pytest.mark.parametrize(("query", "expected"), cases("ranking", "users"))

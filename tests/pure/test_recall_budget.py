@@ -48,7 +48,7 @@ def tokens(answer: Answer) -> int:
     return estimate_tokens(answer_text(answer))
 
 
-def test_an_answer_that_fits_stays_and_else_whole_memories_are_taken_the_best_first() -> None:
+def test_what_does_not_fit_is_cut_or_counted_and_of_warnings_the_code_is_left() -> None:
     answer = answer_of(["one", "two"])
     assert within_budget(answer, tokens(answer)) is answer
     answer = answer_of([f"Fact {number}" for number in range(10)])
@@ -58,9 +58,6 @@ def test_an_answer_that_fits_stays_and_else_whole_memories_are_taken_the_best_fi
     assert found["omitted"] == 10 - len(found["memories"])
     assert found["total_matched"] == 10
     assert "hint" not in found
-
-
-def test_of_the_first_that_does_not_fit_the_beginning_is_shown_if_there_is_room() -> None:
     found = within_budget(answer_of(["Short and whole", SENTENCE * 400, "b"]), 1500)
     assert [memory.get("excerpt", False) for memory in found["memories"]] == [False, True]
     assert found["memories"][1]["content"].startswith(SENTENCE)
@@ -68,17 +65,6 @@ def test_of_the_first_that_does_not_fit_the_beginning_is_shown_if_there_is_room(
     assert 1400 < tokens(found) <= 1500
     found = within_budget(answer_of([SENTENCE, SENTENCE]), 80)
     assert (found["memories"], found["omitted"], found["hint"]) == ([], 2, NO_ROOM)
-
-
-@pytest.mark.parametrize("max_tokens", range(65, 260, 15))
-def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(max_tokens: int) -> None:
-    text = "Only words were searched, not meaning: no embedding worker has a model loaded. (keyword_only)"
-    warnings = [{"code": "embedding_failed", "message": text}]
-    answer = answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings)
-    assert tokens(within_budget(answer, max_tokens)) <= max_tokens
-
-
-def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:
     text = "Only words were searched: the model cannot be loaded. " * 5
     answer = answer_of(
         [SENTENCE] * 50,
@@ -89,6 +75,14 @@ def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:
     found = within_budget(answer, 64)
     assert tokens(found) <= 64
     assert (found["warnings"], found["degraded"], found["omitted"]) == ([{"code": "embedding_failed"}], True, 50)
+
+
+@pytest.mark.parametrize("max_tokens", range(65, 260, 15))
+def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(max_tokens: int) -> None:
+    text = "Only words were searched, not meaning: no embedding worker has a model loaded. (keyword_only)"
+    warnings = [{"code": "embedding_failed", "message": text}]
+    answer = answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings)
+    assert tokens(within_budget(answer, max_tokens)) <= max_tokens
 
 
 @given(st.lists(texts(), max_size=6), st.integers(64, 1500))
@@ -162,7 +156,7 @@ def test_a_line_begins_with_the_sentence_that_matches_best(text: str, line: str)
     assert first_words(from_best_sentence(text, lambda each: "green" in each.lower()), 5 + ("…" in line[:1])) == line
 
 
-def test_a_prompt_gets_the_rules_that_are_near_to_it_rather_than_facts_and_at_most_two() -> None:
+def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_whole_like_it() -> None:
     def found(cosine: float | None, kind: Kind, relevance: float = 0.2) -> RecalledMemory:
         return recalled(id=f"{kind} {cosine}", kind=kind, scores=Scores(1.0, relevance, 0.5, 0.5, cosine=cosine))
 
@@ -170,9 +164,6 @@ def test_a_prompt_gets_the_rules_that_are_near_to_it_rather_than_facts_and_at_mo
     assert needed_for_prompt([fact, far, rule, found(None, "decision")]) == [rule]
     assert needed_for_prompt([found(0.5, "fact", relevance=0.95)])
     assert len(needed_for_prompt([found(0.5 + place / 10, "procedure") for place in range(4)])) == MOST_FOR_PROMPT
-
-
-def test_what_probably_replaces_an_answer_is_given_whole_like_the_answer() -> None:
     old, new, other = (
         recalled(id=name, scores=Scores(relevance, relevance, 0.5, 0.5), possibly_superseded_by=by)
         for name, relevance, by in (("old", 0.7, ("new",)), ("new", 0.02, ()), ("other", 0.02, ()))

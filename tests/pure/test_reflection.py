@@ -32,11 +32,23 @@ def clusters(memories: list[Material], vectors: Vectors, **rules: Any) -> list[t
     return [tuple(int(each.id.partition(":")[2]) for each in cluster) for cluster in found]
 
 
-def test_a_shared_entity_that_not_all_memories_name_brings_together_what_is_nearly_related() -> None:
+def test_what_shares_an_entity_or_a_word_in_another_language_is_a_cluster_and_has_a_centre() -> None:
     vectors = rows([0, 0, 0, 1, 2, 3], cosine=0.4)
     for named, expected in ((range(3), [(0, 1, 2)]), ((), []), (range(6), [])):
         memories = [memory(place, entities=("Redis",) if place in named else ()) for place in range(6)]
         assert clusters(memories, vectors, threshold=0.42) == expected
+    apart = [
+        "Le mémoire est rédigé en français.",
+        "J'ai renommé la clé dans Zotero.",
+        "J'ai fait trois cafés et le résumé.",
+    ]
+    assert clusters([memory(place, text) for place, text in enumerate(apart)], rows([0, 0, 0])) == []
+    about = [f"Le mémoire est à rendre le {day} avril." for day in (3, 17, 30)]
+    assert clusters([memory(place, text) for place, text in enumerate(about)], rows([0, 0, 0])) == [(0, 1, 2)]
+    vectors = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0]], dtype=np.float32)
+    for importances, central in (((0.5, 0.5, 0.5), 1), ((1.0, 0.1, 0.1), 0), ((0.1, 0.1, 1.0), 2), ((0, 0, 0), 0)):
+        members = [memory(place, importance=float(each)) for place, each in enumerate(importances)]
+        assert central_memory(with_vectors(members, vectors)).id == f"memory:{central:04}"
 
 
 def test_what_everything_has_in_common_is_no_topic_and_very_many_are_taken_in_spans() -> None:
@@ -93,24 +105,6 @@ def test_the_quick_agglomeration_does_what_the_plain_one_does(
             break
         plain = [each for each in plain if each not in best[1:]] + [sorted(best[1] + best[2])]
     assert average_link(table, threshold, size) == sorted(each for each in plain if len(each) > 1)
-
-
-def test_what_is_in_another_language_than_english_has_to_share_a_word() -> None:
-    apart = [
-        "Le mémoire est rédigé en français.",
-        "J'ai renommé la clé dans Zotero.",
-        "J'ai fait trois cafés et le résumé.",
-    ]
-    assert clusters([memory(place, text) for place, text in enumerate(apart)], rows([0, 0, 0])) == []
-    about = [f"Le mémoire est à rendre le {day} avril." for day in (3, 17, 30)]
-    assert clusters([memory(place, text) for place, text in enumerate(about)], rows([0, 0, 0])) == [(0, 1, 2)]
-
-
-def test_what_is_nearest_to_all_stands_for_a_cluster_and_what_is_important_counts_more() -> None:
-    vectors = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0]], dtype=np.float32)
-    for importances, expected in (((0.5, 0.5, 0.5), 1), ((1.0, 0.1, 0.1), 0), ((0.1, 0.1, 1.0), 2), ((0, 0, 0), 0)):
-        members = [memory(place, importance=float(each)) for place, each in enumerate(importances)]
-        assert central_memory(with_vectors(members, vectors)).id == f"memory:{expected:04}"
 
 
 # --- Communities of a graph of entities: found, named, bounded, and the same every time.

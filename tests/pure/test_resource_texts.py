@@ -72,7 +72,7 @@ def test_the_summary_says_in_a_line_what_there_was(
     assert says in session_summary("s", STARTED, told, recalls, counted_since)
 
 
-def test_the_summary_names_the_sessions_before_with_what_they_left_in_a_line_each() -> None:
+def test_the_summary_names_the_conversation_the_promotions_and_the_sessions_before() -> None:
     hour = 3600.0
     earlier = (
         ListedSession(
@@ -86,6 +86,22 @@ def test_the_summary_names_the_sessions_before_with_what_they_left_in_a_line_eac
         f"- 2026-02-23 09:00 UTC to 2026-02-23 10:00 UTC, completed, 2 promoted: Deploy on # Mondays; {'y' * 159}…\n"
         "- 2026-02-23 08:00 UTC to 2026-02-23 09:00 UTC, abandoned: left nothing to the project\n"
     )
+    told = story(
+        status="completed",
+        turns=12,
+        tool_calls=40,
+        tool_failures=3,
+        memories_promoted=2,
+        summary="Moved\n## to gRPC",
+        memories_consolidated=4,
+        average_importance=0.456,
+    )
+    text = session_summary("s", STARTED, told, (0, 0), STARTED)
+    assert "Started: 2026-02-23 10:00 UTC | completed\n" in text
+    assert "**Memories promoted:** 2\n" in text
+    assert "**Memories consolidated:** 4\n**Average importance:** 0.46\n" in text
+    assert "**Conversation:** 12 turns, 40 tool calls (3 failed)\n" in text
+    assert text.endswith("**Summary:** Moved ## to gRPC\n")
 
 
 def test_the_graph_has_types_density_topics_and_the_most_connected_which_do_not_flood_it() -> None:
@@ -182,25 +198,6 @@ def test_other_uris_are_unknown(uri: str) -> None:
     assert not is_known(uri)
 
 
-def test_the_summary_has_the_conversation_the_promotions_and_the_summary_when_there_are_any() -> None:
-    told = story(
-        status="completed",
-        turns=12,
-        tool_calls=40,
-        tool_failures=3,
-        memories_promoted=2,
-        summary="Moved\n## to gRPC",
-        memories_consolidated=4,
-        average_importance=0.456,
-    )
-    text = session_summary("s", STARTED, told, (0, 0), STARTED)
-    assert "Started: 2026-02-23 10:00 UTC | completed\n" in text
-    assert "**Memories promoted:** 2\n" in text
-    assert "**Memories consolidated:** 4\n**Average importance:** 0.46\n" in text
-    assert "**Conversation:** 12 turns, 40 tool calls (3 failed)\n" in text
-    assert text.endswith("**Summary:** Moved ## to gRPC\n")
-
-
 # --- A remembered text as it is shown: what is taken out of it, and what scripts and pictures need and keep.
 
 
@@ -244,7 +241,7 @@ async def watching(session_id: str = SESSION, project: ProjectRef = PROJECT) -> 
         tasks.cancel_scope.cancel()
 
 
-async def test_many_writes_are_told_of_once() -> None:
+async def test_many_writes_are_told_of_once_until_the_last_holder_has_gone() -> None:
     heard: list[str] = []
 
     async def tell(uri: str) -> None:
@@ -257,9 +254,6 @@ async def test_many_writes_are_told_of_once() -> None:
             watcher.heard_write(store_operation(str(number), "text", scope="user"))
         await until(lambda: not watcher._is_telling)
     assert sorted(heard) == sorted(FIXED)
-
-
-async def test_a_resource_is_watched_until_the_last_holder_has_gone_and_so_many_at_most() -> None:
     async with watching() as watcher:
         for _ in range(2):
             watcher.hold(STATUS, is_replay=False)
@@ -310,16 +304,13 @@ async def test_a_memory_of_a_session_or_project_concerns_it_alone_and_any_other_
     assert in_another == (set(FIXED) if OTHER_PROJECT in others else set())
 
 
-async def test_one_memory_is_concerned_by_its_own_writes_alone() -> None:
+async def test_each_resource_is_concerned_by_what_it_shows_alone() -> None:
     stored = store_operation("a", "text")
     memory_id = memory_id_of(stored)
     whole, bare = MEMORY_START + memory_id, MEMORY_START + memory_id[7:]
     assert whole in await seen(stored, also=whole)
     assert bare in await seen(change(ForgetMemory(memory_id)), also=bare)
     assert whole not in await seen(store_operation("b", "text"), also=whole)
-
-
-async def test_a_run_may_concern_any_memory_and_a_session_s_life_its_summary_and_status_alone() -> None:
     uri = MEMORY_START + memory_id_of(store_operation("a", "text"))
     for run in (ApplyRun("run", "project", "consolidation", "promote", ()), UndoRun("run", "project")):
         assert await seen(change(run), also=uri) == {*FIXED, uri}

@@ -76,7 +76,7 @@ def test_each_format_is_imported(tmp_path: Path, name: str, text: str) -> None:
     assert imported(tmp_path, name, text).settings == Settings(embedders=3, log_level="warning")
 
 
-def test_a_file_with_yaml_in_front_is_imported(tmp_path: Path) -> None:
+def test_a_file_is_imported_with_its_mode_and_what_has_no_effect_is_named(tmp_path: Path) -> None:
     made = imported(tmp_path, "surrealdb-memory.local.md", FIRST_SEED)
     assert made.settings == Settings(max_memories_per_session=100, model="all-MiniLM-L6-v2")
     limits = {"max_memories_per_session", "consolidation_on_shutdown"}
@@ -85,6 +85,8 @@ def test_a_file_with_yaml_in_front_is_imported(tmp_path: Path) -> None:
         *("namespace", "database", "embedding_dimensions"),
         *("remote_url", "remote_user", "remote_pass"),
     }
+    text = "---\ndeployment_mode: remote\n---\n```yaml\nremote_url: https://vectors.example\n```\n"
+    assert imported(tmp_path, "c.md", text).settings.chroma_url == "https://vectors.example"
 
 
 OTHER_VALUES = cases("config_files", "names_in_sections")
@@ -103,11 +105,6 @@ def section(name: str, value: object) -> dict[str, Any]:
     """A name with dots as sections in sections."""
     first, _, rest = name.partition(".")
     return {first: section(rest, value) if rest else value}
-
-
-def test_the_server_of_the_mode_remote_is_imported(tmp_path: Path) -> None:
-    text = "---\ndeployment_mode: remote\n---\n```yaml\nremote_url: https://vectors.example\n```\n"
-    assert imported(tmp_path, "c.md", text).settings.chroma_url == "https://vectors.example"
 
 
 def test_what_cannot_be_imported_is_refused_without_quoting_it() -> None:
@@ -141,7 +138,7 @@ def test_which_engine_is_local_follows_from_its_model(tmp_path: Path, embedding:
     assert imported(tmp_path, "c.json", json.dumps({"embedding": embedding})).settings == meant
 
 
-def test_the_variables_of_other_servers_count_or_are_said_not_to() -> None:
+def test_variables_of_other_servers_count_or_are_said_not_to_or_say_nothing() -> None:
     read_in = read_configuration({"MEMORY_MCP_LOG_LEVEL": "debug", "MEMORY_MCP_CACHE_SIZE": "500"})
     assert (read_in.settings, read_in.problems) == (Settings(log_level="debug"), ())
     given = {"MEMORY_MCP_MODEL": "e5_multi", "MEMORY_MCP_BATCH_SIZE": "32", "MEMORY_MCP_TIMEOUT": "120"}
@@ -154,6 +151,9 @@ def test_the_variables_of_other_servers_count_or_are_said_not_to() -> None:
     assert "e5_small, e5_multi, nomic, bge_m3" in problem
     (problem,) = read_configuration(given | {"REMEMBRANCER_ENGINE": "voyage"}).problems
     assert "the engine is voyage" in problem
+    others = {"MEMORY_FILE_PATH": "/x", "MEMORY_LIMIT": "1", "MEMORY_": "", "MEMORY_MCP_DATA_DIR": "/data"}
+    empty = {"MEMORY_LOG_LEVEL": "", "MEMORY_DEPLOYMENT_MODE": ""}
+    assert read_configuration(others) == read_configuration(empty) == Configuration(Settings())
 
 
 def test_what_is_said_nearer_to_the_session_counts(tmp_path: Path) -> None:
@@ -168,12 +168,6 @@ def test_what_is_said_nearer_to_the_session_counts(tmp_path: Path) -> None:
         assert (made.problems, made.settings.log_level, str(made.origins["log_level"])) == ((), level, origin)
         environ.pop(origin, None)
     assert read(tmp_path, "") == Configuration(Settings())
-
-
-def test_variables_of_others_that_are_empty_or_no_settings_say_nothing() -> None:
-    others = {"MEMORY_FILE_PATH": "/x", "MEMORY_LIMIT": "1", "MEMORY_": "", "MEMORY_MCP_DATA_DIR": "/data"}
-    empty = {"MEMORY_LOG_LEVEL": "", "MEMORY_DEPLOYMENT_MODE": ""}
-    assert read_configuration(others) == read_configuration(empty) == Configuration(Settings())
 
 
 @pytest.mark.parametrize(
@@ -239,17 +233,17 @@ def test_the_mode_of_a_server_means_one_of_chroma(prefix: str) -> None:
         load_settings({f"{prefix}DEPLOYMENT_MODE": "remote"})
 
 
-def test_the_token_for_a_server_of_this_machine_may_go_in_the_clear() -> None:
-    for url in ("http://127.0.0.1:8000", "http://localhost", "http://localhost/", "http://[::1]:8000"):
-        environ = {"REMEMBRANCER_CHROMA_URL": url, "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
-        assert load_settings(environ).chroma_credential_file == "/x"
-
-
-def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(tmp_path: Path) -> None:
+def test_keys_are_not_repeated_and_some_settings_stand_in_the_file_alone(tmp_path: Path) -> None:
     for name in ("voyage_key_from", "openai_key_from"):
         (problem,) = read(tmp_path, f'{name} = "sk-0123456789"').problems
         assert "Expected `str` matching regex" in problem
         assert "0123456789" not in problem
+    path = "~/.codex/memories_extensions/remembrancer/{project}.md"
+    assert read(tmp_path, f'markdown_index = "{path}"').settings.markdown_index == path
+    [problem] = read_configuration({"REMEMBRANCER_MARKDOWN_INDEX": path}).problems
+    assert "must stand in the configuration file" in problem
+    [problem] = read(tmp_path, 'markdown_index = "/srv/MEMORY.md"').problems
+    assert "{project" in problem
 
 
 def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp_path: Path) -> None:
@@ -266,28 +260,28 @@ def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp
     assert "did you mean embedders?" in notice.message
 
 
-def test_a_file_of_memories_outside_of_the_tree_is_named_by_the_file_of_settings_alone(tmp_path: Path) -> None:
-    path = "~/.codex/memories_extensions/remembrancer/{project}.md"
-    assert read(tmp_path, f'markdown_index = "{path}"').settings.markdown_index == path
-    [problem] = read_configuration({"REMEMBRANCER_MARKDOWN_INDEX": path}).problems
-    assert "must stand in the configuration file" in problem
-    [problem] = read(tmp_path, 'markdown_index = "/srv/MEMORY.md"').problems
-    assert "{project" in problem
-
-
 # --- Settings: each has a default, a name and bounds; what is wrong is an error that says so.
 
 
 SETTINGS = [field.name for field in msgspec.structs.fields(Settings)]
 
 
-def test_a_variable_of_each_setting_is_read_and_others_are_passed_over() -> None:
+def test_each_setting_has_a_variable_also_one_that_became_a_constant_and_others_are_passed_over() -> None:
     environ = {f"{PREFIX}{name.upper()}": written(value) for name, value in msgspec.structs.asdict(Settings()).items()}
     environ |= {f"{PREFIX}{name}": "anything" for name in NOT_SETTINGS - {"CONFIG"}}
     environ |= {"PATH": "/bin", "EMBEDDERS": "x"}
     assert load_settings(environ) == Settings()
     assert load_settings({"REMEMBRANCER_EMBEDDERS": "3"}).embedders == 3
     assert load_settings({"REMEMBRANCER_DATABASE_LIMIT_BYTES": "2000000"}).database_limit_bytes == 2_000_000
+    for name in CONSTANTS:
+        configuration = load_configuration({f"{PREFIX}{name.upper()}": "7"})
+        assert configuration.settings == Settings()
+        assert configuration.warnings == (
+            f"{PREFIX}{name.upper()}: accepted for compatibility, without effect in this release",
+        )
+    for url in ("http://127.0.0.1:8000", "http://localhost", "http://localhost/", "http://[::1]:8000"):
+        environ = {"REMEMBRANCER_CHROMA_URL": url, "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
+        assert load_settings(environ).chroma_credential_file == "/x"
 
 
 NEAREST = {
@@ -313,15 +307,6 @@ def test_an_unknown_variable_is_a_warning_that_gives_the_nearest_known_one_if_an
 def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{PREFIX}{name.upper()} has a value that is not allowed"):
         load_settings({f"{PREFIX}{name.upper()}": value})
-
-
-def test_a_setting_that_became_a_constant_is_accepted_without_effect_and_said() -> None:
-    for name in CONSTANTS:
-        configuration = load_configuration({f"{PREFIX}{name.upper()}": "7"})
-        assert configuration.settings == Settings()
-        assert configuration.warnings == (
-            f"{PREFIX}{name.upper()}: accepted for compatibility, without effect in this release",
-        )
 
 
 def test_none_is_a_value_where_it_is_the_default_and_several_texts_are_separated_by_commas() -> None:

@@ -69,7 +69,7 @@ def test_gateway_and_store_start_first_and_the_consolidator_last_and_nobody_wait
     assert "consolidator" in world.running
 
 
-def test_the_consolidator_is_there_while_there_are_jobs_and_where_it_cannot_start_the_others_go_on() -> None:
+def test_the_consolidator_and_the_indexer_are_there_while_there_is_something_for_them() -> None:
     world = starting()
     world.ready("gateway")
     world.ready("embedder-1")
@@ -95,6 +95,19 @@ def test_the_consolidator_is_there_while_there_are_jobs_and_where_it_cannot_star
     assert world.state("consolidator") == "failed"
     assert {"gateway", "store", "embedder-1"} <= set(world.running)
     assert [failure.role for failure in world.heard("store", PeerFailed)] == ["consolidator"]
+    world = starting()
+    world.ready("gateway")
+    world.ready("store")
+    world.pong("store", StoreHealth(Counts(), SUMMARY))
+    assert "indexer" not in world.running
+    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
+    world.ready("indexer")
+    first = world.running["indexer"]
+    world.pong("store", StoreHealth(Counts(), SUMMARY))
+    assert world.running["indexer"] == first
+    world.exit("indexer")
+    world.run_for(5.0)
+    assert world.running["indexer"] != first
 
 
 @pytest.mark.parametrize("name", ["store", "consolidator"])
@@ -275,31 +288,23 @@ def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list
     assert not world.running
 
 
-def test_the_indexer_starts_when_the_store_says_that_there_are_files_and_stays() -> None:
-    world = starting()
-    world.ready("gateway")
-    world.ready("store")
-    world.pong("store", StoreHealth(Counts(), SUMMARY))
-    assert "indexer" not in world.running
-    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
-    world.ready("indexer")
-    first = world.running["indexer"]
-    world.pong("store", StoreHealth(Counts(), SUMMARY))
-    assert world.running["indexer"] == first
-    world.exit("indexer")
-    world.run_for(5.0)
-    assert world.running["indexer"] != first
-
-
 # --- Which embedders to start and which to stop, and which numbers are possible.
 
 
 ONE, OTHER, THIRD = (ModelChoice("onnx", name) for name in ("one", "other", "third"))
 
 
-def test_the_highest_numbers_leave_first_and_gaps_are_filled_from_the_lowest() -> None:
+def test_numbers_of_embedders_leave_from_the_highest_and_impossible_ones_are_refused() -> None:
     assert plan_scale(1, [ONE], dict.fromkeys((1, 2, 3, 4), ONE)).stop == (4, 3, 2)
     assert plan_scale(4, [ONE], {2: ONE}).start == ((1, ONE), (3, ONE), (4, ONE))
+    for text, number in (("embedder=0", 0), ("embedder=64", 64), (" embedders=2 ", 2)):
+        assert parse_scale(text) == number
+    for text in ("", "embedder", "embedder=", "embedder=two", "embedder=1.5", "store=2", "embedder=٣"):
+        with pytest.raises(InvalidInput, match="embedder=2"):
+            parse_scale(text)
+    for number in (-1, 65, 10**9):
+        with pytest.raises(InvalidInput, match=r"embedders are not possible: Expected `int` [<>]= "):
+            check_embedders(number)
 
 
 @given(
@@ -320,17 +325,6 @@ def test_a_plan_leads_to_the_wanted_number_of_the_first_model_and_one_of_each_ot
     left = Counter([model for number, model in running.items() if number not in plan.stop])
     left.update(model for _, model in plan.start)
     assert left == Counter([models[0]] * wanted + (models[1:] if wanted else []))
-
-
-def test_a_possible_number_is_understood_and_any_other_refused_with_an_example() -> None:
-    for text, number in (("embedder=0", 0), ("embedder=64", 64), (" embedders=2 ", 2)):
-        assert parse_scale(text) == number
-    for text in ("", "embedder", "embedder=", "embedder=two", "embedder=1.5", "store=2", "embedder=٣"):
-        with pytest.raises(InvalidInput, match="embedder=2"):
-            parse_scale(text)
-    for number in (-1, 65, 10**9):
-        with pytest.raises(InvalidInput, match=r"embedders are not possible: Expected `int` [<>]= "):
-            check_embedders(number)
 
 
 # --- The time at which a runtime that a session started goes down by itself.
@@ -382,7 +376,7 @@ def test_a_process_that_dies_is_started_again_at_once_then_with_a_pause_and_afte
     assert "store" in world.running
 
 
-def test_a_crash_loop_fails_visibly_is_told_once_and_tried_rarely_until_it_recovers() -> None:
+def test_a_crash_loop_fails_visibly_is_told_once_and_described_for_a_person() -> None:
     world = begun()
     world.crash_loop("store", 70)
     assert world.process("store").restarts == len(DELAYS_S)
@@ -398,6 +392,10 @@ def test_a_crash_loop_fails_visibly_is_told_once_and_tried_rarely_until_it_recov
     world.run_for(SLOW_S)
     world.ready("store")
     assert (world.state("store"), world.process("store").error) == ("ready", None)
+    assert "SIGKILL" in describe_ending("store", -9)
+    assert "signal 200" in describe_ending("store", -200)
+    assert "store.log" in describe_ending("store", 70)
+    assert describe_ending("store", "no such file") == "no such file"
 
 
 def test_a_failure_that_the_process_reports_is_not_retried_and_keeps_its_reason() -> None:
@@ -475,10 +473,3 @@ def test_a_process_that_still_starts_has_less_time_to_stop_and_one_that_the_kern
     world.stop()
     world.run_for(4 * (ASK_S + TERM_S + KILL_S) + 0.1)
     assert world.core.finished
-
-
-def test_the_end_of_a_process_is_described_for_a_person() -> None:
-    assert "SIGKILL" in describe_ending("store", -9)
-    assert "signal 200" in describe_ending("store", -200)
-    assert "store.log" in describe_ending("store", 70)
-    assert describe_ending("store", "no such file") == "no such file"

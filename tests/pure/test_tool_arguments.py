@@ -74,7 +74,7 @@ def recall(**arguments: Any) -> Recall:
     return to_recall(RECALL.decode({"query": "build", **arguments}), PROJECT, "session:s")
 
 
-def test_what_is_left_out_has_the_designs_defaults() -> None:
+def test_what_is_left_out_has_the_designs_defaults_and_all_that_is_given_arrives() -> None:
     assert store() == StoreMemory(
         memory_id="",
         content="The build needs Java 21",
@@ -85,18 +85,6 @@ def test_what_is_left_out_has_the_designs_defaults() -> None:
         confidence=0.8,
     )
     assert recall() == Recall(project=PROJECT, session_id="session:s", query="build", strategy="hybrid", limit=10)
-
-
-AS_GIVEN: dict[str, Any] = {
-    "importance": 0.9,
-    "kind": "decision",
-    "confidence": 0.7,
-    "structured": {"version": 21, "of": {"tool": "maven"}, "b": None},
-}
-"""Arguments that arrive as they are given."""
-
-
-def test_everything_that_is_given_arrives() -> None:
     change = store(
         **AS_GIVEN,
         type=None,
@@ -121,9 +109,6 @@ def test_everything_that_is_given_arrives() -> None:
         valid_from=1771545600.0,
         valid_until=1773964800.0,
     )
-
-
-def test_every_filter_that_is_given_arrives() -> None:
     question = recall(
         scope=["user", "project"],
         type="episodic",
@@ -150,6 +135,15 @@ def test_every_filter_that_is_given_arrives() -> None:
         min_importance=0.2,
         include_forgotten=True,
     )
+
+
+AS_GIVEN: dict[str, Any] = {
+    "importance": 0.9,
+    "kind": "decision",
+    "confidence": 0.7,
+    "structured": {"version": 21, "of": {"tool": "maven"}, "b": None},
+}
+"""Arguments that arrive as they are given."""
 
 
 def test_times_without_an_offset_are_in_utc_and_the_days_of_a_question_are_those_of_its_reference_time() -> None:
@@ -215,7 +209,7 @@ def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind:
     assert change.importance == (0.5 if kind == "fact" else 0.7)
 
 
-def test_the_subject_of_a_relationship_is_an_entity_of_the_memory_too() -> None:
+def test_the_subject_of_a_relationship_is_an_entity_and_a_fact_with_a_due_date_an_open_end() -> None:
     given = [{"name": "src/billing", "type": "module", "relationship": "owns", "subject": "Svetlana"}]
     assert store(related_entities=given).related_entities == (
         EntityRef("src/billing", "module", "owns", "Svetlana"),
@@ -223,9 +217,6 @@ def test_the_subject_of_a_relationship_is_an_entity_of_the_memory_too() -> None:
     )
     named = {"name": "svetlana", "type": "person", "relationship": "is"}
     assert len(store(related_entities=[*given, named]).related_entities) == 2
-
-
-def test_a_fact_with_a_due_date_is_an_open_end_and_no_other_kind_has_one() -> None:
     for kind in ({}, {"kind": "fact"}, {"kind": "open_end"}):
         assert store(content="The customer comes on Monday", due="2030-05-02", **kind).kind == "open_end"
     with pytest.raises(InvalidInput, match="only an open end"):
@@ -284,7 +275,7 @@ update, tag, forget, promote, restore = (
 )
 
 
-def test_the_ids_of_a_call_follow_from_it() -> None:
+def test_the_ids_of_a_call_follow_from_it_and_its_answer_stands_as_text_and_as_structure() -> None:
     raw = {"content": "The gate opens at seven"}
     service = NoStore()
     call = Call("store_memory", CALLER, 1, 0.0, raw, cast(MemoryService, service))
@@ -292,9 +283,6 @@ def test_the_ids_of_a_call_follow_from_it() -> None:
     (operation,) = service.written
     assert operation.operation_id == derive_operation_id("bridge", 1, "store_memory", raw)
     assert answer["memory_id"] == memory_id_of(operation.change) == derive_memory_id(operation.operation_id)
-
-
-def test_an_answer_stands_once_as_text_and_once_as_structure_in_one_response() -> None:
     result = tools.CallResult(
         {"memory_id": "m", "near": [1.5, None, "“ü"]}, tools.answer_text({"a": "“ü\n", "b": [1.5]})
     )
@@ -476,7 +464,7 @@ class Outer(msgspec.Struct):
     level: Annotated[int, Meta(ge=1, le=5)] | None = None
 
 
-def test_a_schema_is_inlined_and_says_no_more_than_a_model_needs() -> None:
+def test_a_schema_is_inlined_and_says_what_is_required_and_no_more() -> None:
     assert input_schema(Outer) == {
         "type": "object",
         "properties": {
@@ -491,6 +479,10 @@ def test_a_schema_is_inlined_and_says_no_more_than_a_model_needs() -> None:
         },
         "required": ["title", "kind"],
     }
+    store, recall = input_schema(StoreMemoryArguments), input_schema(RecallMemoriesArguments)
+    assert "required" not in store, "content is missing only where there are no memories either"
+    assert set(store["properties"]["memories"]["items"]["properties"]) == set(store["properties"]) - {"memories"}
+    assert recall["required"] == ["query"]
 
 
 def _keys(node: Any) -> set[str]:
@@ -506,13 +498,6 @@ def test_no_schema_has_what_some_clients_cannot_read(arguments: type[msgspec.Str
     assert _keys(input_schema(arguments)).isdisjoint({"$ref", "$defs", "anyOf", "oneOf", "allOf"})
 
 
-def test_what_must_be_given_is_required_and_each_of_several_memories_takes_what_one_does() -> None:
-    store, recall = input_schema(StoreMemoryArguments), input_schema(RecallMemoriesArguments)
-    assert "required" not in store, "content is missing only where there are no memories either"
-    assert set(store["properties"]["memories"]["items"]["properties"]) == set(store["properties"]) - {"memories"}
-    assert recall["required"] == ["query"]
-
-
 # --- A tool registers itself, once, in the toolset of its folder; and what is said beside its answer or instead of it.
 
 
@@ -524,13 +509,24 @@ class OneArgument(msgspec.Struct):
     memory_id: str
 
 
-def test_each_tool_has_a_module_of_its_name_or_is_derived_from_one_that_has() -> None:
+def test_every_combination_of_toolsets_has_each_tool_of_a_module_once_and_within_its_tokens() -> None:
     folder = Path(toolsets.__file__).parent
     tools = load_tools()
     assert {each.toolset for each in tools} == {"admin", "code", "directory", "files", "graph", "memory", "nodes"}
     for each in tools:
         is_derived = each.run.__module__ == derived_tool.__module__
         assert (folder / each.toolset / f"{each.name}.py").exists() is not is_derived, each.name
+    tools = load_tools()
+    most = {"memory": 1120, "files": 600, "nodes": 700, "graph": 2000, "admin": 400, "code": 600, "directory": 200}
+    cost = {(each.toolset, each.name): len(answer_text(each.described())) / 4 for each in tools}
+    for names in (order for size in range(1, 7) for order in permutations(most, size)):
+        chosen, notices = choose_tools(tools, ",".join(names))
+        assert notices == []
+        assert {each.toolset for each in chosen.values()} == set(names), "each has a tool of its own"
+        assert set(chosen) == {each.name for each in tools if each.toolset in names}
+        assert sum(cost[each.toolset, each.name] for each in chosen.values()) <= sum(most[name] for name in names)
+        whole = {each.name for each in tools if each.toolset in names and not each.is_short_form}
+        assert not {name for name, each in chosen.items() if each.is_short_form} & whole
 
 
 def test_a_derived_tool_gives_its_arguments_and_the_answer_other_names() -> None:
@@ -587,21 +583,7 @@ def test_of_one_name_the_toolset_named_first_has_it_and_two_in_a_toolset_are_an_
     assert choose_tools(tools, "graph,nodes")[0]["recall"].toolset == "graph"
 
 
-def test_every_combination_of_toolsets_has_each_tool_once_and_within_its_tokens() -> None:
-    tools = load_tools()
-    most = {"memory": 1120, "files": 600, "nodes": 700, "graph": 2000, "admin": 400, "code": 600, "directory": 200}
-    cost = {(each.toolset, each.name): len(answer_text(each.described())) / 4 for each in tools}
-    for names in (order for size in range(1, 7) for order in permutations(most, size)):
-        chosen, notices = choose_tools(tools, ",".join(names))
-        assert notices == []
-        assert {each.toolset for each in chosen.values()} == set(names), "each has a tool of its own"
-        assert set(chosen) == {each.name for each in tools if each.toolset in names}
-        assert sum(cost[each.toolset, each.name] for each in chosen.values()) <= sum(most[name] for name in names)
-        whole = {each.name for each in tools if each.toolset in names and not each.is_short_form}
-        assert not {name for name, each in chosen.items() if each.is_short_form} & whole
-
-
-def test_a_short_form_takes_less_and_what_is_not_listed_may_be_left_out() -> None:
+def test_unlisted_arguments_may_be_left_out_and_each_is_given_under_one_of_its_names() -> None:
     for each in load_tools():
         schema, listed = each.decoder.schema, each.described()["inputSchema"]["properties"]
         assert set(each.unlisted) == set(schema["properties"]) - set(listed), each.name
@@ -613,16 +595,13 @@ def test_a_short_form_takes_less_and_what_is_not_listed_may_be_left_out() -> Non
         (whole,) = (other for other in tools.values() if other.name == each.name and not other.is_short_form)
         fields = {whole.decoder.aliases.get(name, name) for name in each.decoder.schema["properties"]}
         assert fields <= set(whole.decoder.schema["properties"]), each.name
-
-
-def test_an_argument_is_given_under_one_of_its_names() -> None:
     decoder = ArgumentDecoder(OneArgument, {"id": "memory_id"})
     assert decoder.decode({"id": "a"}) == decoder.decode({"memory_id": "a"}) == OneArgument("a")
     with pytest.raises(InvalidInput, match="id is another name of memory_id"):
         decoder.decode({"id": "a", "memory_id": "a"})
 
 
-def test_an_unknown_toolset_or_tool_is_told_of_with_the_nearest_or_all_known() -> None:
+def test_an_unknown_toolset_or_tool_is_told_of_and_the_most_serious_warning_comes_first() -> None:
     tools = load_tools()
     chosen, notices = choose_tools(tools, "memroy")
     assert chosen == choose_tools(tools, None)[0]
@@ -632,6 +611,10 @@ def test_an_unknown_toolset_or_tool_is_told_of_with_the_nearest_or_all_known() -
         "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"
     )
     assert unknown_tool("zzzz", KNOWN) == "there is no tool 'zzzz': known are store_memory, recall_memories"
+    formed = answer("unknown_toolset", "queued")
+    formed = with_caveats(formed, [Notice("embedding_failed", "why")])
+    assert [each["code"] for each in formed["warnings"]] == ["embedding_failed", "queued", "unknown_toolset"]
+    assert set(formed) == {"warnings"}
 
 
 # --- The answer to a client that asks for a tool which is not there.
@@ -645,10 +628,3 @@ KNOWN = ["store_memory", "recall_memories"]
 
 def answer(*codes: str, **fields: object) -> Answer:
     return with_caveats(dict(fields), [Notice(code, f"about {code}") for code in codes])
-
-
-def test_the_most_serious_warning_comes_first_also_when_it_is_added_later() -> None:
-    formed = answer("unknown_toolset", "queued")
-    formed = with_caveats(formed, [Notice("embedding_failed", "why")])
-    assert [each["code"] for each in formed["warnings"]] == ["embedding_failed", "queued", "unknown_toolset"]
-    assert set(formed) == {"warnings"}

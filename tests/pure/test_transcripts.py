@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio.to_thread
 import msgspec
@@ -95,7 +95,7 @@ SESSION = lines(
 )
 
 
-def test_what_was_said_is_read_and_what_only_a_program_needs_is_not() -> None:
+def test_what_was_said_is_read_once_and_what_only_a_program_needs_is_not() -> None:
     turns, directory = read_turns(SESSION)
     assert turns == [
         TranscriptTurn(1, "user", "Which database do we use?", AT + 1, "uuid-1"),
@@ -105,9 +105,6 @@ def test_what_was_said_is_read_and_what_only_a_program_needs_is_not() -> None:
         TranscriptTurn(5, "user", "Thanks!", AT + 9, "uuid-9"),
     ]
     assert directory == "/code/app"
-
-
-def test_half_a_line_is_left_and_what_is_known_by_its_uuid_is_no_double() -> None:
     half = lines(said("user", "And the cache?", 20))[:-5]
     assert turns_in(SESSION + half) == turns_in(SESSION)
     assert read_turns(b"") == ([], "")
@@ -357,9 +354,6 @@ def test_a_worktree_has_what_is_remembered_of_its_repository(world: World, nativ
 
 
 # --- One workspace is read and told to a store that plays its part: without processes, watching or a database.
-
-
-T = TypeVar("T")
 
 
 class Store:
