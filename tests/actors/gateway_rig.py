@@ -38,13 +38,11 @@ AWAY = Settings(write_budget_s=0.4, read_budget_s=0.4, call_budget_s=0.1, reflec
 
 
 def content_of(operation: Operation) -> str:
-    """The text that an operation stores; of others, the id of the memory that they change."""
     change = operation.change
     return change.content if isinstance(change, StoreMemory) else memory_id_of(change) or ""
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
-    """The fields of a call that is not waited for."""
     return {"method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
@@ -86,7 +84,6 @@ class GatewayStream(anyio.abc.ByteStream):
 
 
 def warned(answer: dict[str, Any]) -> list[str]:
-    """The codes of an answer's warnings."""
     return [warning["code"] for warning in answer.get("warnings", ())]
 
 
@@ -152,7 +149,6 @@ class RawClient:
         return result
 
     async def call(self, tool: str, request_id: int | str | None = None, /, **arguments: Any) -> dict[str, Any]:
-        """The structured content of a tool's answer, which is also its text."""
         answer = await self.request("tools/call", request_id, name=tool, arguments=arguments)
         result = answer["result"]
         structured: dict[str, Any] = result["structuredContent"]
@@ -284,12 +280,10 @@ class Rig:
         return [each.change for each in self.written if isinstance(each.change, StartSession | EndSession)]
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The answer of the records on disk; none before a store has made the file."""
         return rows_if_there(self.paths.database, query)
 
     @property
     def contents(self) -> list[str]:
-        """The contents of the memories on disk, in the order in which they were stored."""
         return [
             row[0]
             for row in self.rows(f"SELECT content FROM memories WHERE kind != '{SESSION_RECORD}' ORDER BY number")
@@ -302,7 +296,6 @@ class Rig:
             yield RawClient(stream)
 
     def hello(self, bridge: str = "00" * 16, **fields: Any) -> dict[str, Any]:
-        """A bridge's first line."""
         own = {"session": "session:test", "directory": str(self.paths.home)}
         return {"link": LINK_VERSION, "version": "test", "bridge": bridge, **own, **fields}
 

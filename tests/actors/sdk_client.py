@@ -69,7 +69,6 @@ def sdk_client(rig: Rig, mode: str, *, bridge: str = "00" * 16, **options: Any) 
 
 
 async def store(client: Client, content: str, **arguments: Any) -> str:
-    """Store a memory of the project; its id."""
     given = {"content": content, "type": "semantic", "scope": "project", **arguments}
     answer = (await client.call_tool("store_memory", given)).structured_content
     assert answer is not None

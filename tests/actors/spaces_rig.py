@@ -69,13 +69,11 @@ class Spaces:
         return memory_id_of(operation)
 
     def change(self, change: Change, space: str = PROJECT.id, *, session_id: str = SESSION) -> None:
-        """Change what is in a space."""
         self._made += 1
         (outcome,) = self.records[space].apply([change_operation(f"op-{self._made}", change, session_id=session_id)])
         assert isinstance(outcome.reply, Applied), outcome.reply
 
     def run(self, *edits: Edit) -> None:
-        """Edit the project's memories as the consolidator does."""
         run = ApplyRun(f"run-{self._made}", "project", "consolidation", "summarize_cluster", edits)
         self.change(run, session_id="")
 
@@ -84,7 +82,6 @@ class Spaces:
         return View(Source(self.records[name], self.vectors[name]) for name in names or self.records)
 
     async def embed(self, text: str) -> Vectors:
-        """The vector of a question."""
         return self.vector_of(text)
 
     async def recall(
@@ -95,7 +92,6 @@ class Spaces:
         return answer
 
     async def found(self, query: str, session_id: str = SESSION, **fields: Any) -> list[str]:
-        """The ids of what is recalled, the best first."""
         return [memory.id for memory in (await self.recall(query, session_id, **fields)).memories]
 
     async def context(self, *, now: float = NOW, **fields: Any) -> ContextGathered:

@@ -76,8 +76,6 @@ Answer = TypeVar("Answer")
 
 
 class HasSpec(Protocol):
-    """A child, as it was started."""
-
     spec: LaunchSpec
 
 
@@ -94,12 +92,10 @@ class Launched:
         self.process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
 
     async def kill(self) -> None:
-        """`kill -9`."""
         self.process.kill()
         await self.ended()
 
     async def ended(self) -> int:
-        """Its exit status, once it is gone."""
         with anyio.fail_after(START_S):
             code = await asyncio.to_thread(self.process.wait)
         self.process.stdin.close()
@@ -123,7 +119,6 @@ class Launcher:
         self._news.set()
 
     async def expect(self, kind: type[Answer]) -> Answer:
-        """The next message of this kind."""
         with anyio.fail_after(START_S):
             while True:
                 for place, message in enumerate(self.heard):
@@ -134,11 +129,9 @@ class Launcher:
                 await self._news.wait()
 
     async def tell(self, child: HasSpec, message: Stop | PeerGone | PeerFailed) -> None:
-        """Send to a child that has said something already."""
         assert self._router.send(self._peers[child.spec.incarnation], message)
 
     async def health_of(self, child: HasSpec) -> ProcessHealth | None:
-        """The answer to a ping of a child that has said something already."""
         return await self._router.ask(self._peers[child.spec.incarnation], Ping(), timeout_s=START_S)
 
     async def __aenter__(self) -> Launcher:
@@ -174,7 +167,6 @@ class Gateway:
         return await self.ask(SubmitBatch(operations))
 
     async def store(self, content: str, **fields: Any) -> str:
-        """Store a memory of its own; its id."""
         self._stored += 1
         fields.setdefault("requested_at", time.time())
         operation = store_operation(f"{content[:40]}-{self._stored}", content, **fields)
@@ -187,7 +179,6 @@ class Gateway:
         return await self.ask(Recall(session_id, project=project, query=query, **fields))
 
     async def found(self, query: str, **fields: Any) -> list[str]:
-        """The ids of what is recalled, the best first."""
         return [memory.id for memory in (await self.recall(query, **fields)).memories]
 
     async def describe(self, project: ProjectRef = PROJECT, session_id: str = SESSION) -> StoreDescription:
@@ -210,7 +201,6 @@ class Gateway:
         return await self.ask(GetMemory(project, session_id, memory_id))
 
     async def change(self, change: Change, name: str = "", **fields: Any) -> Any:
-        """Submit a change of its own, or the one of that name; its result."""
         self._stored += 1
         operation = change_operation(name or f"change-{self._stored}", change, **fields)
         return (await self.submit(operation)).result
@@ -221,7 +211,6 @@ class Gateway:
 
 
 def the(memories: tuple[RecalledMemory, ...], memory_id: str) -> RecalledMemory:
-    """The one with this id."""
     (found,) = [memory for memory in memories if memory.id == memory_id]
     return found
 
@@ -244,8 +233,6 @@ def vector_of(text: str, salt: str = "") -> Vectors:
 
 
 class Job(NamedTuple):
-    """A text that a worker was given, with the id of the request."""
-
     message_id: int
     text: str
 
@@ -313,7 +300,6 @@ class Worker:
         self._held.clear()
 
     def answer(self, jobs: list[Job]) -> None:
-        """Answer with the vectors of texts."""
         for job in jobs:
             if self.refuses(job.text):
                 self.say(InternalError("the worker will not").to_failure(), job.message_id)
@@ -389,7 +375,6 @@ class StoreRig:
         return child
 
     async def start(self) -> None:
-        """Start the store, and wait until it says that it is ready."""
         self.store = self.launch("store")
         await self.launcher.expect(Ready)
 
@@ -399,7 +384,6 @@ class StoreRig:
         return await self.store.ended()
 
     async def restart(self) -> None:
-        """Kill the store and start another."""
         await self.store.kill()
         await self.start()
 
@@ -423,17 +407,14 @@ class StoreRig:
         return worker
 
     async def health(self) -> StoreHealth:
-        """The store's answer to the launcher's ping."""
         health = await self.launcher.health_of(self.store)
         assert isinstance(health, StoreHealth)
         return health
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The answer of the records on disk to a query."""
         return rows_of(self.paths.database, query)
 
     def log(self) -> str:
-        """The store's log."""
         return (self.paths.logs / "store.log").read_text()
 
     async def end(self) -> None:

@@ -35,8 +35,6 @@ from tests.patience import PATIENCE_S
 
 
 class SlowService:
-    """A store that answers a question when it may."""
-
     def __init__(self) -> None:
         self.questions: list[str] = []
         self.is_asked, self.may_answer = anyio.Event(), anyio.Event()

@@ -35,8 +35,6 @@ FATAL = {
 
 
 class Work:
-    """The store's word on the trees in use."""
-
     def __init__(self, *trees: CodeTree) -> None:
         self.trees = trees
         self.say: Callable[..., None] = lambda *_: None

@@ -80,7 +80,6 @@ class Workplace:
         await until(is_over)
 
     async def note(self, content: str, **fields: Any) -> str:
-        """A memory of a session; its id."""
         fields = {"scope": "session", "kind": "convention", **fields}
         return await self.rig.gateway.store(content, type=type_of_kind(fields["kind"]), **fields)
 
@@ -104,7 +103,6 @@ class Workplace:
         return await self.rig.gateway.ask(DescribeSession(project, session_id))
 
     async def observe(self, scope: Scope = "session") -> list[str]:
-        """What makes one fact when it is summed up."""
         return [await self.note(text, kind="observation", scope=scope, importance=0.3) for text in OBSERVATIONS]
 
     async def reflect(self, name: str = "reflection", **fields: Any) -> Reflected:
@@ -190,7 +188,6 @@ DEPLOYS = "Production is deployed on Mondays at 09:30"
 
 
 async def proposals(place: Workplace, project: ProjectRef = PROJECT) -> dict[str, str]:
-    """The memories that are proposed to go to the user, and why."""
     told = await place.rig.gateway.ask(DescribeStore(project, SESSION))
     return {each.memory_id: each.reason for each in told.proposals}
 
@@ -357,7 +354,6 @@ async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_an
 
 
 def rows_of(place: Workplace) -> list[int]:
-    """The numbers of turns and tool calls that are kept of the session."""
     with closing(connect_space(place.rig.paths, PROJECT.id)) as connection:
         of_session = [f"SELECT count(*) FROM {table} WHERE session_id = ?" for table in ("turns", "tool_calls")]
         return [connection.execute(query, (SESSION,)).fetchone()[0] for query in of_session]
@@ -397,7 +393,6 @@ REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 
 @asynccontextmanager
 async def consolidating(rig: StoreRig, carry_out: CarryOut) -> AsyncIterator[JobLoop]:
-    """A consolidator that carries out jobs so."""
     link = StoreConnection(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
     loop = JobLoop(link, Settings(), time.time, carry_out)
     async with link, anyio.create_task_group() as tasks:

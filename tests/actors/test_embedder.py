@@ -39,8 +39,6 @@ Kind = TypeVar("Kind")
 
 
 class Embedded(NamedTuple):
-    """What came of a text, or of a question."""
-
     number: int
     result: EmbeddedText | bytes | RemembrancerError
 
@@ -66,7 +64,6 @@ class StoreSide:
         self._news.set()
 
     async def next(self) -> Any:
-        """The next message."""
         with anyio.fail_after(PATIENCE_S):
             while not self._arrived:
                 self._news = anyio.Event()
@@ -74,7 +71,6 @@ class StoreSide:
         return self._arrived.pop(0)
 
     async def expect(self, kind: type[Kind]) -> Kind:
-        """The next message, which has to be of this kind."""
         message = await self.next()
         assert isinstance(message, kind), message
         return message
@@ -86,18 +82,15 @@ class StoreSide:
         return message
 
     async def text(self) -> tuple[int, EmbeddedText]:
-        """The next message, which has to be the vectors of a text."""
         number, result = await self.expect(Embedded)
         assert isinstance(result, EmbeddedText), result
         return number, result
 
     def give(self, *texts: str, first: int = 1) -> None:
-        """Hand out texts."""
         for number, text in enumerate(texts, first):
             self._tasks.start_soon(self._ask, number, EmbedText(text))
 
     def ask(self, text: str, number: int = 0) -> None:
-        """Ask for the vector of a question."""
         self._tasks.start_soon(self._ask, number, EmbedQuery(text))
 
     async def _ask(self, number: int, question: EmbedText | EmbedQuery) -> None:

@@ -29,7 +29,6 @@ SECRET = "the vault opens with marigold"
 
 @pytest.fixture
 def places(home: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """The directories of two projects."""
     found = tmp_path / "ours", tmp_path / "theirs"
     for each in found:
         each.mkdir()
@@ -123,7 +122,6 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself
     projects = [project_of(each) for each in places]
 
     def turns() -> list[list[str]]:
-        """The turns of sessions in the two projects that say it."""
         found = []
         for each in projects:
             with closing(connect_space(quick_rig.paths, each.id)) as connection:

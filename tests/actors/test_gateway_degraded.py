@@ -186,7 +186,6 @@ def said(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 async def answers_of(client: RawClient, memory_id: str) -> dict[str, dict[str, Any]]:
-    """The answers of all tools that read."""
     given = {tool: {name: value or memory_id for name, value in asked.items()} for tool, asked in ASKED}
     return {tool: await client.call(tool, **arguments) for tool, arguments in given.items()}
 

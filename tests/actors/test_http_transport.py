@@ -43,8 +43,6 @@ async def never(*_: object) -> CallResult:
 
 @dataclass
 class Open:
-    """A door that is served, at an address, and a client of it."""
-
     door: HttpServer
     serving: anyio.abc.TaskGroup
     client: httpx.AsyncClient

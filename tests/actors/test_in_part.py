@@ -44,7 +44,6 @@ def files(tmp_path: Path) -> Iterator[Damaged]:
 
 
 async def contents(view: View) -> list[str]:
-    """The contents of the files."""
     refs = view.reader.top(Filters(SESSION), "latest", 2)
     return [each.content for each in view.load(refs, Filters(SESSION)).values()]
 

@@ -38,8 +38,6 @@ TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,graph,nodes,files"}
 
 @dataclass
 class House:
-    """Two projects with a runtime."""
-
     rig: Rig
     mine: Path
     theirs: Path
@@ -58,7 +56,6 @@ class House:
         return self.rig.session(bridge="22" * 16, session=session, directory=str(self.theirs), environment=TOOLSETS)
 
     def intruder(self, who: str, session: str) -> Any:
-        """Either of them, by name."""
         return self.neighbour() if who == "neighbour" else self.stranger(session)
 
 
@@ -148,7 +145,6 @@ RESOURCES = [
 
 
 def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
-    """Every change of a memory by its id."""
     return [
         ("update_memory", {"memory_id": memory_id, "content": "overwritten"}),
         ("update_memory", {"memory_id": memory_id, "tags": {"add": ["x"]}, "metadata": {"seen": True}}),
@@ -168,7 +164,6 @@ def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def ask_everything(intruder: RawClient | WebClient) -> None:
-    """All that can be asked without knowing an id."""
     for tool, arguments in QUESTIONS:
         await intruder.call(tool, **arguments)
     for uri in RESOURCES:

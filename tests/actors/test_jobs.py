@@ -90,14 +90,12 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
 
 
 async def end_session(rig: StoreRig, session_id: str = SESSION, *, project: ProjectRef = PROJECT) -> None:
-    """A session that stored something, and its end."""
     await rig.gateway.store(f"Something of {session_id}", session_id=session_id, project=project)
     for name, change in (("start", StartSession(session_id)), ("end", EndSession(session_id))):
         await rig.gateway.submit(change_operation(f"{name} {session_id} {project.id}", change, project=project))
 
 
 async def restart_with(rig: StoreRig, **settings: object) -> None:
-    """Another store with other settings."""
     rig.settings = msgspec.structs.replace(rig.settings, **settings)
     await rig.restart()
 

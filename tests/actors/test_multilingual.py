@@ -95,7 +95,6 @@ def test_the_tokens_are_those_of_the_library(e5: Engine) -> None:
 
 
 def library_tokenizer() -> Any:
-    """The same pieces in the library's own model."""
     content = WEIGHTS.read_bytes()
     count, *_, unknown, size = struct.unpack_from("<5iQ", content, 44)
     ends = np.frombuffer(content, "<u4", count + 1, 72)

@@ -38,7 +38,6 @@ def invite(rig: StoreRig, name: str = "gpu") -> Invitation:
 
 
 async def shown(rig: StoreRig, name: str = "gpu") -> RemoteEmbedder:
-    """The embedder as the store's status has it."""
     remote = (await rig.health()).remote
     assert remote is not None
     (found,) = [each for each in remote.workers if each.name == name]

@@ -40,7 +40,6 @@ from tests.patience import PATIENCE_S
 
 
 async def section(files: Spaces, section: Section, task: str = "") -> list[str]:
-    """The ids in one section of a context."""
     return [memory.id for memory in (await files.context(task=task, sections=(section,))).memories]
 
 
@@ -205,7 +204,6 @@ def refs(*entities: str) -> tuple[EntityRef, ...]:
 
 
 async def say(rig: StoreRig, content: str, *entities: str, **fields: Any) -> str:
-    """Store a memory that names entities; its id."""
     return await rig.gateway.store(content, related_entities=refs(*entities), **fields)
 
 

@@ -150,7 +150,6 @@ class Host:
         return self.files.lanes_of(self.project.id)[scope]
 
     def memory(self, scope: Scope, memory_id: str, session_id: str | None = None) -> PortableMemory:
-        """A memory that is there."""
         memory = self.records(scope).portable(memory_id, session_id)
         assert memory is not None
         return memory
@@ -161,7 +160,6 @@ class Host:
 
 @asynccontextmanager
 async def two(kind: type[HostT], directory: Path, server: InProcessServer) -> AsyncIterator[list[HostT]]:
-    """Two hosts of a server that has the lane."""
     await InProcessJournal(server).create(LANE)
     made = [kind(directory / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
     yield made
@@ -533,8 +531,6 @@ async def test_a_host_that_cannot_reach_the_journal_any_more_leaves_and_keeps_wh
 
 
 class Worker(Host):
-    """A host that looks for work, and has a consolidator."""
-
     finder: JobFinder
     attempts: Attempts
 
@@ -560,14 +556,12 @@ class Worker(Host):
         return self.attempts.take(self.finder.due, "long", time.monotonic())
 
     async def finish(self, job: Job) -> None:
-        """The consolidator has carried out a job."""
         assert job.project is not None
         run = ApplyRun("run:done", "project", "maintenance", "decay_archive", (NoteMaintenance(),))
         await self.apply(Operation("done", job.project, "", time.time(), run))
         self.attempts.finish(job, time.monotonic())
 
     def versions(self, memory_id: str) -> list[str]:
-        """The changes of a memory of the lane."""
         memory = self.records("project").portable(memory_id, None)
         return [] if memory is None else [entry.change for entry in memory.history]
 
@@ -576,8 +570,6 @@ class Worker(Host):
 
 
 class Server(InProcessServer):
-    """A server of lanes whose clock a test sets."""
-
     def __init__(self) -> None:
         self.ahead_s = 0.0
         super().__init__(lambda: time.time() + self.ahead_s)

@@ -23,8 +23,6 @@ USER = ShareProject(None, LANE)
 
 
 class OwnHost(Host):
-    """One of a user's machines."""
-
     is_users = True
 
     async def reopen(self) -> None:
@@ -34,7 +32,6 @@ class OwnHost(Host):
         await self.files.project(self.project)
 
     def contents(self) -> list[str]:
-        """All that the user's files say, in order."""
         found = [
             memory.content
             for records in self.files.users

@@ -179,7 +179,6 @@ async def test_a_peer_of_another_version_is_named_with_both(endpoint: str, monke
 
 
 def malformed(rng: random.Random) -> list[bytes]:
-    """Frames that are wrong in one of many ways."""
     envelope = encoder.encode(Envelope(PROTOCOL_VERSION, rng.randrange(100), "mad", "01M"))
     body = encoder.encode(AskScale(1))
     noise = rng.randbytes(rng.randrange(1, 60))

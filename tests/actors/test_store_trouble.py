@@ -28,7 +28,6 @@ MANY = 40
 
 
 async def fill(rig: StoreRig, count: int = MANY) -> list[str]:
-    """Store memories, each with a word of its own."""
     return [await rig.gateway.store(f"word{n} of the harbour chronicle") for n in range(count)]
 
 
@@ -253,7 +252,6 @@ def size_of(jobs: list[Job]) -> int:
 
 
 async def given(worker: Worker, count: int) -> None:
-    """Wait until the worker was given so many jobs."""
     await until(lambda: len(worker.jobs) >= count)
 
 

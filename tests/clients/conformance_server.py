@@ -31,8 +31,6 @@ STEP_S: Final = 0.05
 
 
 def _png() -> str:
-    """One red pixel."""
-
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -43,7 +41,6 @@ def _png() -> str:
 
 
 def _wav() -> str:
-    """A sound without a sample."""
     form = b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8) + b"data" + struct.pack("<I", 0)
     return base64.b64encode(b"RIFF" + struct.pack("<I", len(form)) + form).decode()
 
@@ -260,7 +257,6 @@ class _NoRecords:
 
 
 def http_server(home: Path, call_tool: CallTool | None = None, settings: Settings | None = None) -> HttpServer:
-    """One that anybody may come to."""
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
     service = McpService("conformance", build(), call_tool, load_tools(), registry)
@@ -269,7 +265,6 @@ def http_server(home: Path, call_tool: CallTool | None = None, settings: Setting
 
 @asynccontextmanager
 async def served(home: Path, settings: Settings | None = None) -> AsyncIterator[str]:
-    """Its address, while it serves."""
     door = http_server(home, settings=settings)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(door.serve)

@@ -79,7 +79,6 @@ class Inspector:
         return result
 
     def call(self, tool: str, *, exit_status: int = 0, **arguments: Any) -> dict[str, Any]:
-        """A tool's structured answer."""
         result = self.run(
             "tools/call", "--tool-name", tool, "--tool-args-json", json.dumps(arguments), exit_status=exit_status
         )
@@ -196,7 +195,6 @@ def few_processes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def node_environment(home: Path) -> dict[str, str]:
-    """Node 22, and nothing of the user's."""
     return {"PATH": f"{CLIENTS}:{os.environ['PATH']}", "HOME": str(home)}
 
 

@@ -49,7 +49,6 @@ class Script:
 
     @contextmanager
     def served(self) -> Iterator[str]:
-        """Its address on the loopback."""
         script = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -129,7 +128,6 @@ def qwen_says(_: Json) -> Events:
 
 
 def offered_by_claude(request: Json, server: str = SERVER) -> set[str]:
-    """Our tools in a request of Claude Code's."""
     names = [tool["name"] for tool in request.get("tools", ())]
     return {name.removeprefix(f"{server}__") for name in names if name.startswith(server)}
 
@@ -328,13 +326,11 @@ async def test_the_plugin_is_valid_and_serves_and_tells_from_its_folder(home: Pa
 
 
 def given(turns: list[Json], event: str) -> set[str]:
-    """Which facts the hooks of an event have given in a conversation, whose last turn has all of it."""
     texts = contexts(turns, event)
     return {fact for fact in (DEPLOY, DATABASE, FLAKY) if any(fact in text for text in texts)}
 
 
 def contexts(turns: list[Json], event: str) -> list[str]:
-    """What the hooks of an event have given in a conversation."""
     parts = [
         block["text"]
         for message in turns[-1]["messages"]
@@ -349,12 +345,10 @@ def _blocks(content: str | list[Json]) -> list[Json]:
 
 
 def turns_of(home: Path) -> list[str]:
-    """What was said in the sessions of the projects."""
     return [text for (text,) in Runtime(home).rows("SELECT content FROM turns ORDER BY turn_number")]
 
 
 def check_stored(result: str, home: Path) -> None:
-    """Check the model's answer, and the memory on disk."""
     assert "memory_id" in result, result
     assert '"error"' not in result.replace("\\", ""), result
     (memory,) = Runtime(home).contents().items()
@@ -394,7 +388,6 @@ def test_a_clients_own_command_line_finds_what_was_written_for_it(
 
 
 def listed(environ: dict[str, str], program: str, *arguments: str) -> str:
-    """What a client prints, without its colours."""
     done = subprocess.run(
         [str(CLIENTS / program), *arguments],
         env=environ,

@@ -21,12 +21,10 @@ def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
 
 @pytest.fixture
 def records(factory: SqliteFactory) -> Records:
-    """Empty records, unless a module fills them."""
     return factory.open()
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[RecordsRig]:
-    """The records of a project, which are empty."""
     with RecordsRig(tmp_path / "records" / "memory.db") as made:
         yield made

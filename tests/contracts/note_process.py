@@ -24,7 +24,6 @@ PATH = "memory/log.md"
 
 
 def note_operation(name: str, root: Path, content: str, **fields: Any) -> Operation:
-    """The operation that the process applies."""
     places = Settings().notes_paths
     return change_operation(name, WriteNote(str(root), fields.pop("path", PATH), content, places=places, **fields))
 

@@ -18,8 +18,6 @@ from tests.operations import PROJECT, REQUESTED_AT
 
 
 class Clock:
-    """Seconds since the epoch, as a test wants them."""
-
     def __init__(self) -> None:
         self.now = REQUESTED_AT
 
@@ -28,8 +26,6 @@ class Clock:
 
 
 class SqliteFactory:
-    """A SQLite file in a directory."""
-
     def __init__(self, directory: Path) -> None:
         self.clock = Clock()
         self.path = directory / "records" / "memory.db"
@@ -83,28 +79,23 @@ def pending(texts: EmbeddedTexts, model: str | None = None) -> list[int]:
 
 
 def ids_of(records: Records) -> list[str]:
-    """The ids of all memories of a space."""
     return [memory_id for (memory_id,) in records._file.read("SELECT id FROM memories WHERE space = @SPACE")]
 
 
 def is_erased(records: Records, memory_id: str) -> bool:
-    """True if a memory of that id was erased here."""
     return bool(records._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
 
 
 def texts_of(texts: EmbeddedTexts, numbers: Iterable[int]) -> dict[int, str]:
-    """The texts of these numbers that are there."""
     which = "number IN (SELECT value FROM json_each(?))"
     return dict(texts._file.read(f"SELECT number, content FROM {texts._table} WHERE {which}", (json_list(numbers),)))
 
 
 def work_of(records: Records, *, score: float = 0.0, limit: int = 200) -> WaitingWork:
-    """The records' work for the consolidator."""
     return records.waiting_work(score, limit)
 
 
 def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str, ...]:
-    """Ids of the near-duplicates of a memory that a session may see."""
     found = records.load([number], Filters(session_id, include_forgotten=True)).get(number)
     return () if found is None else found.near_duplicates
 

@@ -55,11 +55,9 @@ class RecordsRig:
         self.records.close()
 
     def beside(self, space: str) -> RecordsRig:
-        """Another space of the same file."""
         return RecordsRig(self.path, space, self.records._file.file)
 
     def at(self, time: float) -> RecordsRig:
-        """This rig, whose clock says another time from now on."""
         self.clock.now = time
         return self
 
@@ -73,7 +71,6 @@ class RecordsRig:
         return memory_id_of(operation)
 
     def try_to(self, change: Change, *, session: str = SESSION, at: float | None = None) -> Any:
-        """The result of a change, or its refusal."""
         self._made += 1
         asked_at = self.clock.now if at is None else at
         operation = change_operation(f"change {self._made}", change, session_id=session, requested_at=asked_at)
@@ -81,7 +78,6 @@ class RecordsRig:
         return reply.result if isinstance(reply, Applied) else reply
 
     def do(self, change: Change, **options: Any) -> Any:
-        """The result of a change that is all right."""
         result = self.try_to(change, **options)
         assert not isinstance(result, RemembrancerError), result
         return result
@@ -103,7 +99,6 @@ class RecordsRig:
         return self.records._file.read(query, arguments)
 
     def shown(self, memory_id: str, session: str | None = None) -> PortableMemory:
-        """A memory that is there."""
         memory = self.records.portable(memory_id, session)
         assert memory is not None
         return memory
@@ -125,7 +120,6 @@ class RecordsRig:
         return [loaded[each].id for each in wanted]
 
     def found(self, query: str, filters: Filters | None = None, limit: int = 50) -> list[str]:
-        """The ids of what is found by words, the best first."""
         filters = filters or Filters(SESSION)
         return self.ids(self.records.keyword_hits(phrases_of(query), filters, limit), filters.session_id)
 

@@ -30,7 +30,6 @@ STEP = ChainLink("session", THREE, REQUESTED_AT, "merged", SESSION, score=0.75, 
 
 
 def stored() -> list[Operation]:
-    """Two memories of the project, and two of a session's."""
     scopes = {ONE: "project", TWO: "project", THREE: "session", FOUR: "session"}
     return [
         store_operation(memory_id, content, memory_id=memory_id, scope=scopes[memory_id], importance=0.5)
@@ -47,12 +46,10 @@ def run_operation(
 
 
 def undo_operation(name: str, run_id: str = "run", *, session_id: str = SESSION) -> Operation:
-    """An operation that undoes a run."""
     return Operation(name, PROJECT, session_id, REQUESTED_AT, UndoRun(run_id, "project"))
 
 
 def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
-    """Carry out a run that is all right."""
     name = fields.pop("name", f"apply {fields.get('run_id', 'run')} {fields.get('part', 0)}")
     reply = records.apply([run_operation(name, *edits, **fields)])[0].reply
     assert isinstance(reply, Applied), reply
@@ -61,7 +58,6 @@ def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
 
 
 def undo(records: Records, run_id: str = "run", *, name: str = "undo", session_id: str = SESSION) -> UndoneResult:
-    """Undo a run that is there."""
     reply = records.apply([undo_operation(name, run_id, session_id=session_id)])[0].reply
     assert isinstance(reply, Applied), reply
     assert isinstance(reply.result, UndoneResult)
@@ -69,14 +65,12 @@ def undo(records: Records, run_id: str = "run", *, name: str = "undo", session_i
 
 
 def shown(records: Records, memory_id: str) -> PortableMemory:
-    """A memory that is there."""
     memory = records.portable(memory_id, None)
     assert memory is not None
     return memory
 
 
 def number(records: Records, memory_id: str) -> int:
-    """The number of a memory that is there."""
     found = records.number_of(memory_id)
     assert found is not None
     return found

@@ -236,8 +236,6 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
 
 
 # --- The code_index of a tree of code: what it finds first, and what it keeps when files change.
-
-
 POOL = """\
 class ConnectionPool:
     \'\'\'Keeps open connections for reuse.\'\'\'
@@ -370,7 +368,7 @@ def answers(code_index: CodeIndex) -> list[list[FoundCode]]:
 
 
 def assert_as_if_new(code_index: CodeIndex, tree: Tree, path: Path) -> None:
-    """An code_index finds what one finds that is made now, and has the same terms."""
+    """An index finds what one finds that is made now, and has the same terms."""
     fresh = CodeIndex(path, "make")
     fresh.take(read_files(tree.root, sorted(tree.files(), key=lambda file: file.path)))
     for ours, theirs in zip(answers(code_index), answers(fresh), strict=True):

@@ -41,7 +41,6 @@ def summary_of(rig: RecordsRig, relationships: frozenset[str] | None = None, lim
 
 
 def edges(rig: RecordsRig, name: str, session_id: str = SESSION, relationships: frozenset[str] | None = None) -> Edges:
-    """All edges of an entity."""
     graph = graph_of(rig, session_id)
     found = graph.edges(nodes(graph, name), relationships=relationships)
     assert not found.cut
@@ -188,10 +187,7 @@ def test_edges_are_what_the_visible_memories_say_and_nothing_else(
 
 
 # --- Names that are found in the texts of memories: which, and when they join those that have them.
-
-
 def say(rig: RecordsRig, *contents: str, **fields: Any) -> list[str]:
-    """Store memories, and look for names in them."""
     ids = [rig.say(each, **fields) for each in contents]
     rig.tidy()
     return ids

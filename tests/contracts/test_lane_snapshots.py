@@ -35,8 +35,6 @@ T = TypeVar("T")
 
 
 class Host:
-    """One host's copy of the lane with its snapshots."""
-
     def __init__(self, path: Path, journal: Journal) -> None:
         self.path = path
         self.journal = journal
@@ -94,7 +92,6 @@ class World:
         return list(self.server.lanes[LANE].snapshots.values())
 
     def damage(self, position: int, content: bytes) -> None:
-        """Change what the server has as a snapshot."""
         for name, (snapshot, _) in list(self.server.lanes[LANE].snapshots.items()):
             if snapshot.mark.position == position:
                 self.server.lanes[LANE].snapshots[name] = snapshot, content

@@ -68,8 +68,6 @@ BACK = change_operation("back", PromoteMemory(ID, "project", "not everywhere"))
 
 
 class Spaces:
-    """A project's space and the user's in one file."""
-
     def __init__(self, path: Path) -> None:
         self.project = RecordsRig(path)
         self.user = self.project.beside(USER)
@@ -83,7 +81,6 @@ class Spaces:
         return Spaces(self.project.path)
 
     def whole(self) -> tuple[PortableMemory | None, PortableMemory | None]:
-        """The memory in the project's space, and in the user's."""
         return self.project.records.portable(ID, None), self.user.records.portable(ID, None)
 
     def are_sound(self) -> bool:
@@ -229,8 +226,6 @@ def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longe
 
 
 # --- An erased memory is gone from answers, history and every byte of the file, and does not come back.
-
-
 SECRET = "the vault opens with marigold"
 
 

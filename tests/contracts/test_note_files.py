@@ -35,7 +35,6 @@ class Workspace:
         self.records: Records = self.factory.open()
 
     def open(self) -> None:
-        """As after a crash."""
         self.factory.close()
         self.records = self.factory.open()
 
@@ -44,7 +43,6 @@ class Workspace:
         return self.root / PATH
 
     def has(self, text: str) -> None:
-        """A person has written a note."""
         self.path.parent.mkdir(exist_ok=True)
         self.path.write_text(text)
 
@@ -197,8 +195,6 @@ def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> No
 
 
 # --- Somebody else at the same file.
-
-
 def test_a_note_that_is_saved_while_it_is_written_is_read_again(
     work: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,8 +221,6 @@ def _saved_anew(work: Workspace, text: str) -> None:
 
 
 # --- Killed.
-
-
 def killed_at(work: Workspace, step: int) -> bool:
     """Have a process write a note and die before that step. False: it had fewer."""
     status = run_forked(write_and_die, work.factory.path, work.root, "a", "New.", step)

@@ -251,8 +251,6 @@ def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(rig: R
 
 
 # --- Changes of records beside those of `test_records_state`: bounds, links, the two times of a fact, imports.
-
-
 NAMES = tuple(f"n{place}" for place in range(max(MAX_TAGS, MAX_ENTITIES) + 1))
 HALF = "x" * (MAX_OBJECT_BYTES // 2)
 
@@ -265,8 +263,6 @@ def lantern(rig: RecordsRig) -> str:
 
 
 # Texts and bounds
-
-
 def test_a_memory_has_bounds(rig: RecordsRig, lantern: str) -> None:
     entities = tuple(EntityRef(name, "service", "about") for name in NAMES)
     for change, field in (
@@ -320,8 +316,6 @@ def test_a_replaced_passage_is_shown_in_its_line(old: str, new: str, line: str) 
 
 
 # Imports
-
-
 def test_a_memory_comes_back_from_another_place_as_it_was(rig: RecordsRig, lantern: str, tmp_path: Path) -> None:
     other = rig.say("x")
     numbers = rig.number(other), rig.number(lantern)
@@ -351,11 +345,8 @@ def test_a_memory_comes_back_from_another_place_as_it_was(rig: RecordsRig, lante
 
 
 # Links
-
-
 @pytest.fixture
 def four(rig: RecordsRig) -> list[str]:
-    """Two memories of the project, and two of a session's."""
     return [
         rig.say(f"the {name} light", scope=scope)
         for name, scope in (("red", "project"), ("blue", "project"), ("green", "session"), ("old", "session"))
@@ -494,7 +485,6 @@ def test_links_are_followed_breadth_first_and_never_through_what_a_session_may_n
 
 
 # The two times of a fact: when it is true, and when that was recorded
-
 START, MOVED, LATER = REQUESTED_AT, REQUESTED_AT + 1000, REQUESTED_AT + 2000
 OLD, NEWER, ALWAYS, OWN = "mem_old", "mem_new", "mem_always", "mem_own"
 

@@ -104,7 +104,6 @@ class Changing(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        """All that waits, as one group."""
         group, self.waiting = self.waiting, []
         for operation, outcome in zip(group, self.records.apply(group), strict=True):
             if operation.operation_id in self.answers:

@@ -85,7 +85,6 @@ def records(factory: SqliteFactory) -> Records:
 
 
 def reachable(records: Records) -> set[str]:
-    """The contents that the session finds by their own words."""
     found = {number for word in WORDS for number in records.keyword_hits([Phrase(word)], EVERYTHING, 100)}
     return {record.content for record in records.load(sorted(found), EVERYTHING).values()}
 
@@ -101,8 +100,6 @@ def whole(records: Records) -> list[PortableMemory]:
 
 
 # Carrying out
-
-
 def test_a_run_does_all_that_it_says(records: Records) -> None:
     outcome = records.apply([run_operation("op", *consolidating())])[0]
     assert isinstance(outcome.reply, Applied)
@@ -287,8 +284,6 @@ def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_ano
 
 
 # Undoing
-
-
 def test_undoing_leaves_everything_as_it_was_and_is_done_once(records: Records) -> None:
     before = whole(records)
     carry_out(records, *consolidating())
@@ -386,7 +381,6 @@ def test_what_a_run_did_to_the_users_memories_is_undone_by_the_project_that_it_c
 
 
 # Whatever runs there are
-
 memory_ids = st.sampled_from([*CONTENTS, SUMMARY])
 statuses = st.none() | st.sampled_from(["active", "consolidated", "archived", "promoted"])
 levels = st.none() | st.sampled_from([0.25, 0.5, 1.0])
@@ -475,8 +469,6 @@ def test_what_is_undone_at_once_is_as_before(parts: list[tuple[Edit, ...]], earl
 
 
 # A process that dies
-
-
 def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_whole(tmp_path: Path) -> None:
     factory = SqliteFactory(tmp_path)
     records = factory.open()
@@ -502,10 +494,7 @@ def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_who
 
 
 # --- The groups of a run: what it makes does not outlive its sources, and what was undone is known for it.
-
-
 def summing_up(*sources: str, version: int = 1) -> list[Edit]:
-    """A summary of memories, as the consolidator plans it."""
     memory = NewMemory(SUMMARY, "several lights", "fact", "project", "session:s")
     return [
         AddMemory(memory, tuple((source, version) for source in sources)),
@@ -556,11 +545,8 @@ def test_what_was_undone_is_known_until_the_memory_changes_again(records: Record
 
 
 # --- An archived memory that is used again is active again.
-
-
 @pytest.fixture
 def archived(factory: SqliteFactory) -> Records:
-    """Two memories that are archived, and two others."""
     made = factory.open()
     made.apply(stored())
     carry_out(made, *(ReviseMemory(each, "archived", status="archived") for each in (ONE, TWO)))
@@ -589,8 +575,6 @@ def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: Sqlit
 
 
 # --- The pruning of what grows with each session: it goes when nobody needs it any more, and nothing else does.
-
-
 TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
 CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
 

@@ -27,7 +27,6 @@ THEIRS: dict[str, Any] = {"scope": "session", "session_id": OTHER_SESSION}
 
 
 def keep(rig: RecordsRig, operation: Operation) -> int:
-    """Store a memory; its number."""
     rig.records.apply([operation])
     return rig.number(change_of(operation).memory_id)
 
@@ -38,8 +37,6 @@ def happened_at(operation: Operation) -> float:
 
 
 # Filters
-
-
 def build_library(rig: RecordsRig) -> tuple[dict[int, Operation], set[int]]:
     """A memory of each sort, of two sessions, by their numbers; and the numbers of those that are forgotten."""
     library: dict[int, Operation] = {}
@@ -167,8 +164,6 @@ def test_memories_of_files_are_found_by_a_part_of_the_path(rig: RecordsRig) -> N
 
 
 # Words
-
-
 def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(rig: RecordsRig) -> None:
     many = rig.say("Deploying deploys what was deployed.")
     one = rig.say("We talked for an hour about the weather, lunch and, once, deploying the thing.")
@@ -219,7 +214,6 @@ def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_
 
 
 # What was told around a memory
-
 WHO = (SESSION, OTHER_SESSION, "")
 
 
@@ -296,8 +290,6 @@ def test_neighbours_are_what_the_rule_says_whatever_is_filtered(rig: RecordsRig)
 
 
 # --- Words that are in thousands of memories: what is found by them, and that nothing is lost for being common.
-
-
 COUNT = WIDE_ROWS + 2_000
 QUESTION = [Phrase("rare"), Phrase("seldom"), Phrase("common"), Phrase("usual")]
 OTHERS = Filters(OTHER_SESSION)

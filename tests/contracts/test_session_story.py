@@ -189,8 +189,6 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
 
 
 # --- The consolidator's reads: pages of memories with vectors, edges of entities, sessions, and what is to be done.
-
-
 MODEL = "small.int8.0123456789ab.4"
 EVERYTHING = ReadMemories(None)
 VECTORS = np.array(
@@ -210,7 +208,6 @@ def ids(records: Records, **fields: Any) -> list[str]:
 
 
 def embed(records: Records, memory_id: str, *vectors: Any) -> None:
-    """Give a memory a passage for each vector."""
     place = number(records, memory_id)
     content = texts_of(records, [place])[place]
     rows = np.asarray(vectors, dtype=np.float32)
@@ -224,8 +221,6 @@ def embed_all(records: Records) -> None:
 
 
 # Pages
-
-
 def test_a_memory_is_read_with_all_that_counts(factory: SqliteFactory, records: Records) -> None:
     entity = EntityRef("store", "service", "about")
     change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
@@ -269,8 +264,6 @@ def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(records: R
 
 
 # The nearest
-
-
 def near(records: Records, *memory_ids: str, least: float = 0.9, **fields: Any) -> list[list[tuple[str, float]]]:
     """Ids and cosines, rounded."""
     numbers = tuple(records.number_of(each) or 0 for each in memory_ids)
@@ -294,8 +287,6 @@ def test_no_session_s_own_memories_are_near(records: Records) -> None:
 
 
 # Pages that are limited in other ways
-
-
 def test_kinds_importance_and_closed_sessions_limit_a_page(records: Records) -> None:
     records.apply([change_operation("more", UpdateMemory(TWO, importance=0.9, kind="convention"))])
     assert ids(records, kinds=("convention",)) == ids(records, min_importance=0.9) == [TWO]
@@ -309,8 +300,6 @@ def test_kinds_importance_and_closed_sessions_limit_a_page(records: Records) -> 
 
 
 # Sessions, requests, maintenance
-
-
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(records: Records) -> None:
     assert list(work_of(records, score=0.85).promotable) == []
     records.apply([change_operation("important", UpdateMemory(THREE, importance=0.875, confidence=0.5))])

@@ -135,8 +135,6 @@ class Host:
 
 
 class Hosts:
-    """Several hosts with one lane."""
-
     def __init__(self, directory: Path, number: int) -> None:
         self._loop = asyncio.new_event_loop()
         self.now = REQUESTED_AT
@@ -387,8 +385,6 @@ def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:
 
 
 # --- Hosts of a shared lane that did not know of each other, and a journal with trouble: all have the same in the end.
-
-
 LANTERN = store_operation("lantern", "the lantern burns oil")
 
 
@@ -399,7 +395,6 @@ def memory_of(host: Host, memory_id: str = memory_id_of(LANTERN)) -> PortableMem
 
 
 def agreed(hosts: Hosts, memory_id: str = memory_id_of(LANTERN)) -> PortableMemory:
-    """A memory as both hosts have it, beside everything else."""
     here, there = hosts.hosts
     assert here.dump() == there.dump()
     return memory_of(here, memory_id)
@@ -427,7 +422,6 @@ def test_of_two_changes_of_a_memory_the_later_one_counts_and_the_history_has_bot
 
 
 def project_of(host: Host) -> Records:
-    """The space of the project that shares the lane."""
     database = host.lane._file.file
     with database.transaction() as connection:
         connection.execute("INSERT INTO shares VALUES (?, ?)", (PROJECT.id, LANE))

@@ -114,7 +114,6 @@ BROWSED: tuple[BrowserRequest, ...] = (
 
 
 def descriptors() -> int:
-    """The number of files that this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -180,7 +179,6 @@ BY_SHOWN_NUMBERS = {"spaces_of", "is_embedded"}
 
 
 def is_empty(answer: Any) -> bool:
-    """True if there is nothing in an answer, however deep."""
     if isinstance(answer, str | bytes):
         return not answer
     if isinstance(answer, dict):
@@ -390,7 +388,6 @@ IN_BACKGROUND = {"materials", "versions", "waiting_work"}
 
 
 def recalled(view: View, request: Recall) -> Any:
-    """The answer to a recall of words alone."""
 
     async def embed(_: str) -> Vectors:
         raise EmbeddingUnavailable("there is no engine")

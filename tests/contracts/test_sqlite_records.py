@@ -76,8 +76,6 @@ def fill(factory: SqliteFactory, count: int = 20) -> None:
 
 
 # The schema
-
-
 def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(factory: SqliteFactory) -> None:
     factory.path.parent.mkdir()
     factory.path.touch()
@@ -132,8 +130,6 @@ def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(factor
 
 
 # A bad file
-
-
 def bad_files() -> list[tuple[str, bytes]]:
     rng = random.Random(SEED)
     return [
@@ -164,7 +160,6 @@ def test_a_place_where_no_file_can_be_is_an_error_of_ours(factory: SqliteFactory
 
 
 def everything_of(records: Records) -> list[Callable[[], object]]:
-    """The questions of the store to its records."""
     filters = Filters(SESSION)
     return [
         lambda: records.keyword_hits([Phrase("lantern")], filters, 50),
@@ -262,8 +257,6 @@ def test_a_file_for_which_no_descriptor_is_left_is_whole_and_said_to_be_so(
 
 
 # Durability
-
-
 def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: SqliteFactory) -> None:
     rng = random.Random(SEED)
     acknowledged: set[str] = set()
@@ -295,8 +288,6 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: Sqli
 
 
 # The catalogue
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
@@ -391,8 +382,6 @@ def test_only_what_can_be_made_again_is_committed_without_waiting_for_the_disk(t
 
 
 # --- The daily copies of a file of records.
-
-
 KEPT = 3
 
 
@@ -411,7 +400,6 @@ class Rig(NamedTuple):
         return self.copies.copy_if_due()
 
     def days_pass(self, days: float) -> None:
-        """The copies become older."""
         for copy in reversed(daily_copies(self.path)):
             at = datetime.strptime(copy.name[-16:], STAMP).replace(tzinfo=UTC).timestamp() - days * DAY_S
             copy.rename(copy.with_name(f"{copy.name[:-16]}{datetime.fromtimestamp(at, UTC).strftime(STAMP)}"))
@@ -514,8 +502,6 @@ def damage(path: Path) -> None:
 
 
 # --- A home read as of one moment.
-
-
 NONE = MemoriesFound({})
 MOVED = memory_id_of(store_operation("moved", ""))
 

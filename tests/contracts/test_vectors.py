@@ -58,7 +58,6 @@ def chroma(folder: Path) -> Iterator[Chroma]:
 
 
 def moved(records: Records, chroma: Chroma, goes_on: Callable[[], bool] = lambda: True) -> ChromaVectors:
-    """The vectors of records in Chroma."""
     vectors = ChromaVectors(records, MODEL, CALIBRATED, chroma, NAME, DIMENSIONS)
     vectors.follow(goes_on)
     return vectors
@@ -86,7 +85,6 @@ class Library:
         return numbers
 
     def save(self, numbers: Sequence[int], vectors: Sequence[Vectors]) -> None:
-        """Keep vectors of memories."""
         texts = texts_of(self.records, numbers)
         made = [
             EmbeddedMemory(number, digest_of(texts[number]), tuple(Passage(n, n + 1) for n in range(len(rows))), rows)
@@ -95,18 +93,15 @@ class Library:
         self.records.save_embeddings(MODEL, made)
 
     def change(self, number: int, vectors: Vectors, text: str = "anew") -> None:
-        """Give a memory another text, and that its vectors."""
         update = UpdateMemory(self.ids[number], content=f"memory {number}: {text}")
         self.records.apply([change_operation(f"change{self.ids[number]} {text}", update)])
         self.save([number], [vectors])
 
     def erase(self, number: int) -> None:
-        """Delete a memory for good."""
         gone = EraseMemory(self.ids.pop(number))
         self.records.apply([change_operation(f"erase{gone.memory_id}", gone)])
 
     def rows(self) -> PassageVectors:
-        """All passages."""
         return self.records.passages(PassageFilter(MODEL))
 
 
@@ -119,7 +114,6 @@ def library(request: pytest.FixtureRequest, records: Records) -> Library:
 
 
 def expected(passages: PassageVectors, query: Vectors, limit: int) -> dict[int, float]:
-    """The nearest memories by a full sort."""
     best: dict[int, float] = {}
     if not passages.numbers:
         return best
@@ -134,8 +128,6 @@ def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
 
 
 # Every search
-
-
 @pytest.mark.parametrize("share", [1, 2, 20, 300])
 def test_only_what_is_allowed_is_found_however_little_that_is(library: Library, share: int) -> None:
     numbers = library.add(*(unit(1, seed=n) for n in range(600)))
@@ -229,8 +221,6 @@ def test_any_sequence_of_changes_leaves_what_the_records_have(
 
 
 # In memory
-
-
 @pytest.fixture
 def exact(records: Records) -> Library:
     return Library(records, ExactVectors(records, MODEL))
@@ -262,8 +252,6 @@ def test_the_nearest_are_those_of_a_full_sort_also_among_equals(count: int, limi
 
 
 # What has no vectors
-
-
 def asked(records: Records, limit: int = 9, hand_bytes: int = 10**6, without: Sequence[int] = ()) -> list[int]:
     return [each.number for each in records.next_texts(MODEL, limit, hand_bytes, without)]
 
@@ -316,15 +304,11 @@ def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Librar
 
 
 # In Chroma
-
-
 def held(chroma: Chroma, name: str = NAME, dimensions: int = DIMENSIONS) -> list[int]:
-    """The numbers of the passages in a collection."""
     return sorted(map(int, chroma.collection(name, dimensions)[0].get(include=[])["ids"]))
 
 
 def put(chroma: Chroma, numbers: Sequence[int], vectors: Vectors, name: str = NAME) -> None:
-    """Put passages into a collection."""
     collection, _ = chroma.collection(name, vectors.shape[1])
     collection.upsert(ids=[str(number) for number in numbers], embeddings=vectors)
 

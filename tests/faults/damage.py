@@ -67,7 +67,6 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def damages() -> Iterator[Damage]:
-    """All of them, those of one runtime together."""
     ways = {
         "queue.db": ("directory", "pipe", "device", "unreadable", "newer", "garbage", "empty", "locked"),
         "queue.db-wal": ("directory",),
@@ -274,7 +273,6 @@ async def connected(client: StdioClient) -> None:
 
 
 async def tried(scene: Scene, damage: Damage) -> Outcome:
-    """The outcome of a damage."""
     outcome = Outcome(damage.name)
     if damage.how == "full disk":
         return await tried_on_a_full_disk(scene, outcome)
@@ -308,7 +306,6 @@ async def tried(scene: Scene, damage: Damage) -> Outcome:
 
 
 async def observe(outcome: Outcome, own: StdioClient, other: StdioClient) -> None:
-    """Store and recall in both projects at once, and note what comes of it."""
     said: dict[str, None] = {}
 
     async def answer(client: StdioClient, tool: str, **arguments: Any) -> Json:
@@ -358,7 +355,6 @@ def word_of(answer: Json) -> str:
 
 
 def examined(home: Path) -> list[Finding]:
-    """The doctor's findings that are not as they should be."""
     around = Surroundings.here({**os.environ, "REMEMBRANCER_HOME": str(home)}, home)
     examination = Examination(RuntimePaths(home), around)
     found = [CHECKS[name](examination) for name in EXAMINED]
@@ -393,7 +389,6 @@ FULL_STORE: Final = {"content": "The harbour is deep", "type": "semantic", "scop
 
 
 async def run(chosen: Sequence[Damage]) -> list[Outcome]:
-    """Try damages one after the other."""
     scene = Scene()
     try:
         await scene.prepare()

@@ -173,7 +173,6 @@ class Host:
                 await self.kill()
 
     async def start(self) -> None:
-        """Start the store, and wait until it is ready."""
         looks = {"LOOK_S": self._look_s, "MAINTENANCE_S": 10 * self._look_s}
         constants = {f"{job_finder.__name__}.{name}": min(getattr(job_finder, name), at) for name, at in looks.items()}
         self._store = Launched("store", self.home, Settings(), constants, self.ahead_s)
@@ -212,20 +211,16 @@ class Host:
                 await asyncio.sleep(AGAIN_S)
 
     def time(self) -> float:
-        """The time by this host's clock."""
         return time.time() + self.ahead_s
 
     @property
     def database(self) -> Path:
-        """The file of the records."""
         return RuntimePaths(self.home).database
 
     def read_space(self, name: str) -> closing[sqlite3.Connection]:
-        """A connection that reads the rows of one space."""
         return closing(connect_space(RuntimePaths(self.home), name))
 
     def spaces(self, lane: str) -> list[str]:
-        """The names of the spaces, the lane's first."""
         with closing(sqlite3.connect(self.database)) as file:
             return [row[0] for row in file.execute("SELECT name FROM spaces ORDER BY name != ?, number", (lane,))]
 
@@ -238,7 +233,6 @@ class Consolidator:
         self._working: asyncio.Task[None] | None = None
 
     def start(self, soak: SharedSoak, dice: random.Random) -> None:
-        """Begin to work. Some of what it has done in the project's lane it undoes."""
         self._working = asyncio.create_task(self._work(soak, dice))
 
     async def kill(self) -> None:
@@ -405,7 +399,6 @@ def exported(number: int, session: str) -> PortableMemory:
 
 
 def session_id(host: int, session: int) -> str:
-    """The id of a session."""
     return f"session:{host}-{session}"
 
 
@@ -415,8 +408,6 @@ def memory_id(host: int, session: int, number: int) -> str:
 
 
 class Answered(NamedTuple):
-    """An operation of a host, and its reply: None if it was refused."""
-
     operation: Operation
     reply: Applied | None
 
@@ -431,7 +422,6 @@ class Session:
         self.answered: list[Answered] = []
 
     async def work(self, pause_s: float) -> None:
-        """Have all changes made."""
         waiting = list(enumerate(self._deeds))
         while waiting:
             count = self._dice.randint(2, BATCH) if self._dice.random() < 0.1 else 1
@@ -556,8 +546,6 @@ def faults(seed: int, weather: Weather) -> Iterator[Fault]:
 
 
 class World:
-    """The servers and the hosts."""
-
     def __init__(self, directory: Path, soak: SharedSoak, look_s: float, *, seed: int | None = None) -> None:
         """`seed`: the users share as well, and consolidators work."""
         self._seed = seed

@@ -71,8 +71,6 @@ HOME: Final = {
 
 
 class State(NamedTuple):
-    """An oracle's knowledge of a memory."""
-
     content: str
     scope: str
     importance: float
@@ -117,8 +115,6 @@ class Figures(msgspec.Struct):
 
 
 class Soak(Figures):
-    """The figures of a run with sessions."""
-
     sessions: int = 0
     kills: Counter[str] = msgspec.field(default_factory=Counter)
     calls: Counter[str] = msgspec.field(default_factory=Counter)
@@ -171,7 +167,6 @@ class Notes:
         yield from ((word, self.path) for word, is_acknowledged in self.appended.items() if is_acknowledged)
 
     def compare(self, soak: Soak) -> None:
-        """Hold the file that the tool writes to what was acknowledged."""
         path = self.workspace / self.path
         words = Counter(path.read_text().split()) if path.exists() else Counter()
         for word, is_acknowledged in self.appended.items():
@@ -411,7 +406,6 @@ class Session:
         return otherwise if answer is None or answer.get("degraded") else _places_of(word, answer)
 
     async def find(self, word: str) -> set[str]:
-        """The files in which a search finds a word. Raises `ClientError`."""
         return _places_of(word, await self.client.call("memory_search", query=word, maxResults=MOST_SHOWN))
 
     async def reflect(self) -> None:
@@ -496,8 +490,6 @@ removes their links."""
 
 
 class Row(NamedTuple):
-    """A memory on disk."""
-
     state: State
     derived: bool
 
@@ -520,7 +512,6 @@ def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tu
 
 
 def compare(sessions: list[Session], home: Path, soak: Soak) -> None:
-    """Compare the contents of the files with what was acknowledged."""
     rows, changes = read_files(home, soak)
     copies = Counter(row.state.content for found in rows.values() for row in found if not row.derived)
     for session in sessions:
@@ -595,7 +586,6 @@ def strange_files(home: Path) -> list[str]:
 
 
 async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedders: int = 2) -> Soak:
-    """One soak in a home of its own."""
     soak, began = Soak(seed, sessions=sessions), time.monotonic()
     port, workspace = free_port(), Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp"))
     runtime = Runtime(Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp")))
@@ -652,7 +642,6 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
 
 
 def main() -> int:
-    """Run it, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--sessions", type=int, default=6)

@@ -55,8 +55,6 @@ Refusal = type[RemembrancerError]
 
 
 class UndisturbedRecords:
-    """The spaces of a project and the user in this process."""
-
     def __init__(self, path: Path) -> None:
         database = SqliteFile(path)
         project, user = (Records(database, name, lambda: NOW) for name in (PROJECT.id, USER))

@@ -58,7 +58,6 @@ class Ending:
         await self.rig.gateway.submit(change_operation(name, change, requested_at=time.time()))
 
     async def employ(self) -> None:
-        """Start a consolidator, and wait until it is ready."""
         self.consolidator = self.rig.launch("consolidator")
         await self.rig.launcher.expect(Ready)
 

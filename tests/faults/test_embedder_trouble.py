@@ -116,7 +116,6 @@ def settings(provider: FakeProvider) -> dict[str, str]:
 
 
 async def models(home: Path) -> dict[str, dict[str, Any]]:
-    """The answer of `remembrancer model`, by the model's name."""
     done = await anyio.to_thread.run_sync(lambda: patiently("model", "--json", home=home))
     assert done.returncode == 0, done.stderr
     return {model["choice"]["model"]: model for model in json.loads(done.stdout)["models"]}

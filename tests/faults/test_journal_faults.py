@@ -70,7 +70,6 @@ class CutOnce(Link):
 
     @asynccontextmanager
     async def url(self) -> AsyncIterator[str]:
-        """Its own address."""
         async with self.listening() as port:
             yield f"nats://127.0.0.1:{port}"
 

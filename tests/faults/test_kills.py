@@ -25,8 +25,6 @@ STORES = 500
 
 @dataclass
 class Account:
-    """The answers that the sessions got, and the times that they waited."""
-
     acknowledged: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     longest_s: float = 0.0

@@ -45,7 +45,6 @@ def models_recorded(home: Path) -> set[str]:
 
 
 async def told(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
-    """The answer of `remembrancer model`, by role."""
     done = await anyio.to_thread.run_sync(lambda: patiently("model", *arguments, "--json", home=home))
     assert done.returncode == 0, done.stderr
     return {model["role"]: model for model in json.loads(done.stdout)["models"]}

@@ -49,7 +49,6 @@ Portrait = dict[str, list[str]]
 
 
 def old_home(directory: Path, archive: str) -> RuntimePaths:
-    """A home of release 0.2.0, as that release left it."""
     with tarfile.open(HOMES / archive) as packed:
         packed.extractall(directory, filter="data")
     ((home,),) = [[path.parent.parent for path in directory.rglob("user/memory.db")]]

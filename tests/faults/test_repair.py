@@ -100,7 +100,6 @@ def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def rows(path: Path) -> dict[str, set[tuple[Any, ...]]]:
-    """All rows of each table, without those behind a full text."""
     tables = query(path, "SELECT name FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     return {name: set(query(path, f"SELECT * FROM {name}")) for (name,) in tables}
 

@@ -111,7 +111,6 @@ class BadlyBehaved(Actor):
 
 
 def hang() -> None:
-    """Block the event loop: neither a message nor a signal is heard."""
     time.sleep(60)
 
 
@@ -121,7 +120,6 @@ def start_child() -> int:
 
 
 def main(_: list[str]) -> None:
-    """An actor's process."""
     run_actor(BadlyBehaved)
 
 

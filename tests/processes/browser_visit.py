@@ -43,11 +43,9 @@ class Visit:
 
     @functools.cached_property
     def token(self) -> str:
-        """Of the session that stores."""
         return Tokens(self.door.home).create(new_ulid(), (str(self.directory),), time.time())
 
     def call(self, tool: str, **given: Any) -> Any:
-        """The answer of a tool, as the session has it."""
         return self.door.call(tool, self.token, **given)
 
     def stored(self, content: str, **fields: Any) -> str:
@@ -57,13 +55,11 @@ class Visit:
         return str(self.call("get_memory", memory_id=answer["memory_id"])["id"])  # whole
 
     def consolidated(self, *memory_ids: str) -> None:
-        """Have memories forgotten by a run, as the consolidator's runs are."""
         self._ran(
             "merge_similar", *(ReviseMemory(each, "consolidated", forget="said by another") for each in memory_ids)
         )
 
     def proposed(self, memory_id: str) -> None:
-        """Have a memory proposed to go to the user, as the consolidator proposes it."""
         self._ran("merge_similar", ProposeMemory(memory_id, "it speaks of the user"))
 
     def _ran(self, method: str, *edits: Edit) -> None:
@@ -77,11 +73,9 @@ class Visit:
         anyio.run(submit)
 
     def status(self, path: str) -> int:
-        """The status of a page."""
         return self.client.get(f"{self.base}{self.project}{path}").status_code
 
     def get(self, path: str = "/", /, **query: Any) -> str:
-        """The text of a page, which is there."""
         answer = self.client.get(f"{self.base}{self.project}{path}", params=query)
         assert answer.status_code == 200, answer.text
         return answer.text
@@ -92,7 +86,6 @@ class Visit:
         return found[1]
 
     def send(self, path: str, /, *, csrf: str | None = None, headers: Any = None, **fields: Any) -> httpx.Response:
-        """Send a form as a browser does."""
         said = {"csrf": self.csrf(self.get()) if csrf is None else csrf, **fields}
         named = {"Origin": self.origin, "Sec-Fetch-Site": "same-origin"} if headers is None else headers
         return self.client.post(f"{self.base}{self.project}{path}", data=said, headers=named)
@@ -111,7 +104,6 @@ class Visit:
         until(lambda: self.status(f"/memory/{memory_id}") == 404 and not RuntimePaths(self.door.home).erasing.exists())
 
     def undo(self, page: str) -> str:
-        """Press *Undo* on a page."""
         form = next(each for each in Page(page).forms if each.button == "undo")
         answer = self.client.post(f"{self.origin}{form.action}", data=form.fields, headers={"Origin": self.origin})
         assert answer.status_code == 303, answer.text

@@ -75,7 +75,6 @@ class Door:
         return self.client.post(self.url, content=content, headers={"Content-Type": "application/json", **named})
 
     def call(self, tool: str, token: str | None = None, *, number: int = 1, headers: Any = None, **given: Any) -> Any:
-        """The structured answer of a tool, without a handshake."""
         params = {"name": tool, "arguments": given}
         body = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
         answer = self.post(body, token, **(headers or {}))

@@ -37,12 +37,10 @@ NOW = 1_700_000_000.0
 
 
 def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:
-    """The lines of an export, without its header."""
     return [json.loads(line) for line in done("backup", "export", "-", *arguments, home=home).split("\n")[1:-1]]
 
 
 def exported_memories(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
-    """The memories of an export, by their ids."""
     lines = exported(home, *arguments)
     return {line["memory"]["id"]: line["memory"] for line in lines if line["line"] == "memory"}
 
@@ -60,17 +58,14 @@ def ask(home: Path, *requests: Request[Any], **environ: str) -> list[Any]:
 
 
 def change(name: str, what: Change, project: ProjectRef = PROJECT, session: str = SESSION) -> Submit:
-    """A change that a session asks for."""
     return Submit(Operation(name, project, session, NOW + 60, what))
 
 
 def store(name: str, content: str, scope: Scope = "project", **fields: Any) -> Submit:
-    """A memory that is stored under the identity `name`."""
     return Submit(store_operation(name, content, scope=scope, **fields))
 
 
 def id_of(name: str) -> str:
-    """The id of the memory that `store` makes under that name."""
     return memory_id_of(store_operation(name, ""))
 
 
@@ -117,7 +112,6 @@ def accessed(home: Path) -> bool:
 
 
 def recall(home: Path, query: str, **fields: Any) -> list[str]:
-    """The ids that a question finds, the best first."""
     (answer,) = ask(home, Recall(SESSION, project=PROJECT, query=query, **fields))
     assert isinstance(answer, Recalled)
     return [memory.id for memory in answer.memories]

@@ -73,7 +73,6 @@ class RunningRuntime:
         self.process.stdin.close()
 
     def status(self) -> RuntimeStatus | None:
-        """The status; None while there is nobody who answers."""
         try:
             answer = ask(self.paths, AskStatus())
         except (PeerUnavailable, PeerLost, DeadlineExceeded):
@@ -98,20 +97,16 @@ class RunningRuntime:
         return {name: self.until_state(name, "ready") for name in names or ORDINARY}
 
     def scale(self, embedders: int) -> int:
-        """Ask for another number of embedders."""
         with mock.patch.multiple(runtime_client, CONNECT_S=PATIENCE_S, ANSWER_S=PATIENCE_S):
             return ask(self.paths, AskScale(embedders))
 
     def heard(self, name: str) -> list[str]:
-        """The messages that the process was sent."""
         return self.lines(f"{name}.heard")
 
     def starts(self, name: str) -> list[str]:
-        """The incarnations of the process, in order."""
         return self.lines(f"{name}.starts")
 
     def lines(self, file: str) -> list[str]:
-        """The lines that the processes have written into that file."""
         path = self.home / "behaviour" / file
         return path.read_text().splitlines() if path.exists() else []
 

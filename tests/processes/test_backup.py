@@ -35,7 +35,6 @@ pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
 def restore(archive: Path, home: Path) -> dict[str, str]:
-    """Restore without a question; what was said."""
     said: dict[str, str] = json.loads(done("backup", "restore", str(archive), "--yes", "--json", home=home))
     return said
 
@@ -254,7 +253,6 @@ def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path
 
 
 def everywhere(home: Path) -> set[str]:
-    """The ids in all databases, those in place and those set aside."""
     found: set[str] = set()
     for path in home.rglob("memory.db"):
         assert rows_of(path, "PRAGMA integrity_check") == [("ok",)]

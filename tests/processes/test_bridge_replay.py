@@ -95,14 +95,12 @@ async def bridge(home: Path, **environ: str) -> AsyncIterator[StdioClient]:
 
 
 async def stray(client: StdioClient) -> dict[str, Any]:
-    """The next message that answers no request of the client's own."""
     await until(lambda: client.strays)
     message: dict[str, Any] = json.loads(client.strays.pop(0))
     return message
 
 
 def input_of(client: StdioClient) -> int:
-    """The descriptor of the pipe to a bridge."""
     assert client.process.stdin is not None
     return int(client.process.stdin.transport.get_extra_info("pipe").fileno())
 

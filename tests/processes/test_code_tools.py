@@ -24,7 +24,6 @@ code_session = partial(note_session, session=PatientSession, toolsets="memory,co
 
 
 async def index(client: StdioClient, path: Path | str, **arguments: Any) -> str:
-    """Have a tree indexed, and wait until it is; its id."""
     tree_id: str = (await client.call("index_project", path=str(path), **arguments))["project_id"]
     await until(partial(client.call, "get_index_status", project_id=tree_id), lambda said: said["status"] == "ready")
     return tree_id

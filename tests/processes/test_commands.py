@@ -27,7 +27,6 @@ from tests.runtime import Runtime, Session, command, patiently
 
 
 def remembrancer(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in the home of the environment."""
     return command(*arguments, home=Path(os.environ["REMEMBRANCER_HOME"]))
 
 
@@ -162,7 +161,6 @@ async def test_a_slow_call_is_listed_with_its_wait_for_the_store_and_nothing_of_
 
 
 def config(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in the home of the environment."""
     done = command("config", *arguments, home=Path(os.environ["REMEMBRANCER_HOME"]), variables=environ)
     assert "Traceback" not in done.stderr
     return done

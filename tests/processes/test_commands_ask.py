@@ -35,7 +35,6 @@ CONNECT = sqlite3.connect
 
 @pytest.fixture
 def said(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[[], bytes]:
-    """The output of the last command."""
     return lambda: capsysbinary.readouterr().out
 
 

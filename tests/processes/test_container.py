@@ -29,7 +29,6 @@ PACKAGE = ROOT / "remembrancer"
 
 
 def steps() -> list[tuple[str, str]]:
-    """The instructions of the Containerfile and what is behind each."""
     text = re.sub(r"\\\n\s*", "", (ROOT / "Containerfile").read_text())
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]

@@ -49,8 +49,6 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Findings:
-    """The findings of one run of the doctor."""
-
     def __init__(self, home: Path, *arguments: str, tries_start: bool = False) -> None:
         """`tries_start`: the command is started as a client does, which takes a whole runtime."""
         assert os.environ["REMEMBRANCER_HOME"] == str(home)
@@ -72,13 +70,11 @@ class Findings:
         return {name: status for name, status in statuses.items() if status != "ok"}
 
     def text(self, name: str) -> str:
-        """All that a check said."""
         check = self.checks[name]
         return "\n".join([check["found"], *check["details"], check["advice"]])
 
 
 async def filled(home: Path, *, stop: bool = True) -> Runtime:
-    """A home in which something is stored and indexed."""
     async with Session(home, cwd=home) as client:
         await client.store(SECRET)
         await client.store("Ana prefers tabs.", scope="user")

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
 def write_lines(path: Path, *names: str, padding: str = "", project: ProjectRef = PROJECT) -> Path:
-    """An export of these memories of one project."""
     lines = [MemoryLine(memory(name, content=f"what {name} says{padding}"), project.id) for name in names]
     body: list[Line] = [ProjectLine(project.id, project.path), *lines, EndLine(1, len(names), 0)]
     path.write_bytes(encode_header(1e9) + b"".join(map(encode_line, body)))

@@ -67,7 +67,6 @@ def waiting(home: Path) -> list[str]:
 
 
 def rows(home: Path, query: str) -> list[tuple[Any, ...]]:
-    """The rows of the records; none where they are not there yet."""
     return rows_if_there(RuntimePaths(home).database, query)
 
 
@@ -118,12 +117,10 @@ def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home
 
 
 def add(project: Path, text: str, *options: str) -> None:
-    """Have another session store something."""
     done("add", text, *options, home=Path(os.environ["REMEMBRANCER_HOME"]), directory=project)
 
 
 def remember(project: Path) -> None:
-    """Have another session remember a fact of the project and a preference of the user."""
     add(project, "The deployment of the aardvark service runs on Fridays.", "--importance", "0.9")
     add(project, "The user likes short answers.", "--user", "--tag", "preference")
 
@@ -132,7 +129,6 @@ AARDVARK = "When is the aardvark deployment?"
 
 
 def prompted(project: Path, prompt: str, session: str = "s") -> str:
-    """What is printed with a prompt."""
     finished = hook("UserPromptSubmit", project, session, prompt=prompt)
     return context_in(finished, "UserPromptSubmit") if finished.stdout else ""
 
@@ -245,7 +241,6 @@ def test_a_pipe_that_is_kept_open_is_not_waited_for_nor_an_output_that_nobody_re
 
 
 def edit(project: Path, session: str = "s", client: str = "", **environ: str) -> dict[str, str]:
-    """What is printed before an edit that makes a function."""
     tool = {"file_path": "src/sums.py", "old_string": "", "new_string": "def total(values):\n    return sum(values)\n"}
     given = {"session_id": session, "cwd": str(project), "tool_name": "Edit", "tool_use_id": "e", "tool_input": tool}
     arguments = ["PreToolUse", *([client] if client else [])]

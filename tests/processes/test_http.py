@@ -29,7 +29,6 @@ LISTED = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 @pytest.fixture
 def projects(tmp_path: Path) -> list[Path]:
-    """The directories of two projects: mine and theirs."""
     directories = [tmp_path / "mine", tmp_path / "theirs"]
     for each in directories:
         each.mkdir()

@@ -30,7 +30,6 @@ from tests.processes.runtimes import RunningRuntime, behave, is_dead, runtime, u
 
 
 def assert_nothing_left(running: RunningRuntime) -> None:
-    """No process, no socket, no record; and the lock is free."""
     assert processes_of(running.home) == []
     assert not running.paths.runtime_record.exists()
     assert list(running.paths.run.glob("*")) == []
@@ -221,7 +220,6 @@ def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
 
 
 def refused(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> tuple[int, str]:
-    """The exit status and the output of a launcher that does not come up."""
     running = RunningRuntime(home, *arguments, settings=settings)
     try:
         return running.process.wait(PATIENCE_S), running.output.read_text()

@@ -29,7 +29,6 @@ def only_consolidated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 @pytest.fixture
 def project(home: Path, tmp_path: Path) -> Path:
-    """A project with a memory."""
     directory = tmp_path / "app"
     directory.mkdir()
     start(home)

@@ -57,7 +57,6 @@ async def found(client: RawClient, query: str) -> set[str]:
 
 
 async def named(home: Path) -> str:
-    """What `projects` says about places that are gone."""
     done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
     assert done.returncode == exit_codes.OK, done.stderr
     return done.stderr

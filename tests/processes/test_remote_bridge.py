@@ -28,12 +28,10 @@ pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
 def bridged(url: str, *arguments: str) -> StdioClient:
-    """A client whose bridge goes to an address."""
     return StdioClient(Path(os.environ["REMEMBRANCER_HOME"]), arguments=("--url", url, *arguments))
 
 
 async def refused(url: str, *arguments: str) -> str:
-    """The error with which a bridge answers a handshake."""
     with pytest.raises(ClientError) as raised:
         async with bridged(url, *arguments):
             pass

@@ -16,7 +16,6 @@ from tests.runtime import command
 
 
 async def start(rig: StoreRig, tmp_path: Path, name: str) -> ForkedProcess:
-    """Invite an embedder and start it, each by its command."""
     file = tmp_path / f"{name}.key"
     done = command("admin", "embedder", "--invite", str(file), "--json", home=rig.home)
     assert done.returncode == 0, done.stderr

@@ -73,7 +73,6 @@ async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: 
 
 
 async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
-    """The lines of a bridge to a gateway that dies when it hears of the end."""
     heard = b""
     while not heard.endswith(b"\n" + END + b"\n"):
         heard += await connection.receive()

@@ -56,7 +56,6 @@ async def exchanging(home: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def server(home: Path, tmp_path: Path) -> Iterator[Started]:
-    """A server that the first home has configured."""
     address = f"127.0.0.1:{free_port()}"
     configured = command("share", "server-config", "--host", address, "--out", str(tmp_path / "nats"), home=home)
     assert configured.returncode == exit_codes.OK, configured.stderr
@@ -78,7 +77,6 @@ def other(home: Path, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def checkouts(tmp_path: Path) -> tuple[Path, Path]:
-    """The project on each machine."""
     desk, laptop = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop"
     for directory in (desk, laptop):
         directory.mkdir(parents=True)

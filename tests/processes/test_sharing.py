@@ -62,12 +62,10 @@ class World:
         self.desk, self.laptop = Sharing(home), Sharing(self.other)
 
     def begin(self) -> Membership:
-        """A lane of the first home."""
         run(self.desk.start())
         return run(self.desk.new_lane("shop", "desk"))
 
     def join(self, lane: str, name: str = "laptop") -> Membership:
-        """The second home as a member."""
         return self.laptop.join(run(self.desk.invite(lane, name)))
 
 

@@ -33,8 +33,6 @@ COMMAND = (sys.executable, "-P", "-m", "remembrancer")
 
 
 class Shell:
-    """A person in a directory."""
-
     def __init__(self, home: Path, directory: Path) -> None:
         self.home = home
         self.directory = directory

@@ -61,7 +61,6 @@ LATER = """
 
 @pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A release whose home has been put into `home`."""
     unpack_home(request.param, home)
     monkeypatch.setenv("REMEMBRANCER_PROJECT", PROJECT)
     monkeypatch.setenv("REMEMBRANCER_CONSOLIDATOR", "false")
@@ -70,7 +69,6 @@ def release(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.Monk
 
 
 def exported_lines(path: Path) -> dict[str, dict[str, Any]]:
-    """The memories of an export, by id."""
     lines = map(json.loads, path.read_text().splitlines()[1:])
     return {line["memory"]["id"]: line for line in lines if line["line"] == "memory"}
 

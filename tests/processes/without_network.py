@@ -43,8 +43,6 @@ def program(machine: int, number: int) -> bytes:
 
 
 class Program(ctypes.Structure):
-    """struct sock_fprog."""
-
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
 

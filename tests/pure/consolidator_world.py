@@ -29,7 +29,6 @@ def direction(*weights: float) -> bytes:
 
 
 def material(number: int, content: str = "", *, kind: Kind = "convention", **fields: Any) -> Material:
-    """A memory of a session, made an hour ago."""
     given: dict[str, Any] = {"id": f"memory:{number:026d}", "number": number, "kind": kind, "type": type_of_kind(kind)}
     given |= {"scope": "session", "session_id": SESSION, "vector": direction(1.0), "created_at": NOW - 3600 + number}
     return memory(number, content or f"note {number}", **given | fields)

@@ -38,7 +38,6 @@ class World:
         """True if the system has stopped what does not answer."""
 
     def begin(self) -> None:
-        """Start, and let everything become ready."""
         self.apply(self.core.begin(self.now))
         self.settle()
 
@@ -84,11 +83,9 @@ class World:
         self.exit(name, Failure("model_unusable", message))
 
     def pong(self, name: str, health: ProcessHealth | None = None) -> None:
-        """A process answers."""
         self.apply(self.core.on_pong(name, self.running[name], health, self.now))
 
     def exit(self, name: str, ending: int | str | Failure = KILLED) -> None:
-        """A process ends."""
         incarnation = self.running.pop(name)
         self.apply(self.core.on_exit(name, incarnation, ending, self.now))
 
@@ -101,11 +98,9 @@ class World:
                 self.run_for(retry_at - self.now)
 
     def stop(self, reason: str = "test") -> None:
-        """Someone asks for the end."""
         self.apply(self.core.stop(reason, self.now))
 
     def scale(self, embedders: int) -> None:
-        """Someone asks for another number of embedders."""
         self.apply(self.core.scale(embedders, self.now))
 
     def run_for(self, seconds: float, *, answering: bool = True) -> None:
@@ -122,27 +117,22 @@ class World:
         self.now = max(self.now, end)
 
     def process(self, name: str) -> Lifecycle:
-        """The process with that name."""
         return next(process for process in self.core.processes if process.name == name)
 
     def state(self, name: str) -> ProcessState:
-        """Its state."""
         return self.process(name).state
 
     def heard(self, name: str, kind: type[M]) -> list[M]:
-        """The messages of a kind that a process was told."""
         return [message for whom, message in self.told if whom == name and isinstance(message, kind)]
 
 
 def starting(settings: Settings | None = None) -> World:
-    """A world in which nothing is ready yet."""
     world = World(settings)
     world.apply(world.core.begin(world.now))
     return world
 
 
 def begun(settings: Settings | None = None, *, for_sessions: bool = False) -> World:
-    """A world in which everything is ready."""
     world = World(settings, for_sessions=for_sessions)
     world.begin()
     return world

@@ -287,8 +287,6 @@ def test_what_is_no_message_never_reaches_the_client(data: bytes) -> None:
 
 
 # --- The bridge's small parts: lines, places, back-off, greeting, arguments.
-
-
 @given(st.lists(st.binary(max_size=20), max_size=20))
 def test_lines_are_the_same_however_the_bytes_are_cut(pieces: list[bytes]) -> None:
     buffer = LineBuffer(1000)
@@ -371,8 +369,6 @@ def test_the_project_is_named_by_the_option_our_variable_or_claude_code_in_turn(
 
 
 # --- The conversation of a command or a hook with the gateway.
-
-
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()

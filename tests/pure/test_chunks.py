@@ -149,8 +149,6 @@ def test_sizes_that_make_no_sense_are_refused(tokens: int, overlap: int) -> None
 
 
 # --- Splitting: over the default model's own tokenizer, and over one that counts differently where words are cut.
-
-
 WORD_PIECES = default_tokenizer()
 SENTENCES = (
     "The build fails when the cache is cold. ",
@@ -258,8 +256,6 @@ def test_no_more_of_a_huge_text_is_cut_into_tokens_at_once_than_fits_the_memory(
 
 
 # --- Tokens are estimated, rather too many than too few, and no cut takes a character apart.
-
-
 SAMPLES = [
     "The lantern's in the harbour, isn't it?  \n\n 1234567 tokens!!!\r\n",
     "Съешь же ещё этих мягких французских булок",

@@ -59,8 +59,6 @@ def removed(text: str, client: str = "cursor") -> str:
 
 
 # --- where and how ---
-
-
 PLACES = """
 claude-code    linux  /src/app/.mcp.json              /home/ana/.claude.json
 claude-desktop linux  -                               /home/ana/.config/Claude/claude_desktop_config.json
@@ -120,8 +118,6 @@ def test_each_client_gets_its_own_form_of_the_entry(client: str, section: str, f
 
 
 # --- the command ---
-
-
 def test_the_command_is_the_one_that_was_run_or_lies_beside_the_interpreter_or_is_the_module(tmp_path: Path) -> None:
     command, link = tmp_path / "venv/bin/remembrancer", tmp_path / "bin/remembrancer"
     for path in (command, link):
@@ -135,8 +131,6 @@ def test_the_command_is_the_one_that_was_run_or_lies_beside_the_interpreter_or_i
 
 
 # --- changing a file ---
-
-
 @given(FILES, LOOKS, st.booleans())
 def test_setting_an_entry_changes_nothing_else(
     whole: dict[str, Any], indent: int | str | None, ascii_only: bool
@@ -199,8 +193,6 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
 
 
 # --- what is there already ---
-
-
 OTHER = {"a": {"command": "a"}}
 TYPED = {"type": "stdio", **ENTRY}
 
@@ -231,8 +223,6 @@ def test_another_entry_of_our_name_is_neither_replaced_nor_removed(present: obje
 
 
 # --- every client ---
-
-
 @pytest.mark.parametrize("client", clients(), ids=lambda client: client.name)
 def test_every_client_is_set_up_once_and_left_as_it_was(client: Client) -> None:
     for place in client.places(around()):
@@ -279,7 +269,6 @@ def test_a_block_of_an_older_release_is_replaced_where_others_wrote_around_it() 
 
 
 # --- Codex's file, which is TOML ---
-
 CODEX = """# my settings
 model = "o"   # the good one
 
@@ -338,8 +327,6 @@ def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
 
 
 # --- Hooks in a client's settings: ours are there once, and nobody else's are touched.
-
-
 CLAUDE = client_named("claude-code")
 AROUND = Surroundings(Path("/u"), {}, "linux", Path("/u/app"))
 PLACE = ClientFile("project", Path("/u/app/.claude/settings.json"), "hooks")

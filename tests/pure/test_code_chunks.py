@@ -98,8 +98,6 @@ def test_encodings_are_read_as_they_come(tmp_path: Path, encoding: str) -> None:
 
 
 # --- Code is cut at functions, methods and types, in every language that has a grammar and in some way in all others.
-
-
 LONG_BODY = "\n".join(f"        step_{number}()" for number in range(60))
 PYTHON = f'''import os
 
@@ -221,8 +219,6 @@ def test_no_chunk_is_longer_than_allowed(lines: list[str]) -> None:
 
 
 # --- Names are found by their parts, and words by their stems.
-
-
 @pytest.mark.parametrize(
     "word", ["getHTTPResponse", "get_http_response", "GetHttpResponse", "GET_HTTP_RESPONSE", "getHttpResponses"]
 )

@@ -263,8 +263,6 @@ def test_an_item_says_where_it_comes_from_and_what_supersedes_it_and_stands_behi
 
 
 # --- The choice of memories for a context's budget, and the files that it is asked for.
-
-
 def numbered(number: int, words: int = 10, **fields: Any) -> RecalledMemory:
     return recalled(f"{number} {'word ' * words}", number, **fields)
 
@@ -339,8 +337,6 @@ def test_a_memory_is_in_one_section_of_those_that_are_asked_for(
 
 
 # --- Open files are searched for by their names, and recognised however a numbered names its source.
-
-
 FILES = OpenFiles.at(["/home/me/code/src/auth/token_store.py", "web\\pages\\Login.tsx", "Makefile", ""])
 
 

@@ -154,8 +154,6 @@ def test_the_page_of_tools_names_each_in_its_toolset_and_says_what_they_cost() -
 
 
 # --- `docs/memory-model.md` says what the rules do: its tables and numbers are held against them.
-
-
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "memory-model.md").read_text(encoding="utf-8")
 SETTINGS = Settings()
@@ -237,8 +235,6 @@ def test_the_tables_of_the_memory_model_are_those_in_force() -> None:
 
 
 # --- The plugin for Claude Code: its files agree with the code that they stand for.
-
-
 def read(path: Path) -> Any:
     return json.loads(path.read_text())
 

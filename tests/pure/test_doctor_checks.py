@@ -164,7 +164,6 @@ def status_of(
 
 
 def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.MonkeyPatch) -> Finding:
-    """The finding about the processes of a runtime that reports this."""
     monkeypatch.setattr(doctor, "ask", lambda paths, question: status)
     with FileLock(at.paths.runtime_lock) as lock:
         lock.try_acquire()
@@ -326,8 +325,6 @@ def test_a_home_of_somebody_else_or_whose_projects_directories_are_gone_is_said(
 
 
 # --- The health of a runtime, its status for a program and for a person, and the exit status.
-
-
 WELL = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1, vectors_ready=True)
 GATEWAY = GatewayHealth(sessions=2, queue_depth=0, queue_rejected=0, store="connected")
 
@@ -399,7 +396,6 @@ def test_the_object_for_programs_says_what_the_runtime_said_under_the_same_keys_
 
 
 def printed(status: RuntimeStatus) -> str:
-    """The table that a person reads."""
     out = io.StringIO()
     with redirect_stdout(out):
         print_lines(lines_of(status, find_problems(status)))

@@ -105,8 +105,6 @@ def test_each_question_takes_its_own_answer_or_a_refusal_and_nothing_else(questi
 
 
 # --- Errors: one tree, one code each, and the same thing on both sides of the wire.
-
-
 def every_kind() -> list[type[RemembrancerError]]:
     found: list[type[RemembrancerError]] = []
     kinds = [RemembrancerError]
@@ -131,8 +129,6 @@ def test_an_error_is_the_same_after_its_journey(kind: type[RemembrancerError]) -
 
 # --- Decoders are made when a module is imported: msgspec 0.22 prepares a type when it is first decoded, and two
 # threads that do so at once end the process (a segmentation fault).
-
-
 PACKAGE = Path(__file__).parents[2] / "remembrancer"
 ONE_THREAD = {
     "actors/gateway/hello.py": "the event loop",
@@ -168,8 +164,6 @@ def test_types_are_decoded_and_converted_to_by_one_thread_or_prepared() -> None:
 
 
 # --- The gateway's view of the store, and its attempts to reach it again.
-
-
 def try_in_vain(health: StoreAvailability, times: int) -> tuple[list[float], list[StoreState]]:
     """The pauses before so many attempts without an answer, and the state after each."""
     pauses, states = [], []

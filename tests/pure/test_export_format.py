@@ -255,8 +255,6 @@ def test_a_file_with_a_bad_line_is_refused_with_its_number(line: Line | bytes, r
 
 
 # --- Memories as Markdown files: nothing is lost on the way out and back, and sections of notes become memories.
-
-
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 
 
@@ -313,7 +311,6 @@ description: how it is deployed
 Before anything.
 
 # Deploy
-
 ## Staging
 
 - Push to `staging`.
@@ -328,8 +325,6 @@ Never on Fridays.
 
 
 # --- Backups as files: what is written is held to its manifest when it is read, and nothing else gets out of one.
-
-
 CONTENTS = {
     "queue.db": b"queue" * 300,
     "projects/p_0123456789ab/memory.db": b"memories" * 20_000,
@@ -345,7 +340,6 @@ def archived(name: str, content: bytes) -> CopiedFile:
 
 
 def write(directory: Path, *, compress: bool = True) -> Path:
-    """A backup of `CONTENTS`."""
     for name, content in CONTENTS.items():
         path = directory / "staged" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -463,8 +457,6 @@ def test_a_file_that_is_there_is_replaced_only_if_wanted_and_an_error_leaves_non
 
 
 # --- Files that a command makes for a person: where they lie, and that what a killed one left is cleared away.
-
-
 def test_what_a_killed_backup_left_is_removed_by_a_later_one_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
     target = tmp_path / "backup.tar"
     with new_directory(target) as left:
@@ -479,8 +471,6 @@ def test_what_a_killed_backup_left_is_removed_by_a_later_one_and_what_a_living_o
 
 
 # --- The place of a backup or an export that is given no name.
-
-
 def test_a_file_for_a_person_stays_out_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     below = tmp_path / "repository" / "src"
     below.mkdir(parents=True)

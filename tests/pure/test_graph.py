@@ -137,10 +137,7 @@ def test_a_nearer_memory_is_never_worth_less_however_many_entities_others_have(
 
 
 # Names in texts
-
-
 def keys_in(text: str, *names: str) -> list[str]:
-    """The keys that a text holds, when these names are known."""
     return [mention.key for mention in longest(mentions_in(text), {name_key(name) for name in names})]
 
 
@@ -177,8 +174,6 @@ def test_words_in_a_row_are_found_as_the_name_that_they_are(words: list[str]) ->
 
 
 # --- Names that a text has, and what only looks like one.
-
-
 def certain(text: str, *, is_entity: bool = False) -> list[str]:
     return [each.name for each in found_names(text, is_entity=is_entity) if each.is_certain]
 

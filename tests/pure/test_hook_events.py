@@ -241,8 +241,6 @@ def test_nothing_is_left_where_others_may_write(tmp_path: Path) -> None:
 
 
 # --- The input of a client's hook, made into the event that is kept: whole, bounded, and of the right session.
-
-
 NOW = 1_700_000_000.5
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -260,7 +258,6 @@ def event(name: str, *, tail: bytes = b"", **given: Any) -> dict[str, Any]:
 
 
 def line(text: str, kind: str = "assistant", **more: Any) -> bytes:
-    """A line of a transcript."""
     entry = {"type": kind, "message": {"role": kind, "content": [{"type": "text", "text": text}]}, **more}
     return json.dumps(entry).encode() + b"\n"
 

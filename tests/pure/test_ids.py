@@ -98,8 +98,6 @@ def test_any_text_is_a_memory_id_or_is_refused_by_the_name_of_its_field(text: st
 
 
 # --- Short ids: an ending that is shown always leads back to the one memory that it was shown for.
-
-
 START = "memory:01KB"
 WHOLE = START + "7" * 22
 few = st.text("AB", min_size=22, max_size=22)

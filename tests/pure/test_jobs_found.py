@@ -67,8 +67,6 @@ def test_maintenance_is_due_after_ten_sessions_or_a_week(work: WaitingWork, due:
 
 
 # --- Attempts.
-
-
 def session_end(name: str = "session:1") -> Job:
     return Job(PROJECT, SessionEnded(SessionEntry(name, 1.0, 2.0, ended_at=3.0)))
 
@@ -113,8 +111,6 @@ def test_a_job_that_is_still_due_comes_again_after_longer_and_longer_pauses(dies
 
 
 # --- Which sessions have been abandoned: by presence while the store runs, by the registry after a restart.
-
-
 GRACE_S = 120.0
 WALL = 1_700_000_000.0
 KEY = (PROJECT.id, SESSION)
@@ -178,8 +174,6 @@ def test_only_what_was_away_for_longer_than_the_grace_time_is_lost(
 
 
 # --- Embedding leases: a machine that plays workers which take, answer, fail, leave and die in any order.
-
-
 FILE = "p_0123456789ab"
 MODEL = "small"
 WORKERS = st.sampled_from(["ann", "bob", "cid"])
@@ -223,7 +217,6 @@ class Store:
         return self.attempts[key] >= MAX_ATTEMPTS
 
     def finish(self, worker: str, key: int) -> None:
-        """An answer that is kept."""
         assert self.leases.finish(worker, job_of(key))
         self.due.discard(key)
         self.leases.release(job_of(key))
@@ -374,8 +367,6 @@ def test_texts_that_kill_their_workers_are_found_one_by_one_and_all_others_are_e
 
 
 # --- The decisions about models, and those that a store which is started again goes on with.
-
-
 OLD, NEW, LOCAL = ModelChoice("onnx", "old"), ModelChoice("voyage", "new"), ModelChoice("onnx", "local")
 
 

@@ -33,7 +33,6 @@ DOCUMENTS = (
 
 
 def match_expression(query: str) -> str | None:
-    """The expression that the records make of a question."""
     return expression_of(phrases_of(query)) or None
 
 
@@ -57,7 +56,6 @@ def table() -> Iterator[sqlite3.Connection]:
 
 
 def found(table: sqlite3.Connection, query: str) -> list[int]:
-    """Rows that match a query, the best first."""
     expression = match_expression(query)
     if expression is None:
         return []
@@ -140,8 +138,6 @@ def test_a_question_without_a_word_has_no_expression(query: str) -> None:
 
 
 # Piece by piece
-
-
 def terms_of(expression: str | None) -> list[str]:
     return [] if expression is None else list(dict.fromkeys(expression.split(" OR ")))
 
@@ -154,7 +150,6 @@ def test_each_word_or_name_of_a_question_is_one_unit_in_all_spellings_of_the_who
 
 
 # What is kept of a long question
-
 FILLER = [f"{word}{ending}" for word in ("lantern", "harbour", "keeper") for ending in "abcdefghijklmnopqrst"]
 NAMES = ("ECONNRESET-104", "connectionPoolSize", "src/net/retry_policy.py", "v2.4.1", "pool_size", "E1234")
 
@@ -199,8 +194,6 @@ def pairs_from(letters: str) -> list[str]:
 
 
 # --- The spellings that are indexed besides a text.
-
-
 @pytest.mark.parametrize(("text", "parts"), cases("subword_tokens", "spellings"))
 def test_what_full_text_does_not_see_is_spelt_out(text: str, parts: str) -> None:
     assert subword_tokens(text) == parts
@@ -225,8 +218,6 @@ def test_any_text_has_spellings_that_are_words_and_not_much_longer_than_itself(t
 
 
 # --- Which memories an expression is scored among, against a real FTS5 rows_of_words.
-
-
 @pytest.fixture
 def rows_of_words() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:

@@ -37,7 +37,6 @@ PROCESSES = (
 
 
 def module_of(path: Path) -> str:
-    """A file's dotted name."""
     parts = path.relative_to(ROOT.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -64,7 +63,6 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def is_within(name: str, allowed: tuple[str, ...]) -> bool:
-    """True if a module is one of these, or inside one."""
     return any(name == each or name.startswith(each + ".") for each in allowed)
 
 

@@ -154,8 +154,6 @@ def test_appending_loses_no_line_and_keeps_their_order(
 
 
 # --- The block of memories in a Markdown file: what stands around it stays, and a person's words in it are seen.
-
-
 AT = 1_800_000_000.0
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))
 

@@ -146,8 +146,6 @@ def test_strength_counts_from_the_last_access_or_else_from_the_making() -> None:
 
 
 # --- What was replaced.
-
-
 def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_or_a_circle() -> None:
     old, other, new = entry("old", 0.9, superseded_by=("new",)), entry("other", 0.8), entry("new", 0.1)
     assert ids(replaced_last([old, other, new])) == ["new", "old", "other"]
@@ -173,8 +171,6 @@ def test_whatever_replaces_what_nothing_is_lost_or_said_twice(links: list[list[i
 
 
 # --- Of several scopes.
-
-
 def in_order(*entries: Entry) -> list[Entry]:
     """The entries that are left of some, ranked as they are given: their final scores are 100, 99 …"""
     for place, each in enumerate(entries):
@@ -215,7 +211,6 @@ def test_one_broad_memory_stands_for_several_narrow_ones_and_of_one_id_for_the_e
 
 
 # --- Of one scope.
-
 PUSH = "Run the whole test suite before each push."
 PUSHED = "Before each push, run the whole test suite."
 
@@ -253,7 +248,6 @@ def test_texts_of_one_scope_are_one_where_words_vectors_and_the_day_of_an_event_
 
 
 # --- Whatever is given.
-
 scopes: st.SearchStrategy[Scope] = st.sampled_from(SCOPES)
 memories = st.builds(
     said,

@@ -121,8 +121,6 @@ def test_what_is_set_aside_is_found_beside_and_a_lock_is_taken_on_a_pipe_as_well
 
 
 # --- Locks between processes: one holder, and none left behind however the holder ends.
-
-
 HOLDER = """
 import sys
 from pathlib import Path
@@ -134,7 +132,6 @@ sys.stdin.read()
 
 
 def start_holder(path: Path) -> tuple[subprocess.Popen[str], str]:
-    """Another process that takes the lock; and what it says of it."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -201,8 +198,6 @@ def test_release_may_be_called_twice_and_a_missing_directory_is_an_error_of_the_
 
 
 # --- The error of a full disk: its sizes are true, also of a small file.
-
-
 def test_sizes_are_told_in_units_that_fit_and_a_status_without_room_is_not_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,8 +232,6 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
 
 
 # --- A database is read as of one moment, also where nothing can be written beside it.
-
-
 def make_database(path: Path) -> None:
     """One in WAL mode that nobody has open, and beside which no log can be made."""
     with closing(sqlite3.connect(path)) as made:

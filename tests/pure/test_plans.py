@@ -40,7 +40,6 @@ def plan(memories: list[Material], known: Near | None = None) -> PromotionPlan:
 
 
 def moved(made: PromotionPlan) -> list[str]:
-    """The ids of the memories that go into the project themselves."""
     revisions = [edit for group in made.groups for edit in group if isinstance(edit, ReviseMemory)]
     return [edit.memory_id for edit in revisions if edit.scope == "project"]
 
@@ -157,20 +156,16 @@ def test_the_same_memories_make_the_same_parts_in_whatever_order_they_come(memor
 
 
 def seen_by_the_next(memories: list[Material]) -> set[str]:
-    """The contents that another session of the project can find."""
     return {memory.content for memory in memories if memory.scope == "project"}
 
 
 def end_of(memories: list[Material]) -> list[Group]:
-    """All that the end of a session does."""
     promotions = plan(memories)
     left = [memory for memory in memories if memory.id not in promotions.changed]
     return [*promotions.groups, *(derived.group for derived in plan_summaries(left, NOW))]
 
 
 # --- The plans of summaries and themes, without a store.
-
-
 def observations(count: int = 4, **fields: Any) -> list[Material]:
     return [
         material(number, f"The queue was full at {number} o'clock", kind="observation", **fields)
@@ -252,7 +247,6 @@ def test_a_summary_has_each_source_word_for_word_or_one_that_says_the_same(memor
 
 
 def said_in(count: int, content: str, first: int = 0, **fields: Any) -> list[Material]:
-    """Memories of a project of as many sessions."""
     return [
         material(number, content, session_id=f"session:{number}", **{"scope": "project", **fields})
         for number in range(first, first + count)
@@ -295,8 +289,6 @@ def test_a_group_is_never_divided(memories: list[Material]) -> None:
 
 
 # --- The plans of maintenance, without a store.
-
-
 def test_what_is_pinned_or_wanted_back_is_neither_archived_nor_let_go() -> None:
     weak = material(1, kind="observation", importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
     old = material(2, kind="observation", scope="project", status="archived", archived_at=1.0, created_at=2.0)

@@ -88,8 +88,6 @@ def candidate(kind: Kind = "convention", scope: Scope = "project", **changes: An
 
 
 # --- The score.
-
-
 @given(shares, shares, counts, kinds, st.booleans())
 def test_the_score_lies_between_0_and_1(
     importance: float, confidence: float, count: int, kind: Kind, has_vectors: bool
@@ -111,8 +109,6 @@ def test_more_of_anything_never_scores_less(
 
 
 # --- From a session into its project.
-
-
 def scoring(score: float, scope: Scope = "session", kind: Kind = "observation") -> Material:
     """A memory of that score, which its importance and confidence alone make (at most 0.7)."""
     return candidate(kind, scope, importance=score / 0.7, confidence=score / 0.7, sessions_used=0, vector=b"")
@@ -156,8 +152,6 @@ def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Mate
 
 
 # --- From a project to the user.
-
-
 @pytest.mark.parametrize(("changes", "promotes", "reason"), cases("promotion", "users"))
 def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user(
     changes: dict[str, Any], promotes: bool, reason: str
@@ -211,8 +205,6 @@ def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answe
 
 
 # --- Which of many.
-
-
 @given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.randoms(use_true_random=False))
 def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Material], random: Random) -> None:
     shuffled = list(memories)
@@ -225,8 +217,6 @@ def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Materi
 
 
 # --- Is it about one project?
-
-
 @pytest.mark.parametrize(("content", "sign"), cases("promotion", "signs"))
 def test_a_sign_that_a_memory_is_about_one_project_is_named(content: str, sign: str) -> None:
     assert is_project_specific(content, (), "my-api") == sign
@@ -265,8 +255,6 @@ def test_a_long_text_without_a_blank_is_looked_at_in_one_pass(piece: str) -> Non
 
 
 # --- Strength and staleness: bounded, fading, and kept up by use; and the rules of maintenance that follow from them.
-
-
 access_counts = st.integers(0, 10_000)
 ages = st.floats(0.0, 5_000 * DAY_S)
 scopes: st.SearchStrategy[Scope] = st.sampled_from(SCOPES)
@@ -275,7 +263,6 @@ scopes: st.SearchStrategy[Scope] = st.sampled_from(SCOPES)
 def strength(
     scope: Scope, *, days: float = 0.0, importance: float = 1.0, confidence: float = 1.0, access_count: int = 0
 ) -> float:
-    """The strength of a memory that was last accessed so many days ago."""
     return memory_strength(importance, confidence, access_count, NOW - days * DAY_S, scope, NOW)
 
 
@@ -331,8 +318,6 @@ def test_an_access_never_makes_a_memory_stale(status: Status, age_s: float, fewe
 
 
 # --- The rules of archiving and deleting: at the numbers exactly, and never more than they say.
-
-
 facts = st.builds(
     made,
     st.just(0),
@@ -356,7 +341,6 @@ def weak(scope: Scope = "project", /, **changes: Any) -> Material:
 
 
 def archived(scope: Scope, days: float) -> Material:
-    """A memory that was archived so many days ago."""
     return weak(scope, status="archived", created_at=NOW - 500 * DAY_S, updated_at=NOW - days * DAY_S)
 
 
@@ -419,8 +403,6 @@ def test_a_clock_that_was_set_back_archives_and_deletes_nothing_more(memory: Mat
 
 
 # --- The sentences that say why a portable is where it is, and what would move it.
-
-
 STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
 DAY_AFTER = STORED + DAY_S
 OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
@@ -507,8 +489,6 @@ def test_every_memory_has_sentences(scope: Scope, status: Any, kind: Any) -> Non
 
 
 # --- The words of the model: complete, and consistent with each other.
-
-
 def test_each_field_of_a_memory_has_one_row_in_the_table_of_fields() -> None:
     assert sorted(each.name for each in FIELDS) == sorted(MemoryVersion.__struct_fields__)
 

@@ -76,7 +76,6 @@ def candidates(
 
 
 def column(of: Candidates, name: str, asked: Asked | None = None) -> list[float]:
-    """The numbers of one feature."""
     numbers = table(of, asked or Asked(NOW))[:, NAMES.index(name)].tolist()
     assert isinstance(numbers, list)
     return numbers
@@ -137,8 +136,6 @@ def test_a_feature_of_one_candidate_beside_others_and_the_standing_of_what_does_
 
 
 # --- What the columns are made of.
-
-
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=8), st.data())
 def test_coverage_is_a_share_that_grows_with_each_word(frequencies: list[int], data: st.DataObject) -> None:
     weights = np.array(rarity(frequencies, 5000))
@@ -168,7 +165,6 @@ def test_scaled_numbers_lie_between_0_and_1_in_their_order(
 
 
 # --- Whatever the candidates are.
-
 shares = st.floats(0.0, 1.0)
 cosines = st.floats(-1.0, 1.0)
 perhaps = st.none() | cosines
@@ -217,8 +213,6 @@ def test_the_order_of_the_candidates_changes_no_features(of: Candidates, asked: 
 
 
 # --- Weights make a score and a probability of the features; and what a question and a turn of a conversation are.
-
-
 fitted_weights = st.builds(
     Fitted,
     st.dictionaries(st.sampled_from(NAMES), st.floats(-6.0, 6.0)),
@@ -229,8 +223,6 @@ fitted_weights = st.builds(
 
 
 # --- A score and a probability.
-
-
 @pytest.mark.parametrize(("own", "joined", "scores"), cases("ranking", "joined"))
 def test_what_a_memory_shares_with_others_lifts_it_towards_the_best_one_and_not_past_it(
     own: list[float], joined: list[float], scores: list[float]
@@ -289,8 +281,6 @@ def test_the_composite_score_is_a_weighted_mean(relevance: float, importance: fl
 
 
 # --- The weights that ship.
-
-
 def test_the_weights_that_ship_are_of_features_that_there_are_and_of_models_or_the_default() -> None:
     file = weights_file()
     assert set(file.models[DEFAULT_MODEL]) == {"meaning", "words"}
@@ -314,8 +304,6 @@ def test_the_weights_that_ship_are_of_features_that_there_are_and_of_models_or_t
 
 
 # --- The parts of a candidate.
-
-
 @given(st.floats(0, 1e10), st.floats(0, 1e10), st.floats(0, 1e10))
 def test_recency_falls_with_age_and_the_future_counts_as_now(now: float, one: float, two: float) -> None:
     assert 0.0 <= recency(one, now) <= 1.0
@@ -357,8 +345,6 @@ def test_a_memory_is_as_near_as_its_nearest_passage_and_a_long_one_also_by_its_f
 
 
 # --- What is asked and told.
-
-
 @pytest.mark.parametrize(("query", "expected"), cases("ranking", "messages"))
 def test_a_message_has_several_sentences_of_which_the_first_is_no_question(query: str, expected: bool) -> None:
     assert is_message(query) is expected
@@ -385,8 +371,6 @@ def test_the_cosines_of_a_model_that_finds_everything_alike_are_read_on_the_defa
 
 
 # --- PageRank is as exact as it says, and walks no more than it says.
-
-
 class Edges:
     """A graph that is known whole. It counts the edges that were read."""
 
@@ -427,8 +411,6 @@ def test_pagerank_is_below_the_exact_one_by_no_more_than_it_says_and_walks_no_mo
 
 
 # --- The six profiles, and what each of them adds to the score of a scope.
-
-
 PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 

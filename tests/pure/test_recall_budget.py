@@ -29,7 +29,6 @@ SENTENCE = "The lantern in the attic is lit by the keeper every evening at nine.
 
 
 def shown(content: str, number: int = 0, tags: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A memory as an answer shows it."""
     return memory_of(recalled(content, id=f"memory:{number:026d}", tags=tags))
 
 
@@ -114,8 +113,6 @@ def test_an_excerpt_takes_no_character_apart(content: str, max_tokens: int) -> N
 
 
 # --- What is shown for a query or a prompt, in which length, and the advice of an empty answer.
-
-
 def empty(below: int = 0) -> Recalled:
     return Recalled((), 0, below, "hybrid", 1.0)
 

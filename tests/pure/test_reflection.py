@@ -108,8 +108,6 @@ def test_the_quick_agglomeration_does_what_the_plain_one_does(
 
 
 # --- Communities of a graph of entities: found, named, bounded, and the same every time.
-
-
 def clique(prefix: str, size: int, weight: int = 1) -> list[Edge]:
     names = [f"{prefix}{place}" for place in range(size)]
     return [(one, two, weight) for one, two in itertools.combinations(names, 2)]
@@ -159,8 +157,6 @@ def test_no_name_is_in_two_communities(edges: list[Edge]) -> None:
 
 
 # --- Memories that say the same: the same text however it is written, or nearly the same words.
-
-
 @pytest.mark.parametrize(("one", "two"), cases("reflection_duplicates", "same"))
 def test_case_blanks_forms_of_characters_and_the_mark_at_the_end_make_no_difference(one: str, two: str) -> None:
     assert normalised(one) == normalised(two)
@@ -208,8 +204,6 @@ def test_what_says_the_same_as_well_stands_for_a_memory_and_in_two_projects_near
 
 
 # --- Themes: what comes up in several sessions, where it belongs, and whether it says how to do something.
-
-
 ERRORS = [
     "The user asked how errors of the client are handled",
     "Errors of the client are handled with a retry",

@@ -199,8 +199,6 @@ def test_other_uris_are_unknown(uri: str) -> None:
 
 
 # --- A remembered text as it is shown: what is taken out of it, and what scripts and pictures need and keep.
-
-
 KEPT = cases("shown_text", "kept")
 HIDDEN = cases("shown_text", "hidden")
 
@@ -232,8 +230,6 @@ def test_projects_of_the_same_name_are_named_with_the_directory_above() -> None:
 
 
 # --- The writes that a watched resource is told of for, and what a session was served.
-
-
 @asynccontextmanager
 async def watching(session_id: str = SESSION, project: ProjectRef = PROJECT) -> AsyncIterator[SessionWatcher]:
     async with anyio.create_task_group() as tasks:
@@ -273,7 +269,6 @@ async def test_many_writes_are_told_of_once_until_the_last_holder_has_gone() -> 
 async def seen(
     operation: Operation, project: ProjectRef = PROJECT, session_id: str = SESSION, *, also: str = ""
 ) -> set[str]:
-    """The resources that a session hears of after a write."""
     async with watching(session_id, project) as watcher:
         for uri in (*FIXED, also) if also else FIXED:
             watcher.hold(uri, is_replay=False)
@@ -346,8 +341,6 @@ def test_queries_are_counted_and_each_memory_once_within_bounds(monkeypatch: pyt
 
 
 # --- The duration of a call, and the line in the log about a slow one.
-
-
 @pytest.mark.parametrize(("lasted_s", "is_logged"), [(SLOW_S - 0.1, False), (SLOW_S + 0.1, True)])
 def test_a_slow_call_is_logged_in_one_line_and_no_other(
     caplog: pytest.LogCaptureFixture, lasted_s: float, is_logged: bool

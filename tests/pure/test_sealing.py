@@ -104,10 +104,7 @@ async def test_members_are_brought_new_keys_and_who_was_removed_is_not() -> None
 
 
 # --- The statements by which a NATS server knows who is let in.
-
-
 def claims(jwt: str) -> dict[str, Any]:
-    """The content of a statement."""
     part = jwt.split(".")[1]
     said: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     return said

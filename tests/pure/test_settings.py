@@ -47,7 +47,6 @@ BGE = Settings(engine="sentence-transformers", model="BAAI/bge-m3")
 
 
 def read(tmp_path: Path, text: str, **environ: str) -> Configuration:
-    """The configuration that a file makes, with these variables."""
     file = tmp_path / "c.toml"
     file.write_text(text)
     return read_configuration(environ, file)
@@ -261,8 +260,6 @@ def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp
 
 
 # --- Settings: each has a default, a name and bounds; what is wrong is an error that says so.
-
-
 SETTINGS = [field.name for field in msgspec.structs.fields(Settings)]
 
 
@@ -337,8 +334,6 @@ def test_the_home_is_the_named_directory_or_else_the_platforms(tmp_path: Path) -
 
 
 # --- The place of the home: the bridge and all others agree, whatever variables and files say.
-
-
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user without a configuration, in a working directory of his own."""

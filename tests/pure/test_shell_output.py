@@ -75,8 +75,6 @@ def test_no_command_passes_on_what_a_file_or_a_name_says(home: Path, tmp_path: P
 
 
 # --- The first search of a shell on a cold memory: it waits for the model a moment, and says when it did without.
-
-
 FOUND = {
     "id": "memory:01M7YP99BXTF0BZR1D8J8GC5MJ",
     "content": "We deploy on Tuesdays",
@@ -127,8 +125,6 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
 
 
 # --- `show --graph` says which filter found nothing.
-
-
 ALONE = {"name": "Ada", "type": "person", "relationships": [], "memory_count": 2}
 
 
@@ -155,8 +151,6 @@ def test_a_filter_of_the_graph_that_finds_nothing_is_named(
 
 
 # --- `remembrancer admin maintain` says what was done, also where something of it was refused.
-
-
 LANE = "l_0123456789ab"
 SHOP, YARD = "p_0123456789ab", "p_ba9876543210"
 

@@ -261,7 +261,6 @@ EVENTS = st.one_of(
 
 
 def happen(world: World, event: tuple[str, float]) -> None:
-    """Let something happen to a process, or to all."""
     kind, number = event
     names = sorted(world.running)
     name = names[int(number) % len(names)] if names else None
@@ -289,8 +288,6 @@ def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list
 
 
 # --- Which embedders to start and which to stop, and which numbers are possible.
-
-
 ONE, OTHER, THIRD = (ModelChoice("onnx", name) for name in ("one", "other", "third"))
 
 
@@ -328,8 +325,6 @@ def test_a_plan_leads_to_the_wanted_number_of_the_first_model_and_one_of_each_ot
 
 
 # --- The time at which a runtime that a session started goes down by itself.
-
-
 def test_nothing_ends_for_idleness_before_it_was_ready_and_then_after_the_last_session_without_suspensions() -> None:
     idle = IdleWatch(300.0)
     idle.excuse(2.0)
@@ -347,8 +342,6 @@ def test_nothing_ends_for_idleness_before_it_was_ready_and_then_after_the_last_s
 
 
 # --- The life of one process: ready, dead, hanging, failed, stopped, and when it is started again.
-
-
 def test_a_process_that_dies_is_started_again_at_once_then_with_a_pause_and_after_a_good_life_at_once() -> None:
     world = begun()
     before = world.running["store"]

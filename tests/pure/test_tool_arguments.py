@@ -224,7 +224,6 @@ def test_the_subject_of_a_relationship_is_an_entity_and_a_fact_with_a_due_date_a
 
 
 # --- the tools that change a memory ---
-
 BARE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ID = f"memory:{BARE}"
 OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
@@ -261,7 +260,6 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 
 def asked(tool: str, **arguments: Any) -> Any:
-    """The change that a call of a tool asks for."""
     service = NoStore()
     raw = GIVEN.get(tool, {}) | arguments
     call = Call(tool, CALLER, 1, 0.0, raw, cast(MemoryService, service))
@@ -384,7 +382,6 @@ def test_metadata_that_is_accepted_travels_unharmed(metadata: dict[str, Any]) ->
 
 
 # --- errors ---
-
 ERRORS = [
     *((tool, *row) for tool, rows in cases("tool_arguments", "errors").items() for row in rows),
     ("store_memory", {"\ud800": "x"}, "\\ud800", "unknown field"),
@@ -446,8 +443,6 @@ def test_an_error_names_the_field_and_what_is_allowed(
 
 
 # --- The tools' input schemas: plain enough for every client, and small.
-
-
 ALL = (StoreMemoryArguments, RecallMemoriesArguments)
 
 
@@ -499,8 +494,6 @@ def test_no_schema_has_what_some_clients_cannot_read(arguments: type[msgspec.Str
 
 
 # --- A tool registers itself, once, in the toolset of its folder; and what is said beside its answer or instead of it.
-
-
 class NoArguments(msgspec.Struct):
     pass
 
@@ -618,13 +611,9 @@ def test_an_unknown_toolset_or_tool_is_told_of_and_the_most_serious_warning_come
 
 
 # --- The answer to a client that asks for a tool which is not there.
-
-
 KNOWN = ["store_memory", "recall_memories"]
 
 
 # --- Caveats of answers: the most serious comes first, and each is said once.
-
-
 def answer(*codes: str, **fields: object) -> Answer:
     return with_caveats(dict(fields), [Notice(code, f"about {code}") for code in codes])

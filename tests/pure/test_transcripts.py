@@ -43,7 +43,6 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
 def said(role: str, content: Any, number: int = 1, **fields: Any) -> dict[str, Any]:
-    """A line of Claude Code's."""
     return {
         "parentUuid": None,
         "isSidechain": False,
@@ -184,8 +183,6 @@ def test_a_time_that_cannot_be_read_is_none(timestamp: Any) -> None:
 
 
 # --- The indexer reads the transcripts of a project, and no other one's.
-
-
 Chunks = tuple[FileChunk, ...]
 
 
@@ -214,7 +211,6 @@ class World:
         return scan(self.root, self.settings)[0]
 
     def read(self, known: FileState | None = None) -> FileUpdate:
-        """The one transcript."""
         (file,) = self.found()
         update = self.reader.read(file, known, force=False)
         assert isinstance(update, FileUpdate)
@@ -354,11 +350,7 @@ def test_a_worktree_has_what_is_remembered_of_its_repository(world: World, nativ
 
 
 # --- One workspace is read and told to a store that plays its part: without processes, watching or a database.
-
-
 class Store:
-    """Takes in what it is told."""
-
     def __init__(self) -> None:
         self.left: list[int] = []
         self.told = anyio.Event()

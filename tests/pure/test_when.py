@@ -28,7 +28,6 @@ DAY_S = 86_400.0
 
 
 def windows(query: str, now: datetime = NOW) -> tuple[TimeWindow, ...]:
-    """The times that a question names at that time."""
     return time_windows(query, now.timestamp())
 
 
@@ -40,7 +39,6 @@ def written(seconds: float) -> str:
 
 
 def said(query: str, now: datetime = NOW) -> list[tuple[str, str]]:
-    """The beginning and end of each window."""
     return [(written(each.start), written(each.end)) for each in windows(query, now)]
 
 
@@ -223,8 +221,6 @@ def test_what_is_no_day_that_has_begun_is_refused(text: str) -> None:
 
 
 # --- Questions that ask for all of a time, and the many that do not.
-
-
 AUTUMN = 1_795_100_000.0
 
 
@@ -250,8 +246,6 @@ def test_no_text_breaks_it_and_a_long_one_asks_for_something(query: str) -> None
 
 
 # --- A question is read once: its words, names, times, and what it is about.
-
-
 NOVEMBER = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 
 
@@ -281,8 +275,6 @@ def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
 
 
 # --- Lists of open ends, and what is none.
-
-
 @pytest.mark.parametrize(("text", "items"), cases("open_ends", "items"))
 def test_the_items_of_a_list_are_open_ends_of_their_own(text: str, items: list[str]) -> None:
     assert open_ends_in(text) == tuple(items)

@@ -62,8 +62,6 @@ def test_rows_of_words_have_length_one_or_none(texts: list[str]) -> None:
 
 
 # --- Which texts say the same in other words, and which only nearly: pairs with the cosines of the default model.
-
-
 SAME = cases("sameness", "same")
 """With three more that are not merged, these are the fifteen that the rule was measured with."""
 
@@ -94,8 +92,6 @@ def test_a_text_says_the_same_as_its_copy(text: str, end: str) -> None:
 
 
 # --- The probability that a later text replaces an earlier one.
-
-
 LATER_S = 3 * 86_400.0
 
 
