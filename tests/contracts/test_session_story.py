@@ -311,22 +311,18 @@ def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promo
     assert list(work_of(records, score=0.85).promotable) == []
 
 
-@pytest.mark.parametrize(
-    ("score", "importance", "confidence", "offered"),
-    [
+def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(records: Records) -> None:
+    for score, importance, confidence, offered in (
         (0.85, 0.8, 0.6, True),  # 0.5 without use, kind and vectors, in spite of rounding
         (0.85, 0.8, 0.59, False),
         (0.7, 0.5, 0.5, True),
         (0.7, 0.5, 0.49, False),
         (1.0, 1.0, 0.83, False),
         (0.2, 0.0, 0.0, True),
-    ],
-)
-def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(
-    records: Records, score: float, importance: float, confidence: float, offered: bool
-) -> None:
-    records.apply([change_operation("just", UpdateMemory(FOUR, importance=importance, confidence=confidence))])
-    assert (FOUR in [each.memory_id for each in work_of(records, score=score).promotable]) == offered
+    ):
+        change = UpdateMemory(FOUR, importance=importance, confidence=confidence)
+        records.apply([change_operation(f"just {importance} {confidence}", change)])
+        assert (FOUR in [each.memory_id for each in work_of(records, score=score).promotable]) == offered
 
 
 def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(records: Records) -> None:

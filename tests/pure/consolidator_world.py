@@ -77,18 +77,8 @@ def contents(memories: Iterable[Material]) -> set[str]:
 
 
 WORDS = (
-    "the build",
-    "the gateway",
-    "a test",
-    "the cache",
-    "fails",
-    "is slow",
-    "at night",
-    "never",
-    "uses",
-    "port",
-    "7",
-    "8",
+    *("the build", "the gateway", "a test", "the cache", "fails", "is slow"),
+    *("at night", "never", "uses", "port", "7", "8"),
 )
 
 

@@ -101,30 +101,15 @@ def test_each_event_is_recorded_as_what_it_is_and_by_the_id_of_its_file() -> Non
     assert one.project == project_of(Path("/app"))
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"\xff",
-        b"[" * 100_000,
-        content("Nonsense"),
-        content("PreToolUse"),
-        content("Stop", format=2, text="x"),
-        content("Stop", text="  "),
-        content("Stop", text="x", session=""),
-        content("Stop", text="x", session="a\nb"),
-        content("Stop", text="x", directory="/a\ud800"),
-        content("Stop", text="x", directory="/a\0"),
-        content("Stop", text="x", at=-1),
-        content("PostToolUse", tool=""),
-        content("PostToolUse", tool="x", duration_ms="long"),
-    ],
-)
-def test_what_is_no_event_is_refused(broken: bytes) -> None:
-    with pytest.raises(InvalidInput):
-        to_operation("1-a.json", broken)
+def test_what_is_no_event_is_refused() -> None:
+    raw = (b"", b"{", b"[]", b"\xff", b"[" * 100_000, content("Nonsense"), content("PreToolUse"))
+    wrong: dict[str, tuple[Any, ...]] = {"format": (2,), "text": ("  ",), "session": ("", "a\nb"), "at": (-1,)}
+    wrong["directory"] = ("/a\ud800", "/a\0")
+    stops = (content("Stop", **{"text": "x", name: value}) for name, values in wrong.items() for value in values)
+    calls = (content("PostToolUse", tool=""), content("PostToolUse", tool="x", duration_ms="long"))
+    for broken in (*raw, *stops, *calls):
+        with pytest.raises(InvalidInput):
+            to_operation("1-a.json", broken)
 
 
 def test_a_credential_is_blotted_out_wherever_it_is_and_a_block_to_its_end() -> None:
@@ -278,48 +263,23 @@ def test_the_last_words_of_the_assistant_or_a_subagent_come_from_the_transcript(
     assert found == {"text": "I look", "metadata": {"agent_type": "Explore"}}
 
 
-@pytest.mark.parametrize(
-    "tail", [b"", b"\xff\xfe", b'{"type":"assistant"}\n', b'["assistant"]\n', b'{"type":"assistant"']
-)
-def test_a_transcript_that_says_nothing_is_no_event(tail: bytes) -> None:
-    with pytest.raises(NoEvent):
-        event("Stop", transcript_path="/t", tail=tail)
+def test_an_input_or_a_transcript_without_what_the_event_is_about_is_no_event() -> None:
+    prompts: tuple[dict[str, Any], ...] = ({}, {"prompt": "  "}, {"prompt": 7})
+    inputs = [*(("UserPromptSubmit", each) for each in prompts), ("PostToolUse", {}), ("Stop", {})]
+    for name, given_input in (*inputs, ("Nonsense", {"prompt": "x"})):
+        with pytest.raises(NoEvent):
+            event(name, **given_input)
+    for tail in (b"", b"\xff\xfe", b'{"type":"assistant"}\n', b'["assistant"]\n', b'{"type":"assistant"'):
+        with pytest.raises(NoEvent):
+            event("Stop", transcript_path="/t", tail=tail)
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("UserPromptSubmit", {}),
-        ("UserPromptSubmit", {"prompt": "  "}),
-        ("UserPromptSubmit", {"prompt": 7}),
-        ("PostToolUse", {}),
-        ("Stop", {}),
-        ("Nonsense", {"prompt": "x"}),
-    ],
-)
-def test_an_input_without_what_the_event_is_about_is_no_event(name: str, given: dict[str, Any]) -> None:
-    with pytest.raises(NoEvent):
-        event(name, **given)
-
-
-@pytest.mark.parametrize(
-    ("response", "good"),
-    [
-        (None, True),
-        ("all right", True),
-        ("Error: no such file", False),
-        ({"stdout": "x"}, True),
-        ({"interrupted": True}, False),
-        ({"is_error": True}, False),
-        ({"success": False}, False),
-        ({"error": "no"}, False),
-        ({"exitCode": 1}, False),
-        ({"exitCode": 0}, True),
-        ([{"type": "text", "text": "x"}], True),
-    ],
-)
-def test_a_tools_answer_says_whether_it_went_well(response: object, good: bool) -> None:
-    assert succeeded(response) is good
+def test_a_tools_answer_says_whether_it_went_well() -> None:
+    for good in (None, "all right", {"stdout": "x"}, {"exitCode": 0}, [{"type": "text", "text": "x"}]):
+        assert succeeded(good)
+    failed = ({"interrupted": True}, {"is_error": True}, {"success": False}, {"error": "no"}, {"exitCode": 1})
+    for bad in ("Error: no such file", *failed):
+        assert not succeeded(bad)
 
 
 def test_a_tools_answer_is_told_by_its_texts_and_long_texts_are_cut_and_say_so() -> None:

@@ -126,22 +126,11 @@ def test_a_part_of_several_ids_names_them_and_unknown_ids_have_no_short_form() -
         only_one("7KQ2", [], "memory_id")
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("7KQ2", "7KQ2"),
-        ("memory:7kq2", "7KQ2"),
-        (" 7kq2z ", "7KQ2Z"),
-        ("7KQ", None),
-        ("7KQU", None),
-        ("a word", None),
-        ("entity:tool:7KQ2", None),
-        (WHOLE, None),
-        (WHOLE.removeprefix("memory:"), None),
-    ],
-)
-def test_a_beginning_or_ending_has_four_characters_of_an_id_or_more(text: str, part: str | None) -> None:
-    assert part_of_id(text) == part
+def test_a_beginning_or_ending_has_four_characters_of_an_id_or_more() -> None:
+    for text, part in (("7KQ2", "7KQ2"), ("memory:7kq2", "7KQ2"), (" 7kq2z ", "7KQ2Z")):
+        assert part_of_id(text) == part
+    for text in ("7KQ", "7KQU", "a word", "entity:tool:7KQ2", WHOLE, WHOLE.removeprefix("memory:")):
+        assert part_of_id(text) is None
 
 
 @pytest.mark.parametrize("text", ["", "abc", "what?", "memory:", "01KB" * 7])

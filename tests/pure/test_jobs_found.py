@@ -47,23 +47,14 @@ def test_a_session_that_has_ended_is_a_job_each_time_and_maintenance_goes_last()
     assert only == Job(None, Maintain(None))
 
 
-@pytest.mark.parametrize(
-    ("work", "due"),
-    [
-        (maintained(6.9), False),
-        (maintained(7.0), True),
-        (maintained(1.0, sessions=9), False),
-        (maintained(1.0, sessions=10), True),
-        (maintained(None, oldest_days_ago=6.9), False),
-        (maintained(None, oldest_days_ago=7.0), True),
-        (maintained(None, sessions=10, oldest_days_ago=1.0), True),
-        (maintained(None, sessions=10, oldest_days_ago=None), False),
-        (maintained(-3.0), False),
-        (maintained(-400.0), True),
-    ],
-)
-def test_maintenance_is_due_after_ten_sessions_or_a_week(work: WaitingWork, due: bool) -> None:
-    assert any(isinstance(job, Maintain) for job in jobs(work)) == due
+def test_maintenance_is_due_after_ten_sessions_or_a_week() -> None:
+    due = [maintained(7.0), maintained(1.0, sessions=10), maintained(None, oldest_days_ago=7.0), maintained(-400.0)]
+    due.append(maintained(None, sessions=10, oldest_days_ago=1.0))
+    early = [maintained(6.9), maintained(1.0, sessions=9), maintained(None, oldest_days_ago=6.9), maintained(-3.0)]
+    early.append(maintained(None, sessions=10, oldest_days_ago=None))
+    for works, is_due in ((due, True), (early, False)):
+        for work in works:
+            assert any(isinstance(job, Maintain) for job in jobs(work)) == is_due, work
 
 
 # --- Attempts.

@@ -29,18 +29,11 @@ PLACES = ("MEMORY.md", "memory.md", "memory/")
 NOTE = "# App\n\nIntro.\n\n## Decisions\n\n- Postgres\n\n### Dates\n\nNone.\n\n## Open\n\nWho pays?\n"
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("memory/2026-02-16.md", "memory/2026-02-16.md"),
-        ("./memory//a/b.MD", "memory/a/b.MD"),
-        ("MEMORY.md", "MEMORY.md"),
-        (f"{ROOT}/memory/x.md", "memory/x.md"),
-        ("memory/Überblick 2.md", "memory/Überblick 2.md"),
-    ],
-)
-def test_a_path_inside_is_taken_relative_to_the_workspace(path: str, name: str) -> None:
-    assert clean_note_path(path, ROOT, PLACES) == name
+def test_a_path_inside_is_taken_relative_to_the_workspace() -> None:
+    for name in ("memory/2026-02-16.md", "MEMORY.md", "memory/Überblick 2.md"):
+        assert clean_note_path(name, ROOT, PLACES) == name
+    assert clean_note_path("./memory//a/b.MD", ROOT, PLACES) == "memory/a/b.MD"
+    assert clean_note_path(f"{ROOT}/memory/x.md", ROOT, PLACES) == "memory/x.md"
 
 
 @pytest.mark.parametrize(

@@ -38,23 +38,10 @@ def entry(
 ) -> Entry:
     """A memory with this final score; `fields` are those of its record, and `strength`."""
     strength = fields.pop("strength", 0.25)
-    record = MemoryRecord(
-        number=1,
-        id=memory_id,
-        content=fields.pop("content", memory_id),
-        type=fields.pop("type", "semantic"),
-        scope=scope,
-        importance=0.5,
-        tags=fields.pop("tags", ()),
-        source=SourceRef(),
-        version=1,
-        created_at=NOW,
-        occurred_at=fields.pop("occurred_at", None),
-        access_count=0,
-        forgotten=False,
-        near_duplicates=(),
-        **fields,
-    )
+    known: dict[str, Any] = {"content": memory_id, "type": "semantic", "tags": (), "occurred_at": None}
+    known |= {"number": 1, "id": memory_id, "scope": scope, "importance": 0.5, "source": SourceRef(), "version": 1}
+    known |= {"created_at": NOW, "access_count": 0, "forgotten": False, "near_duplicates": ()}
+    record = MemoryRecord(**known | fields)
     return Entry(1, record, Scores(final, relevance=final, importance=0.5, recency=1.0), strength, vector)
 
 
@@ -79,14 +66,9 @@ def ids(entries: Sequence[Entry]) -> list[str]:
     ],
 )
 def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it(users: str, projects: str) -> None:
-    found = each_once(
-        [
-            entry("mine", 0.9, content=projects, vector=EAST),
-            entry("users", 0.8, scope="user", content=users, vector=EAST),
-        ]
-    )
-    assert ids(found) == ["mine", "users"]
-    assert [each.stands_for for each in found] == [(), ()]
+    mine = entry("mine", 0.9, content=projects, vector=EAST)
+    found = each_once([mine, entry("users", 0.8, scope="user", content=users, vector=EAST)])
+    assert [(each.record.id, each.stands_for) for each in found] == [("mine", ()), ("users", ())]
 
 
 def test_a_summary_stands_before_beside_or_in_the_place_of_its_sources() -> None:

@@ -66,16 +66,15 @@ def test_a_merge_raises_the_target_and_keeps_what_the_other_said() -> None:
     assert moved(made) == []
 
 
+API = {"entities": (EntityRef("api", "service", "about"),)}
+CACHE = "the cache is cleared when the service"
+
+
 @pytest.mark.parametrize(
     ("told", "other", "cosine", "fields"),
     [
-        ("the cache is cleared when the service starts", "the cache is cleared when the service stops", 0.9, {}),
-        (
-            "the api listens on port 8443",
-            "the api listens on port 8080",
-            0.97,
-            {"entities": (EntityRef("api", "service", "about"),)},
-        ),
+        (f"{CACHE} starts", f"{CACHE} stops", 0.9, {}),
+        ("the api listens on port 8443", "the api listens on port 8080", 0.97, API),
     ],
 )
 def test_what_is_near_and_not_the_same_or_says_the_contrary_is_promoted_and_linked(
@@ -107,13 +106,18 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_eac
 
 
 @given(materials())
-def test_the_end_of_a_session_loses_nothing_and_changes_no_memory_behind_the_back_of_another_edit(
+def test_the_end_of_a_session_loses_nothing_comes_to_rest_and_is_the_same_in_any_order(
     memories: list[Material],
 ) -> None:
+    """No memory is changed behind the back of another edit: that would fail in `carried_out`."""
+    assert packed(end_of(memories)) == packed(end_of(list(reversed(memories))))
     after = carried_out(memories, end_of(memories))
     assert contents(memories) <= contents(after)
     by_id = {memory.id: memory for memory in after}
     assert all(by_id[memory.id].importance >= memory.importance for memory in memories)
+    for _ in memories:
+        after = carried_out(after, end_of(after))
+    assert end_of(after) == [], "there was always something to do"
 
 
 @given(st.one_of(materials(), materials(kind="decision")), st.integers(1, 2))
@@ -138,21 +142,6 @@ def test_what_was_undone_is_not_promoted_again_and_summaries_take_no_place_from_
     summary = strong(9, "all notes", kind="fact", importance=1.0, derived_from=("memory:other",))
     chosen = [memory.id for memory, _ in promoted_of([summary, *notes], NOW)]
     assert chosen == [notes[0].id, notes[1].id, summary.id]
-
-
-@given(materials())
-def test_a_session_that_ends_again_and_again_comes_to_rest(memories: list[Material]) -> None:
-    for _ in range(len(memories) + 1):
-        groups = end_of(memories)
-        if not groups:
-            return
-        memories = carried_out(memories, groups)
-    pytest.fail("there was always something to do")
-
-
-@given(materials())
-def test_the_same_memories_make_the_same_parts_in_whatever_order_they_come(memories: list[Material]) -> None:
-    assert packed(end_of(memories)) == packed(end_of(list(reversed(memories))))
 
 
 def seen_by_the_next(memories: list[Material]) -> set[str]:
@@ -236,7 +225,9 @@ def test_a_summary_that_was_undone_is_made_again_on_request_and_of_two_alike_it_
 
 
 @given(materials(kind="observation"))
-def test_a_summary_has_each_source_word_for_word_or_one_that_says_the_same(memories: list[Material]) -> None:
+def test_a_summary_has_each_source_word_for_word_or_one_that_says_the_same_in_an_undivided_group(
+    memories: list[Material],
+) -> None:
     for made in summed_up(memories):
         said = made.memory.content.split("\n")
         same = {edit.source: edit.target for edit in made.group if isinstance(edit, AddLink)}
@@ -244,6 +235,12 @@ def test_a_summary_has_each_source_word_for_word_or_one_that_says_the_same(memor
         assert all(contents[same.get(each, each)] in said or contents[each] in said for each in contents)
         assert set(said) <= set(contents.values())
         assert len({source.id for source in made.sources}) == len(made.sources) >= LEAST_MEMBERS
+    many = summed_up(memories) * 20
+    parts = packed([each.group for each in many])
+    assert [edit for edits in parts for edit in edits] == [edit for each in many for edit in each.group]
+    for edits in parts:
+        assert len(edits) <= PART_EDITS
+        assert isinstance(edits[0], AddMemory)
 
 
 def said_in(count: int, content: str, first: int = 0, **fields: Any) -> list[Material]:
@@ -276,16 +273,6 @@ def test_a_theme_is_a_procedure_once_and_what_a_long_text_says_is_no_pattern() -
     assert name_of(ProjectRef("p", "/work/shop/.git")) == "shop"
     assert name_of(ProjectRef("p", "/srv/shop.git")) == "shop"
     assert name_of(ProjectRef("p", "/work/shop")) == "shop"
-
-
-@given(materials(kind="observation"))
-def test_a_group_is_never_divided(memories: list[Material]) -> None:
-    made = summed_up(memories) * 20
-    parts = packed([each.group for each in made])
-    assert [edit for edits in parts for edit in edits] == [edit for each in made for edit in each.group]
-    for edits in parts:
-        assert len(edits) <= PART_EDITS
-        assert isinstance(edits[0], AddMemory)
 
 
 # --- The plans of maintenance, without a store.

@@ -55,19 +55,10 @@ def test_two_repositories_a_submodule_and_real_paths_without_git_are_projects(tm
     assert project_of(tmp_path / "missing").path.endswith("missing")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"garbage",
-        b"gitdir:",
-        b"gitdir: /nowhere/at/all",
-        b"gitdir: a\x00b",
-        b"\xff\xfe\x00",
-        b"gitdir: " + b"x" * 5000,
-        b"gitdir: .git",
-    ],
-)
+LEADING_NOWHERE = (b"/nowhere/at/all", b"a\x00b", b"x" * 5000, b".git", b"")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff\xfe\x00", *(b"gitdir: " + to for to in LEADING_NOWHERE)])
 def test_a_broken_git_file_falls_back_to_the_path(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "HEAD").write_text("not a repository's")
     before = project_of(tmp_path)

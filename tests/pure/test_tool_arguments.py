@@ -74,69 +74,6 @@ def recall(**arguments: Any) -> Recall:
     return to_recall(RECALL.decode({"query": "build", **arguments}), PROJECT, "session:s")
 
 
-def test_what_is_left_out_has_the_designs_defaults_and_all_that_is_given_arrives() -> None:
-    assert store() == StoreMemory(
-        memory_id="",
-        content="The build needs Java 21",
-        type="semantic",
-        scope="project",
-        session_id="session:s",
-        importance=0.5,
-        confidence=0.8,
-    )
-    assert recall() == Recall(project=PROJECT, session_id="session:s", query="build", strategy="hybrid", limit=10)
-    change = store(
-        **AS_GIVEN,
-        type=None,
-        tags=[" build ", "java", "build", "Cafe\u0301 "],
-        source={"tool": "Bash", "file": "pom.xml", "conversation_turn": 3},
-        related_entities=[{"name": "Maven", "type": "tool", "relationship": "uses"}],
-        session_id="session:other",
-        summary=" Java 21 ",
-        domain=" build ",
-        valid_from="2026-02-20",
-        valid_until="2026-03-20T00:00:00Z",
-    )
-    assert change == msgspec.structs.replace(
-        store(),
-        **AS_GIVEN,
-        tags=("build", "java", "Café"),
-        source=SourceRef("Bash", "pom.xml", 3),
-        related_entities=(EntityRef("Maven", "tool", "uses"),),
-        session_id="session:other",
-        summary="Java 21",
-        domain="build",
-        valid_from=1771545600.0,
-        valid_until=1773964800.0,
-    )
-    question = recall(
-        scope=["user", "project"],
-        type="episodic",
-        kind=["fact", "decision", "fact"],
-        domain=["auth", "auth"],
-        strategy="keyword",
-        limit=50,
-        min_importance=0.2,
-        tags="java",
-        time_range={"after": "2026-02-20", "before": "2026-02-20T14:30:00+01:00"},
-        include_forgotten=True,
-    )
-    assert question == msgspec.structs.replace(
-        recall(),
-        scopes=("user", "project"),
-        kinds=("fact", "decision"),
-        domains=("auth",),
-        types=("episodic",),
-        tags=("java",),
-        after=1771545600.0,
-        before=1771594200.0,
-        strategy="keyword",
-        limit=50,
-        min_importance=0.2,
-        include_forgotten=True,
-    )
-
-
 AS_GIVEN: dict[str, Any] = {
     "importance": 0.9,
     "kind": "decision",
@@ -144,6 +81,35 @@ AS_GIVEN: dict[str, Any] = {
     "structured": {"version": 21, "of": {"tool": "maven"}, "b": None},
 }
 """Arguments that arrive as they are given."""
+MAVEN_USED = {"name": " Maven ", "type": "tool", "relationship": "uses"}
+STORED: dict[str, tuple[Any, Any]] = {
+    **{name: (value, value) for name, value in AS_GIVEN.items()},
+    "tags": ([" build ", "java", "build", "Cafe\u0301 "], ("build", "java", "Café")),
+    "source": ({"tool": "Bash", "file": "pom.xml", "conversation_turn": 3}, SourceRef("Bash", "pom.xml", 3)),
+    "related_entities": ([MAVEN_USED], (EntityRef("Maven", "tool", "uses"),)),
+    "session_id": ("session:other", "session:other"),
+    "summary": (" Java 21 ", "Java 21"),
+    "domain": (" build ", "build"),
+    "valid_from": ("2026-02-20", 1771545600.0),
+    "valid_until": ("2026-03-20T00:00:00Z", 1773964800.0),
+}
+"""Arguments as they are given, and the fields that they become."""
+FILTERS: dict[str, Any] = {"strategy": "keyword", "limit": 50, "min_importance": 0.2, "include_forgotten": True}
+
+
+def test_what_is_left_out_has_the_designs_defaults_and_all_that_is_given_arrives() -> None:
+    known: dict[str, Any] = {"content": "The build needs Java 21", "type": "semantic", "scope": "project"}
+    given_by_us: dict[str, Any] = {"memory_id": "", "session_id": "session:s", "importance": 0.5, "confidence": 0.8}
+    assert store() == StoreMemory(**known, **given_by_us)
+    assert recall() == Recall(project=PROJECT, session_id="session:s", query="build", strategy="hybrid", limit=10)
+    change = store(type=None, **{name: given for name, (given, _) in STORED.items()})
+    assert change == msgspec.structs.replace(store(), **{name: kept for name, (_, kept) in STORED.items()})
+    lists = {"scope": ["user", "project"], "kind": ["fact", "decision", "fact"], "domain": ["auth", "auth"]}
+    times = {"after": "2026-02-20", "before": "2026-02-20T14:30:00+01:00"}
+    question = recall(**FILTERS, **lists, type="episodic", tags="java", time_range=times)
+    kept = {"scopes": ("user", "project"), "kinds": ("fact", "decision"), "domains": ("auth",), "tags": ("java",)}
+    moments = {"after": 1771545600.0, "before": 1771594200.0}
+    assert question == msgspec.structs.replace(recall(), **FILTERS, **kept, types=("episodic",), **moments)
 
 
 def test_times_without_an_offset_are_in_utc_and_the_days_of_a_question_are_those_of_its_reference_time() -> None:
@@ -296,38 +262,34 @@ def test_the_ids_of_a_call_follow_from_it_and_its_answer_stands_as_text_and_as_s
     }
 
 
+METADATA = {"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}}
+UPDATED: dict[str, tuple[Any, dict[str, Any]]] = {
+    **{name: (value, {name: value}) for name, value in AS_GIVEN.items()},
+    "content": ("new", {"content": "new"}),
+    "tags": ({"add": [" Cafe\u0301 ", "b", "b"], "remove": "c"}, {"add_tags": ("Café", "b"), "remove_tags": ("c",)}),
+    "metadata": (METADATA, {"metadata": METADATA}),
+    "related_entities": (
+        {"add": [MAVEN_USED], "remove": ["Gradle", " Gradle"]},
+        {"add_entities": (EntityRef("Maven", "tool", "uses"),), "remove_entities": ("Gradle",)},
+    ),
+    "summary": ("short", {"summary": "short"}),
+    "domain": ("build", {"domain": "build"}),
+    "valid_from": ("2026-02-20", {"valid_from": 1771545600.0}),
+    "valid_until": ("2026-02-21", {"valid_until": 1771632000.0}),
+    "add_links": (
+        [{"relation": "supersedes", "target": OTHER.lower().removeprefix("memory:")}] * 2,
+        {"add_links": (LinkRef("supersedes", OTHER),)},
+    ),
+    "remove_links": (
+        [{"relation": "supports", "target": OTHER}],
+        {"remove_links": (LinkRef("supports", OTHER),)},
+    ),
+}
+
+
 def test_everything_that_is_given_of_a_change_arrives() -> None:
-    assert update(
-        **AS_GIVEN,
-        content="new",
-        tags={"add": [" Cafe\u0301 ", "b", "b"], "remove": "c"},
-        metadata={"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}},
-        related_entities={
-            "add": [{"name": " Maven ", "type": "tool", "relationship": "uses"}],
-            "remove": ["Gradle", " Gradle"],
-        },
-        summary="short",
-        domain="build",
-        valid_from="2026-02-20",
-        valid_until="2026-02-21",
-        add_links=[{"relation": "supersedes", "target": OTHER.lower().removeprefix("memory:")}] * 2,
-        remove_links=[{"relation": "supports", "target": OTHER}],
-    ) == UpdateMemory(
-        **AS_GIVEN,
-        memory_id=ID,
-        content="new",
-        add_tags=("Café", "b"),
-        remove_tags=("c",),
-        metadata={"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}},
-        add_entities=(EntityRef("Maven", "tool", "uses"),),
-        remove_entities=("Gradle",),
-        summary="short",
-        domain="build",
-        valid_from=1771545600.0,
-        valid_until=1771632000.0,
-        add_links=(LinkRef("supersedes", OTHER),),
-        remove_links=(LinkRef("supports", OTHER),),
-    )
+    fields: dict[str, Any] = {name: value for _, kept in UPDATED.values() for name, value in kept.items()}
+    assert update(**{name: given for name, (given, _) in UPDATED.items()}) == UpdateMemory(ID, **fields)
     assert tag(add="a", remove=["b"]) == TagMemory(ID, ("a",), ("b",))
     assert forget(reason="outdated") == ForgetMemory(ID, "outdated")
     assert promote(reason="useful") == PromoteMemory(ID, "user", "useful")
