@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import psutil
 from mcp import Client
@@ -32,6 +32,9 @@ from remembrancer.protocol.problems import find_problems
 from tests.forked import run_command, start_bridge, start_runtime
 from tests.patience import PATIENCE_S
 from tests.spaces import rows_of
+
+ERAS: Final = ("legacy", "2026-07-28")
+"""Modes of the SDK's client: the handshake, and the newest protocol."""
 
 
 def command(

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from mcp_types import TextContent
 
 from remembrancer.memory.relevance import LIKELY, PERHAPS
 from remembrancer.memory.tokens import estimate_tokens
@@ -15,7 +14,6 @@ from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED,
 from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, RawClient, Rig
-from tests.actors.sdk_client import sdk_client
 
 
 @pytest.mark.parametrize("max_tokens", [64, 200, 500, 1200])
@@ -48,23 +46,15 @@ async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_b
     assert (await client.call("get_memory", memory_id=hidden))["id"].endswith(hidden)
 
 
-async def test_each_result_says_in_a_word_how_surely_it_answers(served: Rig) -> None:
+async def test_each_result_says_in_a_word_how_surely_it_answers(client: RawClient) -> None:
     words = {"likely": (LIKELY, 1.0), "perhaps": (PERHAPS, LIKELY), "hardly": (0.0, PERHAPS)}
-    async with sdk_client(served, "legacy") as client:
-        for content in (
-            "The lantern is green.",
-            "The harbour is dredged in May.",
-            "A ferry leaves for the island at six.",
-        ):
-            await client.call_tool("store_memory", {"content": content})
-        reply = await client.call_tool("recall_memories", {"query": "Which colour does the lantern have?"})
-        (text,) = reply.content
-        assert isinstance(text, TextContent)
-        memories = json.loads(text.text)["memories"]
-        assert memories
-        for memory in (each for each in memories if "answers" in each):
-            least, most = words[memory["answers"]]
-            assert least <= memory["relevance_score"] <= most
+    for content in ("The lantern is green.", "The harbour is dredged in May.", "A ferry leaves for the island at six."):
+        await client.store(content)
+    memories = (await client.call("recall_memories", query="Which colour does the lantern have?"))["memories"]
+    assert memories
+    for memory in (each for each in memories if "answers" in each):
+        least, most = words[memory["answers"]]
+        assert least <= memory["relevance_score"] <= most
 
 
 FILLER = "and whoever comes by in the evening sees its light from the pier and from the ferry"

@@ -17,11 +17,10 @@ import pytest
 from mcp import Client
 
 from remembrancer.commands import exit_codes
-from tests.actors.sdk_client import ERAS
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
 from tests.processes.runtimes import until
-from tests.runtime import Runtime, command, done, files_with
+from tests.runtime import ERAS, Runtime, command, done, files_with
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 LISTED = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

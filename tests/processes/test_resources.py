@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
+import mcp_types as mcp
+import psutil
 import pytest
-from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp import Client
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from remembrancer.toolsets.memory.resources import PREFERENCES
-from tests.actors.sdk_client import ERAS, store
-from tests.actors.test_resources import Heard, read
-from tests.runtime import Runtime, bridged
+from tests.patience import until
+from tests.runtime import ERAS, Runtime, bridged
+
+
+class Heard:
+    """The notifications that a client of the handshake got. `updated` has the URIs in order."""
+
+    def __init__(self) -> None:
+        self.updated: list[str] = []
+
+    async def __call__(self, message: object) -> None:
+        assert isinstance(message, mcp.ResourceUpdatedNotification), message
+        self.updated.append(str(message.params.uri))
+
+    async def wait_for(self, uri: str, count: int = 1) -> None:
+        await until(lambda: self.updated.count(uri) >= count)
 
 
 @asynccontextmanager
@@ -39,15 +55,36 @@ async def watching(era: str, uri: str) -> AsyncIterator[Heard]:
             tasks.cancel_scope.cancel()
 
 
+async def store(client: Client, content: str) -> None:
+    stored = await client.call_tool("store_memory", {"content": content, "type": "semantic", "scope": "user"})
+    assert not stored.is_error
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_subscription_outlives_the_gateway(runtime: Runtime, era: str) -> None:
     async with watching(era, PREFERENCES) as heard, bridged("session:writing", "legacy") as writer:
-        await store(writer, "before the crash", scope="user")
+        await store(writer, "before the crash")
         await heard.wait_for(PREFERENCES)
         await anyio.to_thread.run_sync(runtime.kill, "gateway")
-        await store(writer, "after the crash", scope="user")
+        await store(writer, "after the crash")
         await heard.wait_for(PREFERENCES, 2)
         told = len(heard.updated)
-        await store(writer, "some time later", scope="user")
+        await store(writer, "some time later")
         await heard.wait_for(PREFERENCES, told + 1)
-        assert "some time later" in await read(writer, PREFERENCES)
+        (content,) = (await writer.read_resource(PREFERENCES)).contents
+        assert "some time later" in str(content)
+
+
+@pytest.mark.hurried
+async def test_without_a_store_no_stream_watches_a_memory_that_may_be_anothers(runtime: Runtime) -> None:
+    async with bridged("session:one", ERAS[-1]) as client:
+        await client.call_tool("get_memory_status", {})
+        store = await anyio.to_thread.run_sync(runtime.process, "store")
+        store.suspend()
+        with pytest.raises(MCPError) as caught:
+            await client.listen(
+                resource_subscriptions=["memory://memory/memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
+            ).__aenter__()
+        with suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
+            store.resume()
+    assert caught.value.error.data["retry_possible"] is True
