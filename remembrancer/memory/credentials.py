@@ -400,41 +400,16 @@ def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None
     Raises:
         InvalidInput: the message names the field and the type, and gives advice.
     """
-    split = _split_credential(texts)
-    if split is None and find_credential("\n".join(text for _, text in texts)) is None:
+    if find_credential("\n".join(text for _, text in texts)) is None:
         return
-    sorts = ((field, find_credential(text)) for field, text in texts)
-    for field, sort in (*sorts, *([split] if split is not None else [])):
-        if sort is not None:
+    for field, text in texts:
+        if (sort := find_credential(text)) is not None:
             raise InvalidInput(
                 f"{field} seems to contain a credential ({sort}), which anyone who recalls it would see: store where "
                 f"the secret is kept, not the secret itself",
                 field=field,
                 remedy="allow_secrets: true" if isinstance(change, MAY_BE_ALLOWED) else None,
             )
-
-
-LONGEST_LABEL: Final = 120
-MOST_FIELDS: Final = 40
-_IT_IS: Final = re.compile(
-    r"(?i:(?:it|that|this|es|das) (?:is|ist)(?: now| jetzt)?:? )?[\"'`]?(\S{4,200}?)[\"'`]?[.!]?"
-)
-
-
-def _split_credential(texts: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """Finds a credential split over two fields, one with the label and one with the value. Returns the field of the
-    value and the type. The path of a note is not a value."""
-    short = [(field, text.strip()) for field, text in texts if len(text) <= LONGEST_LABEL][:MOST_FIELDS]
-    for field, text in short:
-        value = _IT_IS.fullmatch(text) if field != "path" else None
-        if value is None:
-            continue
-        labelled = [f"{label.rstrip('.:')}: {value[1]}" for other, label in short if other != field]
-        if find_credential("\n".join(labelled)) is not None:  # check all at once, since usually there is none
-            for sort in map(find_credential, labelled):
-                if sort is not None:
-                    return field, sort
-    return None
 
 
 def texts_of(change: Change) -> Iterator[tuple[str, str]]:

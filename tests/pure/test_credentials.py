@@ -87,23 +87,6 @@ def test_lines_with_the_same_words_and_no_secret_are_not_taken_for_one() -> None
     assert [line for line in SHAPED_LINES.read_text().splitlines() if find_credential(line)] == []
 
 
-SPLIT = [
-    {"content": "frosch-2217", "summary": "password of the staging database"},
-    {"content": "root password", "summary": "It is frosch2217."},
-    {"content": some(40, "0123456789abcdef") + "x", "tags.add": "API token of the registry"},
-]
-
-
-@pytest.mark.parametrize("fields", SPLIT)
-def test_a_label_in_one_field_makes_a_credential_of_the_value_in_another(fields: dict[str, str]) -> None:
-    assert not any(find_credential(text) for text in fields.values())
-    with pytest.raises(InvalidInput, match="credential") as refused:
-        refuse_credentials(TagMemory(MEMORY), list(fields.items()))
-    assert refused.value.field in fields
-    innocent = [("content", "frosch-2217 is a branch"), ("summary", "password of the staging database")]
-    refuse_credentials(TagMemory(MEMORY), innocent)
-
-
 def test_the_name_of_a_note_and_the_id_of_a_run_are_no_passwords() -> None:
     note = WriteNote("/work", "memory/soak-3.md", "zipfile: Set default password for encrypted files.")
     refuse_credentials(note, list(texts_of(note)))

@@ -21,7 +21,6 @@ from remembrancer.toolsets.memory.answers import memory_of
 from remembrancer.toolsets.memory.recall_budget import HINT, NO_ROOM, within_budget
 from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
 from remembrancer.toolsets.tools import Answer, answer_text
-from tests.cases import cases
 from tests.pure.recalled import recalled
 from tests.pure.test_context_block import texts
 
@@ -121,8 +120,19 @@ def recall(**fields: Any) -> Recall:
     return Recall("session:s", project=ProjectRef("p_0123456789ab", "/code"), query="query", **fields)
 
 
-@pytest.mark.parametrize(("fields", "below", "hint"), cases("recall_hints", "hints"))
-def test_the_hint_names_what_narrowed_the_question(fields: dict[str, Any], below: int, hint: str) -> None:
+@pytest.mark.parametrize(
+    ("fields", "below", "hint"),
+    [
+        ({}, 0, "Nothing was found. Try other words or include_forgotten."),
+        ({"include_forgotten": True}, 3, "Nothing was near enough to the query. Try other words."),
+        (
+            {"kinds": ("fact",), "min_importance": 0.5},
+            0,
+            "Nothing was found. Try other words, fewer filters or include_forgotten.",
+        ),
+    ],
+)
+def test_the_hint_says_whether_filters_narrowed_the_question(fields: dict[str, Any], below: int, hint: str) -> None:
     assert hint_for(recall(**fields), empty(below)) == hint
 
 

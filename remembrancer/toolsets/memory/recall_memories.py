@@ -63,8 +63,6 @@ CODE: Final = "code"
 CODE_SHARE: Final = 3
 """Code gets at most this fraction (one in so many) of `max_tokens`."""
 NOTHING: Final = Recalled((), 0, 0, "hybrid", 0.0)
-FILTER_ARGUMENTS: Final = {"tags": "tags", "after": "time_range", "before": "time_range"}
-"""The tool's names for filters, where they are not the plural of the filter's name."""
 
 
 class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -287,19 +285,8 @@ def hint_for(request: Recall, recalled: Recalled) -> str | None:
     """A hint how to find more than this query did; None if it found something."""
     if recalled.memories:
         return None
-    tries = ["Try other words"]
-    everything = Filters(request.session_id)
-    narrowing = list(
-        dict.fromkeys(
-            FILTER_ARGUMENTS.get(name, name.removesuffix("s"))
-            for name in Filters.__struct_fields__
-            if name != "include_forgotten" and getattr(request, name) != getattr(everything, name)
-        )
-    )
-    if narrowing:
-        first, last = ", ".join(narrowing[:-1]), narrowing[-1]
-        tries.append(f"leave out {first} and {last}" if first else f"leave out {last}")
-    if not request.include_forgotten:
-        tries.append("set include_forgotten")
     says = "Nothing was near enough to the query." if recalled.below_threshold else "Nothing was found."
-    return f"{says} {', '.join(tries[:-1])}{' or ' if len(tries) > 1 else ''}{tries[-1]}."
+    tries = "Try other words"
+    if msgspec.structs.replace(request.filters, include_forgotten=False) != Filters(request.session_id):
+        tries += ", fewer filters"
+    return f"{says} {tries}." if request.include_forgotten else f"{says} {tries} or include_forgotten."
