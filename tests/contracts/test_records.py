@@ -57,21 +57,17 @@ STRANGE = "  Grüße 🦀\n\tto \u4e2d\u6587 'quotes' \"and\" \\ all\x00nul "
 
 
 def test_everything_of_a_memory_comes_back(rig: RecordsRig) -> None:
-    memory_id = rig.say(
-        STRANGE,
-        requested_at=REQUESTED_AT + 0.125,
-        type="episodic",
-        scope="session",
-        importance=0.25,
-        tags=("b", "a", "b", "ünï"),
-        source=SourceRef("editor", "/a/b.py", 2**40),
-        occurred_at=123.5,
-    )
+    fields: dict[str, Any] = {
+        "type": "episodic",
+        "scope": "session",
+        "importance": 0.25,
+        "tags": ("b", "a", "b", "ünï"),
+    }
+    fields |= {"source": SourceRef("editor", "/a/b.py", 2**40), "occurred_at": 123.5}
+    memory_id = rig.say(STRANGE, requested_at=REQUESTED_AT + 0.125, **fields)
     found = rig.loaded(memory_id)
-    assert (found.id, found.content, found.type, found.scope) == (memory_id, STRANGE, "episodic", "session")
-    assert (found.importance, found.tags) == (0.25, ("b", "a", "b", "ünï"))
-    assert found.source == SourceRef("editor", "/a/b.py", 2**40)
-    assert (found.created_at, found.occurred_at) == (REQUESTED_AT + 0.125, 123.5)
+    assert {name: getattr(found, name) for name in fields} == fields
+    assert (found.id, found.content, found.created_at) == (memory_id, STRANGE, REQUESTED_AT + 0.125)
     assert (found.version, found.access_count, found.forgotten, found.near_duplicates) == (1, 0, False, ())
     assert texts_of(rig.records, [rig.number(memory_id), 999]) == {rig.number(memory_id): STRANGE}
     assert rig.records.number_of("memory:unknown") is None
@@ -144,19 +140,24 @@ def test_what_is_stored_again_grows_no_further_than_an_import_takes(rig: Records
     assert set(memory.metadata) == set(memory.structured) == {f"first {number}" for number in range(40)}
 
 
+DAY_LATER = {"requested_at": REQUESTED_AT + 90_000}
+OWN_SCOPE = {"scope": "session"}
+EVENT = {"type": "episodic"}
+
+
 @pytest.mark.parametrize(
     ("before", "after", "is_one"),
     [
         ({}, {}, True),
-        ({"scope": "session"}, {"scope": "session"}, True),
-        ({"scope": "session"}, {"scope": "session", "session_id": OTHER_SESSION}, False),
-        ({"scope": "session"}, {"scope": "project"}, False),
+        (OWN_SCOPE, OWN_SCOPE, True),
+        (OWN_SCOPE, OWN_SCOPE | {"session_id": OTHER_SESSION}, False),
+        (OWN_SCOPE, {"scope": "project"}, False),
         ({"valid_until": REQUESTED_AT + 9}, {}, True),
         ({"valid_until": REQUESTED_AT - 9}, {}, False),
         ({}, {"valid_until": REQUESTED_AT + 9}, False),
-        ({"type": "episodic"}, {"type": "episodic", "requested_at": REQUESTED_AT + 3600}, True),
-        ({"type": "episodic"}, {"type": "episodic", "requested_at": REQUESTED_AT + 90_000}, False),
-        ({}, {"requested_at": REQUESTED_AT + 90_000}, True),
+        (EVENT, EVENT | {"requested_at": REQUESTED_AT + 3600}, True),
+        (EVENT, EVENT | DAY_LATER, False),
+        ({}, DAY_LATER, True),
         ({"occurred_at": REQUESTED_AT - 90_000}, {"occurred_at": REQUESTED_AT}, False),
     ],
 )
@@ -181,30 +182,24 @@ def test_any_text_is_kept_exactly_and_its_own_words_are_a_question(rig: RecordsR
 def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_more(rig: RecordsRig) -> None:
     records = rig.records
     one, two = (rig.number(rig.say(text)) for text in ("x", "y"))
-    assert pending(records) == [one, two]
-    assert not records.is_embedded(MODEL, one)
-    matrix = np.eye(4, dtype=np.float32)
-    passages = Passage(0, 1), Passage(1, 2)
-    saved = records.save_embeddings(
-        MODEL,
-        [
-            EmbeddedMemory(one, digest_of("x"), passages, matrix[:2]),
-            EmbeddedMemory(two, digest_of("y"), passages[:1], matrix[2:3]),
-        ],
-    )
-    assert pending(records) == []
+    assert (pending(records), records.is_embedded(MODEL, one)) == ([one, two], False)
+    matrix, passages = np.eye(4, dtype=np.float32), (Passage(0, 1), Passage(1, 2))
+    first = EmbeddedMemory(one, digest_of("x"), passages, matrix[:2])
+    saved = records.save_embeddings(MODEL, [first, EmbeddedMemory(two, digest_of("y"), passages[:1], matrix[2:3])])
+    assert (pending(records), len(saved.kept)) == ([], 3)
     assert (records.is_embedded(MODEL, one), records.is_embedded(OTHER_MODEL, one)) == (True, False)
     assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == saved.kept == sorted(saved.kept)
-    assert len(saved.kept) == 3
-    assert records.passages(PassageFilter(OTHER_MODEL, vectors=False)).numbers == []
     again = records.passages(PassageFilter(numbers=[*saved.kept, 999]))
     assert (again.numbers, again.memories, again.ordinals) == (saved.kept, [one, one, two], [0, 1, 0])
     assert again.vectors.tolist() == matrix[:3].tolist()
     own = records.passages(PassageFilter(MODEL, [one]))
-    assert sorted(own.ordinals) == [0, 1]
-    assert own.vectors.dtype == np.float32
-    assert records.passages(PassageFilter(OTHER_MODEL, [one])).numbers == []
-    assert records.passages(PassageFilter(numbers=[])).numbers == []
+    assert (sorted(own.ordinals), own.vectors.dtype.name) == ([0, 1], "float32")
+    for none in (
+        PassageFilter(OTHER_MODEL, vectors=False),
+        PassageFilter(OTHER_MODEL, [one]),
+        PassageFilter(numbers=[]),
+    ):
+        assert records.passages(none).numbers == []
 
 
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(rig: RecordsRig) -> None:

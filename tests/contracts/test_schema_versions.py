@@ -141,19 +141,21 @@ def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: Sqlit
     assert rows(copied(old), "SELECT content FROM memories WHERE number = 1") == [("in the log",)]
 
 
-@pytest.mark.parametrize(
-    ("statements", "reason"),
-    [
-        ("UPDATE memories SET content = 'x'; SELECT * FROM nowhere;", "nowhere"),
-        ("UPDATE memories SET content = 'x'; UPDATE memories SET id = 'same';", "UNIQUE"),
-        ("INSERT INTO memory_tags VALUES ('tag', 12345);", "rows that are gone"),
-    ],
-)
+UPDATE = "UPDATE memories SET content = 'x';"
+FAILING = {
+    f"{UPDATE} SELECT * FROM nowhere;": "nowhere",
+    f"{UPDATE} UPDATE memories SET id = 'same';": "UNIQUE",
+    "INSERT INTO memory_tags VALUES ('tag', 12345);": "rows that are gone",
+}
+
+
+@pytest.mark.parametrize("statements", FAILING)
 def test_a_step_that_fails_changes_nothing_and_says_which_release_reads_the_file(
-    old: SqliteFactory, monkeypatch: pytest.MonkeyPatch, statements: str, reason: str
+    old: SqliteFactory, monkeypatch: pytest.MonkeyPatch, statements: str
 ) -> None:
     comes(monkeypatch, COLOURS, Step("99.1.0", f"{statements}\n"))
-    with pytest.raises(RecordsUnusable, match=rf"{reason}.*release {MEMORY.steps[FIRST - 1].release} reads it"):
+    said = rf"{FAILING[statements]}.*release {MEMORY.steps[FIRST - 1].release} reads it"
+    with pytest.raises(RecordsUnusable, match=said):
         old.open()
     assert is_as_it_was(old)
 
@@ -164,15 +166,11 @@ def test_a_step_may_make_a_table_anew_that_others_refer_to(old: SqliteFactory, m
             space INTEGER, run_id TEXT, kind TEXT, session_id TEXT, began_at REAL, undone_at REAL,
             PRIMARY KEY (space, run_id)
         );
-        INSERT INTO runs_anew SELECT * FROM runs;
-        DROP TABLE runs;
-        ALTER TABLE runs_anew RENAME TO runs;
+        INSERT INTO runs_anew SELECT * FROM runs; DROP TABLE runs; ALTER TABLE runs_anew RENAME TO runs;
     """
+    child = "CREATE TABLE children (space INTEGER, run_id TEXT, FOREIGN KEY (space, run_id) REFERENCES runs"
     with closing(sqlite3.connect(old.path)) as connection, connection:
-        connection.execute(
-            """CREATE TABLE children (space INTEGER, run_id TEXT,
-               FOREIGN KEY (space, run_id) REFERENCES runs ON DELETE CASCADE)"""
-        )
+        connection.execute(f"{child} ON DELETE CASCADE)")
         connection.execute("INSERT INTO runs VALUES (1, 'run', 'k', 's', 1.0, NULL)")
         connection.execute("INSERT INTO children VALUES (1, 'run')")
     comes(monkeypatch, Step("99.0.0", anew))

@@ -151,16 +151,14 @@ def test_memories_of_files_are_found_by_a_part_of_the_path(rig: RecordsRig) -> N
     plain = rig.say("plain", source=app, requested_at=REQUESTED_AT + 1)
     rig.say("elsewhere")
     theirs = rig.say("theirs", source=SourceRef(file="app.py"), **THEIRS)
-    for filters, paths, limit, expected in (
-        (ALL, ["app.py"], 10, [plain]),
-        (ALL, ['"o\'dd" näme.py'], 10, [quoted]),
-        (ALL, ["näme.py", "app.py"], 10, [plain, quoted]),
-        (ALL, ["näme.py", "app.py"], 1, [plain]),
-        (ALL, [], 10, []),
-        (Filters(OTHER_SESSION, ("session",)), ["app.py"], 10, [theirs]),
-        (Filters(SESSION, types=("episodic",)), ["src/"], 10, []),
-    ):
-        assert rig.ids(rig.records.top(filters, "latest", limit, paths), filters.session_id) == expected
+
+    def of(*paths: str, filters: Filters = ALL, limit: int = 10) -> list[str]:
+        return rig.ids(rig.records.top(filters, "latest", limit, paths), filters.session_id)
+
+    assert (of("app.py"), of('"o\'dd" näme.py'), of()) == ([plain], [quoted], [])
+    assert (of("näme.py", "app.py"), of("näme.py", "app.py", limit=1)) == ([plain, quoted], [plain])
+    assert of("app.py", filters=Filters(OTHER_SESSION, ("session",))) == [theirs]
+    assert of("src/", filters=Filters(SESSION, types=("episodic",))) == []
 
 
 # Words

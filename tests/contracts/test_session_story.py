@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -40,7 +41,6 @@ from remembrancer.protocol.writes import (
     ForgetMemory,
     ImportMemory,
     MemoryLink,
-    PortableMemory,
     UpdateMemory,
 )
 from tests.contracts.records_factories import SqliteFactory, texts_of, work_of
@@ -152,18 +152,10 @@ def test_a_record_of_release_0_2_0_goes_with_the_memory_that_it_quotes(
     rig: RecordsRig, change: type[ForgetMemory | EraseMemory]
 ) -> None:
     quoted = rig.say("Next: measure the export of ACME")
-    record = PortableMemory(
-        id="mem_record",
-        content="Where the session stopped. Open: Next: measure the export of ACME.",
-        type="episodic",
-        kind=SESSION_RECORD,
-        scope="project",
-        session_id=SESSION,
-        created_at=AT,
-        updated_at=AT,
-        links=(MemoryLink(quoted, "derived_from", 1.0, AT),),
-    )
-    rig.do(ImportMemory(record))
+    other = rig.shown(rig.say("Where the session stopped. Open: Next: measure the export of ACME.", type="episodic"))
+    links = (MemoryLink(quoted, "derived_from", 1.0, AT),)
+    rig.do(EraseMemory(other.id))
+    rig.do(ImportMemory(msgspec.structs.replace(other, id="mem_record", kind=SESSION_RECORD, links=links)))
     rig.do(change(quoted))
     assert rig.records.top(Filters(SESSION), "latest", 9) == []
 
