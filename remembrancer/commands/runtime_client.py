@@ -19,7 +19,7 @@ from remembrancer.actors.bridge.starter import Starter
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
-from remembrancer.protocol.control import from_launcher
+from remembrancer.protocol.control import AskStatus, from_launcher
 from remembrancer.protocol.errors import (
     ConfigurationError,
     HomeUnusable,
@@ -105,17 +105,25 @@ def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
     Raises:
         HomeUnusable: see `is_up`.
     """
-    give_up_at, is_told = time.monotonic() + within_s, False
+    give_up_at = time.monotonic() + within_s
+    if is_up(paths) and (pid := _launcher(paths)) is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     while still_up := is_up(paths):
-        pid = None if is_told else read_record(paths)
-        if pid is not None and _has_open(pid, paths.runtime_lock):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-            is_told = True
         if time.monotonic() >= give_up_at:
             break
         time.sleep(0.02)  # flock offers no event to wait for
     return not still_up
+
+
+def _launcher(paths: RuntimePaths) -> int | None:
+    """The process that holds the lock of the home: by its record, or else by its own word."""
+    pid = read_record(paths)
+    if pid is not None and _has_open(pid, paths.runtime_lock):
+        return pid
+    with suppress(RemembrancerError):
+        return ask(paths, AskStatus()).processes[0].pid
+    return None
 
 
 def _has_open(pid: int, path: Path) -> bool:

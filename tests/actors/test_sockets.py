@@ -47,7 +47,9 @@ class Service:
     def __init__(self, endpoint: str) -> None:
         self.heard: list[ToService] = []
         self.peers: list[Peer] = []
-        self.router: Router[ToService] = Router(endpoint, Speaker("service", "01S"), to_launcher, self._hear)
+        self.router: Router[ToService] = Router(
+            endpoint, Speaker("service", "01S"), msgspec.msgpack.Decoder(ToService), self._hear
+        )
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToService) -> None:
         self.heard.append(message)

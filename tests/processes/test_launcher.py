@@ -16,7 +16,7 @@ import pytest
 
 from remembrancer.actors.launcher.home import prepare_home, remove_sockets, write_record
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes, runtime_commands
+from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol import sockets, wire
 from remembrancer.protocol.control import AskStatus
@@ -81,19 +81,15 @@ def test_a_command_stops_a_runtime_of_another_release_and_asks_it_nothing_else(
         assert_nothing_left(running)
 
 
-def test_a_command_never_ends_a_process_that_is_not_the_launcher(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_never_ends_a_process_that_is_not_the_launcher(home: Path) -> None:
     stranger = psutil.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         with runtime(home) as running:
             running.until_ready()
             write_record(running.paths, stranger.pid)
-            monkeypatch.setattr(runtime_commands, "STOP_LIMIT_S", 0.5)
-            assert main(["down"]) == exit_codes.NO_ANSWER
-            assert f"the process that holds {running.paths.runtime_lock}" in capsys.readouterr().err
+            assert main(["down"]) == exit_codes.OK
             assert stranger.poll() is None
-            assert running.process.poll() is None
+            assert running.process.wait(PATIENCE_S) == 0
     finally:
         stranger.kill()
         stranger.communicate()
