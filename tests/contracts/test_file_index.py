@@ -324,7 +324,7 @@ def test_a_constant_is_found_where_it_has_its_value(tmp_path: Path, file: str) -
     assert re.search("MOST_BYTES.*=", best.text)
 
 
-def test_the_log_is_cut_while_somebody_always_reads(
+def test_the_log_is_cut_among_readers(
     code_index: CodeIndex, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, most = tmp_path / "code.db-wal", 200_000

@@ -153,7 +153,7 @@ said = st.lists(
 
 @settings(max_examples=25)
 @given(said)
-def test_edges_are_what_the_visible_memories_say_and_nothing_else(
+def test_edges_are_what_visible_memories_say(
     tmp_path: Path, memories: list[tuple[list[tuple[str, str]], str, bool]]
 ) -> None:
     expected: dict[tuple[str, str, str], Counter[str]] = {}

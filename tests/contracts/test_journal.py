@@ -78,9 +78,7 @@ async def test_entries_that_are_there_are_not_appended_again(journals: InProcess
     assert [entry.position for entry in await every_entry(journal, lane)] == [1, 2, 3, 4, 5]
 
 
-async def test_the_time_of_an_entry_is_the_journals_own_and_the_same_for_all(
-    journals: InProcess, journal: Journal
-) -> None:
+async def test_the_time_of_an_entry_is_the_journals_own_for_all(journals: InProcess, journal: Journal) -> None:
     lane, other = journals.lane(), await journals.connect()
     mark = await journal.append(lane, numbered(1, 2), behind=await journal.create(lane))
     await journals.pass_time(0.2)
@@ -125,9 +123,7 @@ async def test_a_lane_is_made_once_and_others_are_none(journals: InProcess, jour
         await journal.append("none", numbered(1, 1), behind=START)
 
 
-async def test_what_no_journal_takes_is_refused_before_anything_is_appended(
-    journals: InProcess, journal: Journal
-) -> None:
+async def test_what_no_journal_takes_is_refused_before_an_append(journals: InProcess, journal: Journal) -> None:
     lane = journals.lane()
     begin = await journal.create(lane)
     with pytest.raises(EntryTooLarge, match="too large"):
@@ -141,9 +137,7 @@ async def test_what_no_journal_takes_is_refused_before_anything_is_appended(
     assert [len(entry.body) for entry in await every_entry(journal, lane)] == [MAX_ENTRY_BYTES, 0]
 
 
-async def test_who_has_not_read_a_purged_entry_is_told_where_the_journal_begins(
-    journals: InProcess, journal: Journal
-) -> None:
+async def test_who_has_not_read_a_purged_entry_is_told_of_the_beginning(journals: InProcess, journal: Journal) -> None:
     lane = journals.lane()
     begin = await journal.create(lane)
     early = await journal.append(lane, numbered(1, 3), behind=begin)

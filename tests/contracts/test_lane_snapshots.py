@@ -137,9 +137,7 @@ async def test_who_joins_after_an_erasure_has_the_same_by_a_snapshot_and_no_word
     assert not any(b"brimstone" in content or b"sulphur" in content for _, content in world.kept)
 
 
-async def test_what_a_member_appends_about_an_erased_memory_before_it_hears_of_it_goes_with_the_next_snapshot(
-    world: World,
-) -> None:
+async def test_what_is_appended_late_about_an_erased_memory_goes_with_the_next_snapshot(world: World) -> None:
     first, second = world.host("first"), world.host("second")
     await first.submit(SECRET)
     await second.snapshots.catch_up()
@@ -160,9 +158,7 @@ async def test_what_a_member_appends_about_an_erased_memory_before_it_hears_of_i
     assert dump_of(second.path) == dump_of(first.path)
 
 
-async def test_who_has_not_read_what_was_purged_goes_on_from_the_snapshot_with_its_vectors_and_queued_writes(
-    world: World,
-) -> None:
+async def test_who_missed_what_was_purged_goes_on_from_the_snapshot_with_its_vectors_and_writes(world: World) -> None:
     first, away = world.host("first"), world.host("away")
     await away.store("torch", "bottle")
     await away.embed()
@@ -231,9 +227,7 @@ async def test_a_snapshot_of_release_0_2_0_is_replaced(world: World) -> None:
     assert dump_of(joined.path) == dump_of(first.path)
 
 
-async def test_a_snapshot_that_arrives_damaged_is_dropped_and_nothing_is_purged(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_snapshot_that_arrives_damaged_purges_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     first = world.host("first")
     await first.erase()
     put = InProcessJournal.put_snapshot
@@ -304,9 +298,7 @@ async def test_scrubbing_that_is_interrupted_is_done_with_the_next_connection(wo
     assert (scrubbed, follower.erased) == (["memory:1"], set())
 
 
-async def test_who_wrote_last_removes_what_was_erased_or_if_it_goes_away_another(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_wrote_last_removes_what_was_erased_or_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = world.host("first"), world.host("second")
     await first.erase()
     await second.snapshots.catch_up()

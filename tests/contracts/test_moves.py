@@ -229,9 +229,7 @@ def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longe
 SECRET = "the vault opens with marigold"
 
 
-def test_an_erased_memory_leaves_no_word_of_it_in_the_file_and_what_was_derived_from_it_is_named(
-    rig: RecordsRig,
-) -> None:
+def test_an_erased_memory_leaves_no_word_in_the_file_and_what_was_derived_is_named(rig: RecordsRig) -> None:
     for number in range(50):
         rig.say(f"harmless note number {number}")
     secret, summary = rig.say(SECRET, "marigold:code"), rig.say("a summary of it")

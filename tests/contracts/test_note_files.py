@@ -199,9 +199,7 @@ def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> No
 
 
 # --- Somebody else at the same file.
-def test_a_note_that_is_saved_while_it_is_written_is_read_again(
-    work: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_note_saved_while_it_is_written_is_read_again(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     work.has(BEFORE)
     saves: Iterator[Callable[[], object]] = iter(
         [partial(work.path.write_text, BEFORE + "In place.\n"), partial(_saved_anew, work, "Renamed.\n")]
@@ -233,7 +231,7 @@ def killed_at(work: Workspace, step: int) -> bool:
 
 
 @pytest.mark.parametrize(("is_first", "least_steps"), [(False, 10), (True, 20)])
-def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_again(
+def test_a_process_killed_at_any_step_has_written_it_once_later(
     work: Workspace, is_first: bool, least_steps: int
 ) -> None:
     for step in range(200):

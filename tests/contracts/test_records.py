@@ -87,9 +87,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_an_operation_that_cannot_be_applied_changes_nothing_and_does_not_hurt_the_others(
-    rig: RecordsRig, bad: dict[str, Any]
-) -> None:
+def test_what_cannot_be_applied_changes_nothing_and_hurts_no_other(rig: RecordsRig, bad: dict[str, Any]) -> None:
     given = {"content": "never kept", "tags": ("t",), "related_entities": (NEW,), "session_id": OTHER_SESSION}
     before, after = store_operation("before", "one"), store_operation("after", "two")
     outcomes = rig.records.apply([before, store_operation("bad", **{**given, **bad}), after])
@@ -379,9 +377,7 @@ def test_the_links_of_a_session_are_seen_by_it_alone(rig: RecordsRig, four: list
         assert [link.target for link in rig.records.surroundings(one, "", session).incoming] == seen
 
 
-def test_what_is_probably_replaced_is_marked_until_somebody_says_how_the_two_stand(
-    rig: RecordsRig, four: list[str]
-) -> None:
+def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
     for chance, marked in ((PROBABLE - 0.01, ()), (PROBABLE, (two,))):
         rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), chance, relation="contradicts")])
@@ -393,9 +389,7 @@ def test_what_is_probably_replaced_is_marked_until_somebody_says_how_the_two_sta
     assert links_of(rig, two) == [(one, "related_to")]
 
 
-def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_it(
-    rig: RecordsRig, four: list[str]
-) -> None:
+def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
     link, at = LinkRef("supersedes", one), REQUESTED_AT + 5
     rig.do(UpdateMemory(two, add_links=(link,)), at=at)
@@ -407,9 +401,7 @@ def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_
     assert (rig.shown(one).valid_until, rig.shown(one).version, rig.loaded(one).superseded_by) == (None, 3, ())
 
 
-def test_a_memory_in_the_place_of_one_that_is_unknown_or_of_others_is_not_stored(
-    rig: RecordsRig, four: list[str]
-) -> None:
+def test_a_memory_in_place_of_one_unknown_or_of_others_is_refused(rig: RecordsRig, four: list[str]) -> None:
     one, _, three, _ = four
     refused: list[dict[str, Any]] = [
         {"supersedes": "mem_none"},
@@ -497,9 +489,7 @@ def valid(rig: RecordsRig, at: float) -> list[str]:
     return rig.ids(rig.records.top(Filters(SESSION, valid_at=at), "valid", 10))
 
 
-def test_a_fact_is_valid_between_its_times_and_where_none_are_given_since_it_happened_or_was_stored(
-    facts: RecordsRig,
-) -> None:
+def test_a_fact_is_valid_between_its_times_or_since_it_happened_or_was_stored(facts: RecordsRig) -> None:
     for at, expected in (
         (START - 501, []),
         (START - 500, [OLD]),

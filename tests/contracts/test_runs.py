@@ -177,9 +177,7 @@ def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: SqliteFac
     assert Graph(records.spaces, "").summary([records.space], None, 1).topics == topics.topics[1:]
 
 
-def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
-    factory: SqliteFactory, records: Records
-) -> None:
+def test_a_session_is_closed_if_its_end_is_the_one_dealt_with(factory: SqliteFactory, records: Records) -> None:
     records.apply([change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))])
     closed = closing(records)
     assert closed.ended_at == factory.clock.now
@@ -213,9 +211,7 @@ def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(record
 
 @pytest.mark.parametrize("before", ["completed", "abandoned"])
 @pytest.mark.parametrize("after", ["completed", "abandoned"])
-def test_a_session_that_did_something_after_its_end_and_is_left_then_is_no_abandoned_one_for_it(
-    records: Records, before: Any, after: Any
-) -> None:
+def test_a_session_at_work_after_its_end_is_not_abandoned_for_it(records: Records, before: Any, after: Any) -> None:
     records.apply([change_operation("end", EndSession(SESSION, before))])
     records.apply([change_operation("late", RecordEvents(SESSION, turns=(Turn("user", "One more thing", 5.0),)))])
     assert [session.ended_at for session in work_of(records).sessions] == [None]
@@ -337,9 +333,7 @@ def test_an_import_is_undone_by_a_persons_shell_alone(records: Records) -> None:
     assert shown(records, "mem_imported").forgotten_at is not None
 
 
-def test_what_a_run_did_to_the_users_memories_is_undone_by_the_project_that_it_came_from_alone(
-    records: Records,
-) -> None:
+def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(records: Records) -> None:
     step = ChainLink("project", TWO, 5.0, "merged", source_project=PROJECT.id)
     carry_out(records, ReviseMemory(ONE, "merged", importance=0.75, chain=step), place="user")
     undoing = UndoRun("run", "user", if_there=True)
@@ -393,9 +387,7 @@ steps = st.lists(runs | changes | st.integers(0, 6), max_size=10)
 
 
 @given(steps)
-def test_no_run_and_no_undoing_takes_any_content_out_of_reach(
-    planned: list[tuple[Edit, ...] | UpdateMemory | int],
-) -> None:
+def test_no_run_or_undoing_takes_content_out_of_reach(planned: list[tuple[Edit, ...] | UpdateMemory | int]) -> None:
     with TemporaryDirectory() as directory:
         factory = SqliteFactory(Path(directory))
         records = factory.open()
@@ -480,9 +472,7 @@ def summing_up(*sources: str, version: int = 1) -> list[Edit]:
 
 
 @pytest.mark.parametrize("change", [ForgetMemory(TWO, "private"), UpdateMemory(TWO, content="something else")])
-def test_a_summary_is_not_made_of_what_is_gone_or_changed_and_its_other_sources_stay_as_they_are(
-    records: Records, change: ForgetMemory | UpdateMemory
-) -> None:
+def test_no_summary_is_made_of_what_is_gone_or_changed(records: Records, change: ForgetMemory | UpdateMemory) -> None:
     records.apply([change_operation("meanwhile", change)])
     result = carry_out(records, *summing_up(ONE, TWO, THREE))
     assert result.edits == 0
@@ -596,9 +586,7 @@ def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: SqliteFact
     assert kept == [[(OTHER_SESSION, 5)], [(OTHER_SESSION, 2)]]
 
 
-def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
-    factory: SqliteFactory, used: Records
-) -> None:
+def test_a_run_of_long_ago_cannot_be_undone_and_its_memories_stay(factory: SqliteFactory, used: Records) -> None:
     edit = nothing(runs_before=factory.clock.now + 1, limit=1)
     assert pruned(used, edit) == 2
     (outcome,) = used.apply([undo_operation("undo")])
@@ -625,9 +613,7 @@ def test_old_versions_behind_many_newer_ones_go(factory: SqliteFactory, used: Re
     assert pruned(used, nothing(runs_before=factory.clock.now + 2)) == 0
 
 
-def test_the_log_and_the_history_of_what_has_gone_to_the_user_go_and_it_can_still_be_taken_back(
-    factory: SqliteFactory, used: Records
-) -> None:
+def test_what_went_to_the_user_loses_its_log_and_can_be_taken_back(factory: SqliteFactory, used: Records) -> None:
     user = Records(used._file.file, USER, factory.clock)
     writer = writer_of(used, user)
     writer.apply([change_operation("away", PromoteMemory(ONE, "user"))])

@@ -84,7 +84,7 @@ def test_an_erased_memory_is_in_no_copy_of_its_file_and_others_keep_theirs(old: 
     assert copy_of(elsewhere, copied(old).name.partition("release-")[2]).exists()
 
 
-def test_a_copy_in_which_hooks_told_of_an_erased_memory_goes_too(
+def test_a_copy_with_hooks_words_of_an_erased_memory_goes(
     factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = factory.open()
@@ -96,7 +96,7 @@ def test_a_copy_in_which_hooks_told_of_an_erased_memory_goes_too(
     assert not copied(factory).exists()
 
 
-def test_a_copy_of_the_queue_or_of_what_was_shown_goes_when_it_has_an_erased_memory(
+def test_a_copy_of_queue_or_shown_log_with_an_erased_memory_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue_path, shown_path = tmp_path / "queue.db", tmp_path / FILE
@@ -150,7 +150,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("statements", FAILING)
-def test_a_step_that_fails_changes_nothing_and_says_which_release_reads_the_file(
+def test_a_step_that_fails_changes_nothing(
     old: SqliteFactory, monkeypatch: pytest.MonkeyPatch, statements: str
 ) -> None:
     comes(monkeypatch, COLOURS, Step("99.1.0", f"{statements}\n"))
@@ -233,9 +233,7 @@ def test_a_damaged_file_is_not_brought_forward(old: SqliteFactory) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 57, version_in("0.2.0") - 1])
-def test_a_file_of_before_the_first_release_is_refused_as_older_and_not_changed(
-    factory: SqliteFactory, version: int
-) -> None:
+def test_a_file_of_before_the_first_release_is_refused_unchanged(factory: SqliteFactory, version: int) -> None:
     factory.path.parent.mkdir()
     with closing(sqlite3.connect(factory.path)) as connection:
         connection.executescript(f"CREATE TABLE memories (id); PRAGMA user_version = {version};")

@@ -200,9 +200,7 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(rig: Re
         max_size=8,
     ).map(" ".join)
 )
-def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_search_by_words_finds_it(
-    rig: RecordsRig, text: str
-) -> None:
+def test_no_question_breaks_the_syntax_and_what_is_found_has_one_of_its_words(rig: RecordsRig, text: str) -> None:
     groups = phrases_and_units(text)[1]
     number = keep(rig, store_operation(f"op-{text.encode().hex()}", text, requested_at=REQUESTED_AT))
     found = words_in(rig, text, number)

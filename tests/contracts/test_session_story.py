@@ -148,7 +148,7 @@ def test_the_record_of_a_session_says_what_no_memory_says(rig: RecordsRig) -> No
 
 
 @pytest.mark.parametrize("change", [ForgetMemory, EraseMemory])
-def test_a_record_of_release_0_2_0_goes_with_the_memory_that_it_quotes(
+def test_a_record_of_0_2_0_goes_with_the_memory_it_quotes(
     rig: RecordsRig, change: type[ForgetMemory | EraseMemory]
 ) -> None:
     quoted = rig.say("Next: measure the export of ACME")

@@ -183,7 +183,7 @@ FAULTS = st.sampled_from(
     st.lists(STEPS, min_size=3, max_size=24),
     st.lists(st.tuples(st.integers(0, 2), FAULTS, st.integers(0, 900)), min_size=24, max_size=24),
 )
-def test_hosts_that_write_offline_and_at_once_have_the_same_lane_in_the_end(
+def test_hosts_that_write_offline_have_the_same_lane_in_the_end(
     steps: list[Step], ways: list[tuple[int, str, int]]
 ) -> None:
     with TemporaryDirectory() as directory, closing(Hosts(Path(directory), 3)) as hosts:
@@ -347,9 +347,7 @@ def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(ho
     assert hosts.server.lanes[LANE].head == 2, "a lane that has stopped appends nothing"
 
 
-def test_a_host_of_an_older_release_has_everything_when_it_is_upgraded(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_of_an_older_release_has_everything_once_upgraded(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     lantern, candle, torch = (store_operation(name, f"the {name} burns") for name in ("lantern", "candle", "torch"))
     hosts[0].submit([lantern])
     with monkeypatch.context() as newer:
@@ -531,7 +529,7 @@ def test_what_a_full_server_refused_is_stored_when_there_is_room(hosts: Hosts) -
 
 
 @pytest.mark.parametrize("error", [EntryDamaged("damaged"), KeyMissing("no key")])
-def test_an_entry_that_cannot_be_opened_stops_the_lane_and_one_whose_key_is_under_way_has_writes_wait(
+def test_an_entry_that_cannot_be_opened_stops_the_lane_or_has_writes_wait(
     hosts: Hosts, error: RemembrancerError
 ) -> None:
     torch = store_operation("torch", "the torch burns pitch")

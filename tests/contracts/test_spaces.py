@@ -191,9 +191,7 @@ def is_empty(answer: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", [*READS, *(f"graph.{name}" for name in IN_GRAPH)])
-def test_no_question_of_a_space_is_answered_with_what_another_one_has(
-    spaces: tuple[Records, Records], name: str
-) -> None:
+def test_no_question_of_a_space_is_answered_with_anothers(spaces: tuple[Records, Records], name: str) -> None:
     in_graph = IN_GRAPH.get(name.partition(".")[2])
     answers = [
         READS[name](records) if in_graph is None else in_graph(Graph(records.spaces, SESSION)) for records in spaces
@@ -251,9 +249,7 @@ def test_every_question_that_there_is_is_asked() -> None:
     assert in_graph - {"name", "relationship", "nodes_named_by"} == IN_GRAPH.keys()
 
 
-def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was(
-    spaces: tuple[Records, Records],
-) -> None:
+def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(spaces: tuple[Records, Records]) -> None:
     ours, theirs = spaces
     before = [theirs.portable(memory_id, None) for memory_id in IDS]
     found = len(theirs.keyword_hits(WORD, ALL, 5))

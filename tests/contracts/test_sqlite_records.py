@@ -235,7 +235,7 @@ def opened_snapshot(path: Path) -> None:
 
 
 @pytest.mark.parametrize("open_", [opened_records, opened_index, opened_snapshot])
-def test_a_file_for_which_no_descriptor_is_left_is_whole_and_said_to_be_so(
+def test_a_file_without_a_descriptor_left_is_whole_and_said_to_be(
     tmp_path: Path, open_: Callable[[Path], None]
 ) -> None:
     with closing(Records(SqliteFile(tmp_path / "memory.db"), "p_0", time.time)) as records:
@@ -517,9 +517,7 @@ def paths(tmp_path: Path) -> RuntimePaths:
     return paths
 
 
-def test_a_home_of_an_earlier_schema_is_read_and_stays_as_it_is(
-    paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_of_an_earlier_schema_is_read_as_it_is(paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     before = contents_of(paths.home)
     described = HomeReader(paths).answer(DescribeProjects())

@@ -195,7 +195,7 @@ steps = st.lists(
 
 @given(steps)
 @settings(max_examples=40, deadline=None)
-def test_any_sequence_of_changes_leaves_what_the_records_have(
+def test_any_changes_leave_what_records_have(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, int]]
 ) -> None:
     factory = SqliteFactory(tmp_path_factory.mktemp("records"))
@@ -313,9 +313,7 @@ def put(chroma: Chroma, numbers: Sequence[int], vectors: Vectors, name: str = NA
     collection.upsert(ids=[str(number) for number in numbers], embeddings=vectors)
 
 
-def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next_start_goes_on(
-    exact: Library, chroma: Chroma
-) -> None:
+def test_a_stop_does_not_wait_for_a_filling_and_the_next_start_goes_on(exact: Library, chroma: Chroma) -> None:
     exact.add(unit(3 * ADDED_AT_ONCE))
     goes_on = iter([True, False])
     vectors = moved(exact.records, chroma, lambda: next(goes_on))
@@ -374,9 +372,7 @@ BREAKAGES: dict[str, Callable[[bytes], bytes | None]] = {
 
 
 @pytest.mark.parametrize("name", BREAKAGES)
-def test_what_is_broken_on_disk_is_seen_also_where_only_the_list_is_whole_and_made_anew(
-    exact: Library, folder: Path, name: str
-) -> None:
+def test_what_is_broken_on_disk_is_seen_and_made_anew(exact: Library, folder: Path, name: str) -> None:
     """The segments are what Chroma searches, beside its list of what it holds."""
     in_segments = "segments" in name
     vectors = unit(2500 if in_segments else 50)
@@ -394,9 +390,7 @@ def test_what_is_broken_on_disk_is_seen_also_where_only_the_list_is_whole_and_ma
         assert not again.has_failed
 
 
-def test_a_search_that_fails_is_made_in_memory_and_the_collection_is_not_searched_any_more(
-    exact: Library, chroma: Chroma, folder: Path
-) -> None:
+def test_a_search_that_fails_is_made_in_memory_from_then_on(exact: Library, chroma: Chroma, folder: Path) -> None:
     (number,) = exact.add(unit(1))
     vectors = moved(exact.records, chroma)
     database = folder / "chroma.sqlite3"

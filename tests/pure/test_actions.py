@@ -97,7 +97,7 @@ FUNCTION = Action(path="sums.py", new="def total(values):\n    return sum(values
         (["Always use docstrings in functions."], ["0"]),
     ],
 )
-def test_a_rule_about_the_form_of_names_is_told_before_an_edit_that_makes_one_and_the_later_of_two_holds(
+def test_a_rule_about_names_is_told_before_an_edit_that_makes_one_the_later_of_two(
     rules: list[str], expected: list[str]
 ) -> None:
     stored = [memory(f"{n}", text, cosine=0.0, created_at=NOW - 100 + n) for n, text in enumerate(rules)]
@@ -147,7 +147,7 @@ PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x = 1\n+x = 2\n*** End
         ({"query": "x"}, None),
     ],
 )
-def test_the_action_of_a_tool_is_read_whatever_the_client_calls_its_arguments(
+def test_the_action_of_a_tool_is_read_in_any_clients_words(
     called: dict[str, Any], action: dict[str, str] | None
 ) -> None:
     found = action_of(called)

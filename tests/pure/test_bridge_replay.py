@@ -178,9 +178,7 @@ def test_a_request_runs_out_of_its_budget_and_its_late_answer_is_swallowed() -> 
 
 
 @pytest.mark.parametrize(("budget_s", "waits_s"), [(BUDGET_S, 30.0), (90.0, 90.0)])
-def test_what_waits_for_the_first_gateway_waits_no_shorter_than_any_other_request(
-    budget_s: float, waits_s: float
-) -> None:
+def test_what_waits_for_the_first_gateway_waits_as_long_as_others(budget_s: float, waits_s: float) -> None:
     client = Client(connected=False)
     client.conversation = Conversation(budget_s, 30.0, PreparedAnswers(PREPARED_FILE))
     client.request(0, "initialize", protocolVersion="2025-06-18")
@@ -256,9 +254,7 @@ def test_a_reflection_may_take_its_time_while_there_is_a_gateway_and_waits_for_n
         (b'{"jsonrpc":"2.0","id":1}', -32600, 1),
     ],
 )
-def test_what_is_no_message_goes_no_further_and_is_answered_under_its_id_if_that_can_be_read(
-    data: bytes, code: int, request_id: Any
-) -> None:
+def test_what_is_no_message_is_answered_under_its_id_if_readable(data: bytes, code: int, request_id: Any) -> None:
     client = Client()
     client.request(9)
     to_gateway, refusal = client.say(data)
@@ -381,9 +377,7 @@ def say(gateway: socket.socket, number: int) -> None:
     gateway.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def test_an_answer_that_is_there_when_its_time_has_passed_is_not_taken(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
+def test_an_answer_that_is_there_after_its_time_is_not_taken(ends: tuple[socket.socket, socket.socket]) -> None:
     """So it is when this process had no processor between its question and the answer."""
     ours, gateway = ends
     there = Places("/h", "/h/run/gateway.sock")

@@ -76,9 +76,7 @@ def test_the_bundle_starts_what_is_installed_or_else_its_wheel_by_uv(tmp_path: P
     assert command(tmp_path, str(places)) == [str(installed), "mcp"]
 
 
-def test_nothing_is_published_with_a_name_that_stands_for_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_published_with_a_placeholder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = placeholders(ROOT)
     files = {line.partition(":")[0] for line in found}
     assert {"README.md", "LICENSE", "release/names.py", ".claude-plugin/marketplace.json"} <= files

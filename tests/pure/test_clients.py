@@ -132,9 +132,7 @@ def test_the_command_is_the_one_that_was_run_or_lies_beside_the_interpreter_or_i
 
 # --- changing a file ---
 @given(FILES, LOOKS, st.booleans())
-def test_setting_an_entry_changes_nothing_else(
-    whole: dict[str, Any], indent: int | str | None, ascii_only: bool
-) -> None:
+def test_an_entry_changes_nothing_else(whole: dict[str, Any], indent: int | str | None, ascii_only: bool) -> None:
     text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only)
     if not isinstance(whole.get("mcpServers", {}), dict):
         with pytest.raises(FileRefused):
@@ -146,9 +144,7 @@ def test_setting_an_entry_changes_nothing_else(
 
 
 @given(FILES, LOOKS)
-def test_an_entry_that_was_added_and_removed_leaves_the_rest_as_it_was(
-    servers: dict[str, Any], indent: int | str | None
-) -> None:
+def test_an_entry_added_and_removed_leaves_the_rest(servers: dict[str, Any], indent: int | str | None) -> None:
     servers.pop("remembrancer", None)
     text = json.dumps({"first": 1, "mcpServers": servers, "last": [2.50]}, indent=indent)
     rest = json.loads(text)
@@ -206,9 +202,7 @@ TYPED = {"type": "stdio", **ENTRY}
         ({"command": "/v/bin/python", "args": ["-m", "remembrancer", "mcp"]}, TYPED),
     ],
 )
-def test_an_entry_of_ours_starts_this_command_and_keeps_what_else_it_says(
-    present: dict[str, Any], entry: dict[str, Any]
-) -> None:
+def test_our_entry_starts_this_command_and_keeps_the_rest(present: dict[str, Any], entry: dict[str, Any]) -> None:
     text = json.dumps({"mcpServers": {**OTHER, "remembrancer": present}})
     assert json.loads(added(text)) == {"mcpServers": {**OTHER, "remembrancer": entry}}
     assert json.loads(removed(text)) == {"mcpServers": OTHER}
@@ -357,9 +351,7 @@ def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -
     ("name", "event", "matcher"),
     [("codex", "Stop", {}), ("gemini-cli", "AfterTool", {"matcher": "*"}), ("cursor", "beforeSubmitPrompt", None)],
 )
-def test_every_client_with_hooks_gets_its_events_in_its_form_and_loses_them_again(
-    name: str, event: str, matcher: dict[str, Any] | None
-) -> None:
+def test_each_client_gets_its_hooks_and_loses_them(name: str, event: str, matcher: dict[str, Any] | None) -> None:
     client = client_named(name)
     place = client.hooks_place(AROUND, "user")
     assert place is not None

@@ -96,9 +96,7 @@ def gathered(draw: st.DrawFn) -> list[RecalledMemory]:
 
 
 @given(gathered(), st.booleans(), st.one_of(st.integers(0, 120), st.integers(100, 8000)))
-def test_a_block_never_has_more_tokens_than_were_allowed_and_says_how_many_it_has(
-    found: list[RecalledMemory], is_all: bool, max_tokens: int
-) -> None:
+def test_a_block_never_has_more_tokens_than_allowed(found: list[RecalledMemory], is_all: bool, max_tokens: int) -> None:
     made = block(found, max_tokens, is_all=is_all)
     assert made.tokens == estimate_tokens(made.text) <= max_tokens
     known = [each.id for each in found]
@@ -108,9 +106,7 @@ def test_a_block_never_has_more_tokens_than_were_allowed_and_says_how_many_it_ha
 
 
 @given(gathered(), st.integers(20, 4000))
-def test_markdown_sees_our_headings_and_one_item_a_memory_and_nothing_more(
-    found: list[RecalledMemory], max_tokens: int
-) -> None:
+def test_markdown_sees_our_headings_and_one_item_a_memory(found: list[RecalledMemory], max_tokens: int) -> None:
     made = block(found, max_tokens)
     if len(made.memory_ids) < 2:  # one that is cut has no group
         return

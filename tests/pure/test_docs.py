@@ -239,9 +239,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def test_the_command_prints_the_folder_of_the_plugin_which_has_the_version_of_the_package(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_prints_the_folder_of_the_plugin_of_this_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["setup", "--plugin-path"]) == 0
     assert Path(capsys.readouterr().out.strip(), ".claude-plugin", "plugin.json").is_file()
     assert read(PLUGIN / ".claude-plugin/plugin.json")["version"] == __version__

@@ -101,7 +101,7 @@ def test_a_file_system_that_is_no_good_place_is_said(
         (lambda paths: paths.home.rmdir(), "ok", "first session"),
     ],
 )
-def test_a_home_that_cannot_be_used_is_said(
+def test_a_home_out_of_use_is_said(
     at: Examination, spoil: Callable[[RuntimePaths], object], status: str, word: str
 ) -> None:
     spoil(at.paths)
@@ -131,7 +131,7 @@ def test_room_is_wanted_for_twice_what_is_stored(
         ({"REMEMBRANCER_EMBEDERS": "2"}, "warning", "did you mean REMEMBRANCER_EMBEDDERS?"),
     ],
 )
-def test_a_wrong_setting_is_said_in_its_own_words(
+def test_a_wrong_setting_is_said_in_its_words(
     at: Examination, environ: dict[str, str], status: str, words: str
 ) -> None:
     around = Surroundings(at.around.home, environ, "linux", at.around.project)
@@ -191,9 +191,7 @@ def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(
     assert bool(find_problems(status)) == (expected != "ok")
 
 
-def test_refused_writes_are_said_once_by_the_runtime_or_else_by_the_queue(
-    at: Examination, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_writes_are_said_once_by_runtime_or_queue(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     well = status_of()
     assert well.gateway is not None
     refused = msgspec.structs.replace(well, gateway=msgspec.structs.replace(well.gateway, queue_rejected=1))
@@ -299,9 +297,7 @@ def test_without_any_entry_the_clients_that_were_found_are_named(at: Examination
     assert "setup" in finding.advice
 
 
-def test_a_check_that_failed_is_a_problem_of_its_own_and_the_others_go_on(
-    at: Examination, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_that_failed_is_a_problem_and_others_go_on(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Examination) -> doctor.Finding:
         raise OSError("gone")
 
@@ -312,9 +308,7 @@ def test_a_check_that_failed_is_a_problem_of_its_own_and_the_others_go_on(
     assert found["queue"].status == "ok"
 
 
-def test_a_home_of_somebody_else_or_whose_projects_directories_are_gone_is_said(
-    at: Examination, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_homes_of_others_and_projects_that_are_gone_are_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     assert "another user" in doctor.check_home(at).found
     gone, present = (KnownProject("p_0", path, None, None, None, 1, 0, 1) for path in ("/gone/shop/.git", "/"))

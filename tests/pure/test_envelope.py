@@ -214,9 +214,7 @@ class Played:
         return Reply(BatchApplied(()), 1)
 
 
-async def test_a_store_that_answers_others_meanwhile_is_not_away_for_one_slow_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_store_that_answers_others_is_not_away_for_one_slow_file(monkeypatch: pytest.MonkeyPatch) -> None:
     client, played = StoreClient("ipc:///nowhere", Speaker("gateway", "one")), Played()
     monkeypatch.setattr(Dealer, "exchange", played.exchange)
     await client.request(SubmitBatch(()), 1.0)

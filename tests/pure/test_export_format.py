@@ -185,9 +185,7 @@ def test_what_is_wrong_with_a_memory_is_said(change: dict[str, Any], reason: str
         ({"links": [{"target": "memory:x", "relation": "\n", "strength": 1.0, "created_at": 1.0}]}, "links.relation"),
     ],
 )
-def test_what_no_tool_would_have_stored_is_refused_by_the_number_of_its_line(
-    change: dict[str, Any], reason: str
-) -> None:
+def test_what_no_tool_would_store_is_refused_by_its_line(change: dict[str, Any], reason: str) -> None:
     raw = msgspec.json.decode(encode_line(MemoryLine(memory(), PROJECT.id)))
     entry = {"version": 1, "change": "stored", "changed_at": 1.0, "session_id": "s", "operation_id": "o"}
     record = {name: raw["memory"][name] for name in ("content", "type", "scope", "session_id")}
@@ -268,7 +266,7 @@ LIKE_MARKS = st.sampled_from(
     tags=st.lists(TEXTS | LIKE_MARKS, max_size=3),
     metadata=st.dictionaries(TEXTS, TEXTS | st.floats(0, 1)),
 )
-def test_the_memories_of_a_file_come_back_as_they_were(
+def test_memories_of_a_file_come_back_as_they_were(
     contents: list[str], tags: list[str], metadata: dict[str, Any]
 ) -> None:
     lines = [

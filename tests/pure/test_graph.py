@@ -69,7 +69,7 @@ directions: st.SearchStrategy[Direction] = st.sampled_from(["outgoing", "incomin
 
 
 @given(sayings, st.sets(nodes, max_size=3), st.integers(1, 3), directions)
-def test_a_walk_reaches_what_a_search_of_every_path_reaches(
+def test_a_walk_reaches_what_every_path_does(
     said: list[Said], starts: set[Node], depth: int, direction: Direction
 ) -> None:
     walked = walk(sorted(starts), SmallGraph(said, direction).expand, depth, EVERY)
@@ -82,7 +82,7 @@ def test_a_walk_reaches_what_a_search_of_every_path_reaches(
 
 
 @given(sayings, nodes, st.integers(1, 3))
-def test_a_walk_finds_every_edge_of_what_is_nearer_than_its_depth_with_all_that_say_it(
+def test_a_walk_finds_every_edge_within_its_depth_with_all_that_say_it(
     said: list[Said], start: Node, depth: int
 ) -> None:
     walked = walk([start], SmallGraph(said).expand, depth, EVERY)
@@ -126,9 +126,7 @@ def test_nearness_makes_a_memory_worth_between_0_and_1(entities: list[Reached]) 
 
 
 @given(st.integers(0, 3), st.integers(1, 6), st.integers(1, 6))
-def test_a_nearer_memory_is_never_worth_less_however_many_entities_others_have(
-    distance: int, few: int, many: int
-) -> None:
+def test_a_nearer_memory_is_never_worth_less_than_many_others(distance: int, few: int, many: int) -> None:
     near, far = Reached(distance), Reached(distance + 1)
     assert connection([near] * few) >= connection([far] * many)
     assert connection([near] * (few + 1)) > connection([near] * few), "several that are as near count for more"

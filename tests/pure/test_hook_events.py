@@ -346,7 +346,7 @@ def test_how_much_is_wanted_and_by_when_comes_from_variables_the_file_or_the_def
 
 
 @pytest.mark.parametrize(("client", "name", "given", "event", "kept"), cases("hook_input", "other_clients"))
-def test_the_events_of_other_clients_are_the_same_events(
+def test_other_clients_have_the_same_events(
     client: str, name: str, given: dict[str, Any], event: str, kept: dict[str, Any]
 ) -> None:
     assert EVENTS_BY_NAME[name] == event, client

@@ -30,7 +30,7 @@ arguments = st.dictionaries(words, words | st.integers(-(2**53), 2**53) | st.boo
 
 
 @given(request_ids, arguments)
-def test_a_replayed_request_is_the_same_operation(
+def test_a_replayed_request_is_one_operation(
     request_id: int | str, given_arguments: dict[str, str | int | bool | None]
 ) -> None:
     first = derive_operation_id(BRIDGE, request_id, "store_memory", given_arguments)

@@ -149,7 +149,7 @@ def test_a_session_heard_of_once_is_lost_after_the_grace_time_and_what_is_over_i
     st.lists(st.tuples(st.floats(0.1, 200.0), st.sets(st.sampled_from([SESSION, OTHER_SESSION])))),
     st.floats(0.0, 1000.0),
 )
-def test_only_what_was_away_for_longer_than_the_grace_time_is_lost(
+def test_only_what_was_away_longer_than_the_grace_time_is_lost(
     notes: list[tuple[float, set[str]]], after_s: float
 ) -> None:
     watch, now = SessionWatch(GRACE_S), 0.0
@@ -348,9 +348,7 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
 
 
 @pytest.mark.parametrize(("deadly", "keys"), [({7}, SUSPECTS + 20), ({0, 3, 40}, 60)])
-def test_texts_that_kill_their_workers_are_found_one_by_one_and_all_others_are_embedded(
-    deadly: set[int], keys: int
-) -> None:
+def test_texts_that_kill_workers_are_found_one_by_one_and_others_embedded(deadly: set[int], keys: int) -> None:
     finished, letters, dead = lives_of_workers(deadly, keys)
     assert set(letters) == deadly
     assert sorted(finished) == sorted(set(range(keys)) - deadly)

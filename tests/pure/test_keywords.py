@@ -92,7 +92,7 @@ def test_no_text_can_break_the_syntax_as_a_whole_or_piece_by_piece(table: sqlite
 
 
 @given(st.sampled_from(DOCUMENTS), st.data())
-def test_every_piece_of_a_document_that_has_a_word_in_it_finds_the_document(
+def test_a_piece_of_a_document_with_a_word_finds_it(
     table: sqlite3.Connection, document: str, data: st.DataObject
 ) -> None:
     piece = data.draw(st.sampled_from(document.split()))
@@ -109,7 +109,7 @@ def test_every_piece_of_a_document_that_has_a_word_in_it_finds_the_document(
         (unicodedata.normalize("NFD", "데이터베이스"), 7),
     ],
 )
-def test_identifiers_paths_codes_parts_of_names_and_words_of_every_script_are_found(
+def test_identifiers_paths_codes_and_words_of_every_script_are_found(
     table: sqlite3.Connection, query: str, row: int
 ) -> None:
     assert found(table, query)[:1] == [row]
@@ -122,9 +122,7 @@ def test_an_exact_name_and_a_quoted_phrase_outweigh_their_scattered_parts(query:
     connection.close()
 
 
-def test_stop_words_and_the_tails_of_contractions_count_only_when_there_is_nothing_else(
-    table: sqlite3.Connection,
-) -> None:
+def test_stop_words_and_tails_of_contractions_count_where_nothing_else_does(table: sqlite3.Connection) -> None:
     assert match_expression("What's the user’s favourite editor, isn't it?") == '"user" OR "favourite" OR "editor"'
     assert match_expression("Mary's") == '"mary"'
     assert match_expression("what is it?") == '"what" OR "is" OR "it"'
@@ -143,9 +141,7 @@ def terms_of(expression: str | None) -> list[str]:
 
 
 @pytest.mark.parametrize(("query", "expressions"), cases("keywords", "units"))
-def test_each_word_or_name_of_a_question_is_one_unit_in_all_spellings_of_the_whole(
-    query: str, expressions: list[str]
-) -> None:
+def test_each_word_or_name_is_one_unit_in_all_spellings_of_the_whole(query: str, expressions: list[str]) -> None:
     assert expressions_of(query) == expressions
 
 
@@ -241,9 +237,7 @@ def counted(**counts: int) -> dict[Phrase, int]:
 @pytest.mark.parametrize(
     "rows", [counted(a=5, b=ROWS - 5, c=9 * ROWS, d=0), counted(a=5, b=WIDE_ROWS - 5, c=WIDE_ROWS)]
 )
-def test_rare_words_are_required_of_which_the_second_may_be_in_more_memories_and_common_ones_count_for_what_has_one(
-    rows: dict[Phrase, int],
-) -> None:
+def test_rare_words_are_required_and_common_ones_count_for_what_has_one(rows: dict[Phrase, int]) -> None:
     assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
 
 

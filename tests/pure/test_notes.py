@@ -132,7 +132,7 @@ LINES = st.lists(
 
 
 @given(LINES, LINES, st.sampled_from(["\n", "\r\n"]), st.sampled_from([None, "A", "B", "C", "D"]), st.booleans())
-def test_appending_loses_no_line_and_keeps_their_order(
+def test_appending_loses_no_line(
     lines: list[str], new: list[str], newline: str, heading: str | None, ends: bool
 ) -> None:
     text = newline.join(lines) + (newline if ends else "")
@@ -152,9 +152,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"
 
 
 @given(before=TEXTS, after=TEXTS, first=TEXTS, second=TEXTS)
-def test_what_stands_around_the_block_stays_and_nothing_is_written_twice(
-    before: str, after: str, first: str, second: str
-) -> None:
+def test_what_stands_around_the_block_stays_and_once(before: str, after: str, first: str, second: str) -> None:
     once = with_block(f"{before}\n", first, AT)
     kept = kept_in(once)
     assert kept is not None

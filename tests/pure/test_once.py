@@ -223,9 +223,7 @@ def event(name: str, after_s: float, type_: str = "episodic") -> Entry:
         ((event("a", 0.0, "semantic"), event("b", DAY_S, "semantic")), "a"),
     ],
 )
-def test_texts_of_one_scope_are_one_where_words_vectors_and_the_day_of_an_event_agree(
-    entries: Sequence[Entry], kept: str
-) -> None:
+def test_texts_of_one_scope_are_one_where_words_vectors_and_day_agree(entries: Sequence[Entry], kept: str) -> None:
     assert left(*entries) == list(kept)
 
 

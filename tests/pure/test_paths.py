@@ -198,7 +198,7 @@ def test_release_may_be_called_twice_and_a_missing_directory_is_an_error_of_the_
 
 
 # --- The error of a full disk: its sizes are true, also of a small file.
-def test_sizes_are_told_in_units_that_fit_and_a_status_without_room_is_not_well(
+def test_sizes_have_units_and_a_status_without_room_is_not_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     details = StorageFull.at_limit("full", current_bytes=24 * 2**10, limit_bytes=3 * 2**20).details

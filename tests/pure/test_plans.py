@@ -106,9 +106,7 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_eac
 
 
 @given(materials())
-def test_the_end_of_a_session_loses_nothing_comes_to_rest_and_is_the_same_in_any_order(
-    memories: list[Material],
-) -> None:
+def test_the_end_of_a_session_loses_nothing_and_comes_to_rest_in_any_order(memories: list[Material]) -> None:
     """No memory is changed behind the back of another edit: that would fail in `carried_out`."""
     assert packed(end_of(memories)) == packed(end_of(list(reversed(memories))))
     after = carried_out(memories, end_of(memories))
@@ -121,9 +119,7 @@ def test_the_end_of_a_session_loses_nothing_comes_to_rest_and_is_the_same_in_any
 
 
 @given(st.one_of(materials(), materials(kind="decision")), st.integers(1, 2))
-def test_what_is_summed_up_while_a_session_runs_keeps_nothing_from_the_next_session(
-    memories: list[Material], times: int
-) -> None:
+def test_what_is_summed_up_meanwhile_keeps_nothing_from_the_next_session(memories: list[Material], times: int) -> None:
     reflected = memories
     for _ in range(times):
         summaries = plan_summaries(reflected, NOW)
@@ -132,9 +128,7 @@ def test_what_is_summed_up_while_a_session_runs_keeps_nothing_from_the_next_sess
     assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
 
 
-def test_what_was_undone_is_not_promoted_again_and_summaries_take_no_place_from_their_sources(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_undone_is_not_promoted_again_and_summaries_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan([strong(1, "tests run before each push", undone="promoted")]).groups == []
     assert moved(plan([strong(1, "tests run before each push", undone="consolidated")]))
     monkeypatch.setattr(promotion, "SESSION_END_LIMIT", 2)
@@ -225,9 +219,7 @@ def test_a_summary_that_was_undone_is_made_again_on_request_and_of_two_alike_it_
 
 
 @given(materials(kind="observation"))
-def test_a_summary_has_each_source_word_for_word_or_one_that_says_the_same_in_an_undivided_group(
-    memories: list[Material],
-) -> None:
+def test_a_summary_has_each_source_or_one_that_says_the_same_in_one_group(memories: list[Material]) -> None:
     for made in summed_up(memories):
         said = made.memory.content.split("\n")
         same = {edit.source: edit.target for edit in made.group if isinstance(edit, AddLink)}

@@ -111,9 +111,7 @@ def test_a_git_file_or_link_that_points_into_another_s_repository_is_not_followe
     assert project_of(made).id != project_of(theirs).id
 
 
-def test_a_directory_spelled_in_other_letters_is_one_project_where_the_system_finds_it_by_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_in_other_letters_is_one_project_on_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As macOS does; the file system is played by a second name of the directory."""
     (tmp_path / "App").mkdir()
     (tmp_path / "app").mkdir()

@@ -89,16 +89,14 @@ def candidate(kind: Kind = "convention", scope: Scope = "project", **changes: An
 
 # --- The score.
 @given(shares, shares, counts, kinds, st.booleans())
-def test_the_score_lies_between_0_and_1(
+def test_a_score_is_between_0_and_1(
     importance: float, confidence: float, count: int, kind: Kind, has_vectors: bool
 ) -> None:
     assert 0.0 <= promotion_score(importance, confidence, count, kind, has_vectors) <= 1.0
 
 
 @given(shares, shares, shares, counts, counts, kinds)
-def test_more_of_anything_never_scores_less(
-    less: float, more: float, other: float, fewer: int, often: int, kind: Kind
-) -> None:
+def test_more_never_scores_less(less: float, more: float, other: float, fewer: int, often: int, kind: Kind) -> None:
     less, more = sorted((less, more))
     fewer, often = sorted((fewer, often))
     base = promotion_score(less, other, fewer, kind, False)
@@ -153,9 +151,7 @@ def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Mate
 
 # --- From a project to the user.
 @pytest.mark.parametrize(("changes", "promotes", "reason"), cases("promotion", "users"))
-def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user(
-    changes: dict[str, Any], promotes: bool, reason: str
-) -> None:
+def test_what_was_of_use_in_three_sessions_is_proposed(changes: dict[str, Any], promotes: bool, reason: str) -> None:
     verdict = to_user(candidate(**changes))
     assert verdict.promote is promotes
     assert reason in verdict.reason
@@ -294,16 +290,14 @@ def test_strength_is_a_share_of_three_digits_that_grows_with_use_and_falls_with_
 
 
 @pytest.mark.parametrize(("scope", "days", "access_count", "expected"), cases("dynamics", "halves"))
-def test_strength_halves_with_each_half_life_of_the_seed(
-    scope: Scope, days: float, access_count: int, expected: float
-) -> None:
+def test_strength_halves_with_each_half_life(scope: Scope, days: float, access_count: int, expected: float) -> None:
     assert strength(scope, days=days, access_count=access_count) == expected
     assert strength("session", importance=0.5, confidence=0.125) == 0.063, "half a thousandth is rounded up"
     assert strength("session", importance=0.499, confidence=0.125) == 0.062
 
 
 @pytest.mark.parametrize(("status", "days", "access_count", "expected"), cases("dynamics", "stale"))
-def test_what_is_active_and_rarely_used_goes_stale_after_thirty_days(
+def test_what_is_rarely_used_goes_stale_in_a_month(
     status: Status, days: float, access_count: int, expected: bool
 ) -> None:
     assert is_stale(status, NOW - days * DAY_S, access_count, NOW) is expected
@@ -362,9 +356,7 @@ def archived(scope: Scope, days: float) -> Material:
         *(("project", {"status": status}, False) for status in STATUSES if status != "active"),
     ],
 )
-def test_what_is_active_weak_old_and_unused_is_archived_if_it_happened_and_the_user_s_more_slowly(
-    scope: Scope, changes: dict[str, Any], is_archived: bool
-) -> None:
+def test_what_is_weak_old_and_unused_is_archived(scope: Scope, changes: dict[str, Any], is_archived: bool) -> None:
     assert should_archive(weak(scope, **changes), NOW) is is_archived
 
 
@@ -383,7 +375,7 @@ def test_nothing_of_the_user_is_ever_deleted(memory: Material) -> None:
 
 
 @given(facts, st.floats(0.0, 1.0), st.floats(0.0, 100 * DAY_S), st.integers(0, 5))
-def test_a_stronger_younger_or_more_used_memory_is_not_archived_sooner(
+def test_a_stronger_memory_is_not_archived_sooner(
     memory: Material, stronger: float, younger_s: float, used: int
 ) -> None:
     better = replace(

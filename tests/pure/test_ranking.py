@@ -153,9 +153,7 @@ rounded = st.floats(-1.0, 1.0).map(lambda value: round(value, 6))
 
 
 @given(st.lists(st.none() | rounded, max_size=8), rounded.map(abs), rounded.map(abs))
-def test_scaled_numbers_lie_between_0_and_1_in_their_order(
-    values: list[float | None], floor: float, least: float
-) -> None:
+def test_scaled_numbers_lie_in_0_to_1_in_their_order(values: list[float | None], floor: float, least: float) -> None:
     numbers = np.array([math.nan if each is None else each for each in values], dtype=float)
     found = scaled(numbers, floor, least).tolist()
     assert all(0.0 <= each <= 1.0 for each in found)
@@ -224,7 +222,7 @@ fitted_weights = st.builds(
 
 # --- A score and a probability.
 @pytest.mark.parametrize(("own", "joined", "scores"), cases("ranking", "joined"))
-def test_what_a_memory_shares_with_others_lifts_it_towards_the_best_one_and_not_past_it(
+def test_what_a_memory_shares_lifts_it_towards_the_best(
     own: list[float], joined: list[float], scores: list[float]
 ) -> None:
     rows = np.zeros((len(own), len(NAMES)))
@@ -235,9 +233,7 @@ def test_what_a_memory_shares_with_others_lifts_it_towards_the_best_one_and_not_
 
 
 @given(any_candidates(), questions, fitted_weights)
-def test_a_score_is_the_sum_of_its_shares_and_the_likelier_has_the_higher_score(
-    of: Candidates, asked: Asked, fitted: Fitted
-) -> None:
+def test_a_score_is_the_sum_of_its_shares_and_likelihood(of: Candidates, asked: Asked, fitted: Fitted) -> None:
     weighed = weigh(of, asked, fitted)
     assert weighed.scores == pytest.approx(weighed.shares.sum(axis=1))
     assert ((weighed.probabilities >= 0.0) & (weighed.probabilities <= 1.0)).all()
@@ -246,9 +242,7 @@ def test_a_score_is_the_sum_of_its_shares_and_the_likelier_has_the_higher_score(
 
 
 @given(any_candidates(), questions, st.sampled_from([PAGERANK, CONNECTED, COMPOSITE]))
-def test_a_formula_of_a_seed_ranks_by_itself_in_0_to_1_and_leaves_the_probabilities(
-    of: Candidates, asked: Asked, formula: dict[str, float]
-) -> None:
+def test_a_seeds_formula_leaves_the_probabilities(of: Candidates, asked: Asked, formula: dict[str, float]) -> None:
     fitted = fitted_for(DEFAULT_MODEL)
     weighed = weigh(of, asked, fitted, formula)
     assert ((weighed.scores >= 0.0) & (weighed.scores <= 1.0 + 1e-9)).all()
@@ -351,16 +345,12 @@ def test_a_message_has_several_sentences_of_which_the_first_is_no_question(query
 
 
 @pytest.mark.parametrize(("query", "expected"), cases("ranking", "users"))
-def test_users_ask_about_themselves_in_the_first_person_unless_they_ask_what_they_were_told(
-    query: str, expected: bool
-) -> None:
+def test_users_ask_about_themselves_in_the_first_person(query: str, expected: bool) -> None:
     assert asks_of_the_user(query) is expected
 
 
 @given(st.floats(-0.5, 0.9), st.floats(0.0, 5.0))
-def test_the_cosines_of_a_model_that_finds_everything_alike_are_read_on_the_default_ones_scale(
-    cosine: float, common: float
-) -> None:
+def test_cosines_of_a_model_that_finds_all_alike_are_read_on_the_default_scale(cosine: float, common: float) -> None:
     """`common`: what each of its vectors has in one direction, beside what tells them apart."""
 
     def seen(own: float) -> float:
@@ -415,9 +405,7 @@ PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 
 @given(st.sampled_from(PROFILE_NAMES), st.sets(st.sampled_from(SCOPES), min_size=1))
-def test_a_profile_orders_the_scopes_as_its_weights_do_and_leaves_the_heaviest_as_it_is(
-    name: ProfileName, scopes: set[Scope]
-) -> None:
+def test_a_profile_orders_the_scopes_as_its_weights_do(name: ProfileName, scopes: set[Scope]) -> None:
     weights, shares = PROFILES[name], scope_shares(PROFILES[name], scopes)
     assert shares.keys() == scopes
     assert max(shares.values()) == 0.0

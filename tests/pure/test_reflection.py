@@ -86,9 +86,7 @@ def test_the_same_memories_make_the_same_clusters_in_whatever_order_they_come(
 
 
 @given(st.integers(2, 24), st.integers(2, 9), st.floats(0.1, 0.9), st.integers(0, 2**32 - 1))
-def test_the_quick_agglomeration_does_what_the_plain_one_does(
-    count: int, size: int, threshold: float, seed: int
-) -> None:
+def test_the_quick_agglomeration_does_what_a_plain_one_does(count: int, size: int, threshold: float, seed: int) -> None:
     """Against the definition: at each step the means of all pairs of clusters are worked out anew."""
     drawn = np.random.default_rng(seed).random((count, count))
     table = ((drawn + drawn.T) / 2).astype(np.float32)

@@ -68,7 +68,7 @@ def story(**fields: object) -> SessionDescription:
         (story(), (1, 1), STARTED + 3600, "1 query, 1 unique memory served (since 2026-02-23 11:00 UTC)\n"),
     ],
 )
-def test_the_summary_says_in_a_line_what_there_was(
+def test_the_summary_has_a_line(
     told: SessionDescription, recalls: tuple[int, int], counted_since: float, says: str
 ) -> None:
     assert says in session_summary("s", STARTED, told, recalls, counted_since)
@@ -311,7 +311,7 @@ def test_queries_are_counted_and_each_memory_once_within_bounds(monkeypatch: pyt
 
 # --- The duration of a call, and the line in the log about a slow one.
 @pytest.mark.parametrize(("lasted_s", "is_logged"), [(SLOW_S - 0.1, False), (SLOW_S + 0.1, True)])
-def test_a_slow_call_is_logged_in_one_line_and_no_other(
+def test_only_a_slow_call_is_logged_in_a_line(
     caplog: pytest.LogCaptureFixture, lasted_s: float, is_logged: bool
 ) -> None:
     timing = CallTiming(time.monotonic() - lasted_s)

@@ -110,9 +110,7 @@ def claims(jwt: str) -> dict[str, Any]:
     return said
 
 
-def test_a_statement_with_one_more_who_is_revoked_is_newer_also_within_one_second(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_statement_with_one_more_revoked_is_newer_also_in_one_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
     authorities = [Authority.new()]
     users = [KeyPair.new(USER) for _ in range(3)]

@@ -36,7 +36,7 @@ def test_a_text_keeps_its_lines_and_loses_what_steers() -> None:
     assert printable(HOSTILE).endswith("e\ufffd")
 
 
-def test_colours_of_our_own_pass_and_those_of_a_memory_do_not(
+def test_our_colours_pass_and_those_of_a_memory_do_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", sys.stdout)
@@ -207,7 +207,7 @@ def test_a_refusal_is_said_behind_what_was_done_and_one_of_what_is_shared_keeps_
     assert err == f"remembrancer admin maintain: {error.message}\n"
 
 
-def test_places_are_reported_for_programs_beside_a_refusal(
+def test_places_are_reported_beside_a_refusal(
     refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused[LANE] = ConsolidatorUnavailable("another machine is at work there")

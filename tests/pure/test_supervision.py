@@ -136,9 +136,7 @@ def test_the_others_learn_of_a_failure_once_and_latecomers_until_it_was_mended()
         assert world.heard("gateway", PeerFailed) == ([] if mended else [failure])
 
 
-def test_scaling_starts_the_missing_numbers_and_stops_the_highest_and_workers_share_the_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_scaling_starts_what_is_missing_and_stops_the_highest(monkeypatch: pytest.MonkeyPatch) -> None:
     world = begun()
     world.scale(3)
     assert {"embedder-1", "embedder-2", "embedder-3"} <= set(world.running)
@@ -435,9 +433,7 @@ def test_a_process_that_hangs_is_killed_and_replaced_and_a_launcher_that_was_sus
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_a_stop_climbs_from_asking_to_killing_and_a_suspended_launcher_gives_a_process_its_time(
-    suspended: bool,
-) -> None:
+def test_a_stop_climbs_from_asking_to_killing_also_after_a_suspension(suspended: bool) -> None:
     world = begun(Settings(embedders=0))
     world.stop()
     assert isinstance(world.told[-1][1], Stop)

@@ -142,9 +142,7 @@ MAVEN = {"name": "Maven", "type": "source-file", "relationship": "uses"}
         ({"content": "  one\r\n\ttwo\x1b[0m Cafe\u0301 "}, {"content": "  one\r\n\ttwo\x1b[0m Cafe\u0301 "}),
     ],
 )
-def test_an_argument_is_understood_in_each_form_that_clients_write(
-    arguments: dict[str, Any], fields: dict[str, Any]
-) -> None:
+def test_an_argument_is_understood_in_each_form_of_clients(arguments: dict[str, Any], fields: dict[str, Any]) -> None:
     assert store(**arguments) == msgspec.structs.replace(store(), **fields)
 
 
@@ -394,7 +392,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("tool", "arguments", "field", "said"), ERRORS)
-def test_an_error_names_the_field_and_what_is_allowed(
+def test_an_error_names_its_field_and_the_limits(
     tool: str, arguments: dict[str, Any], field: str | None, said: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:

@@ -43,9 +43,7 @@ def said(query: str, now: datetime = NOW) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("query", "start", "end"), cases("when", "spans"))
-def test_phrases_and_words_before_and_between_them_name_a_span_of_the_calendar(
-    query: str, start: str, end: str
-) -> None:
+def test_phrases_and_words_between_them_name_a_span_of_the_calendar(query: str, start: str, end: str) -> None:
     assert said(query) == [(start, end)]
 
 
@@ -78,15 +76,11 @@ def test_a_question_may_name_several_times_and_what_was_complained_about_is_date
         ("during the winter", datetime(2023, 1, 10, tzinfo=UTC), "2022-12-01", "2023-03-01"),
     ],
 )
-def test_what_has_begun_is_this_one_and_the_last_is_the_one_before(
-    query: str, now: datetime, start: str, end: str
-) -> None:
+def test_what_has_begun_is_this_one_and_the_last_that_before(query: str, now: datetime, start: str, end: str) -> None:
     assert said(query, now) == [(start, end)]
 
 
-def test_without_a_zone_the_days_are_those_of_the_machine_in_summer_and_in_winter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_zone_the_days_are_those_of_the_machine_all_year(monkeypatch: pytest.MonkeyPatch) -> None:
     zone = ZoneInfo("Europe/Berlin")
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
@@ -266,7 +260,7 @@ def test_what_is_valid_is_asked_for_at_the_time_of_the_question_and_in_its_zone(
 
 
 @pytest.mark.parametrize(("query", "is_message", "of_the_user", "of_a_period"), cases("question", "questions"))
-def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
+def test_a_question_is_of_the_user_or_a_period(
     query: str, is_message: bool, of_the_user: bool, of_a_period: bool
 ) -> None:
     question = read(query)

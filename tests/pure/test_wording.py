@@ -105,7 +105,7 @@ def test_another_value_of_the_same_thing_probably_replaces_the_first(earlier: st
 
 
 @pytest.mark.parametrize(("earlier", "later", "cosine", "replaces"), cases("replacement", "rules"))
-def test_of_rules_that_are_stated_together_only_those_of_one_slot_replace_each_other(
+def test_of_rules_stated_together_those_of_one_slot_replace(
     earlier: str, later: str, cosine: float, *, replaces: bool
 ) -> None:
     assert (chance(earlier, later, cosine, 60.0) >= PROBABLE) is replaces
@@ -149,7 +149,7 @@ def test_any_two_texts_have_a_probability(earlier: str, later: str, cosine: floa
 
 @pytest.mark.parametrize(("earlier", "later", "cosine"), cases("replacement", "values"))
 @pytest.mark.parametrize("apart_s", [60.0, LATER_S])
-def test_a_probability_that_is_too_small_stays_too_small_when_it_is_found_sooner(
+def test_a_probability_too_small_stays_so_when_found_sooner(
     earlier: str, later: str, cosine: float, apart_s: float
 ) -> None:
     for nearness in (0.3, 0.5, cosine):
