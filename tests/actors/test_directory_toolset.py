@@ -96,11 +96,9 @@ async def test_it_answers_as_the_tool_of_the_sdk_does(client: RawClient, tmp_pat
     assert [line.split("\t")[-1] for line in shown if "/repo/" not in line and "/session/" not in line] == names
 
 
-async def test_memories_that_were_not_created_as_files_are_lines_of_a_file_a_kind_that_is_only_read(
-    client: RawClient,
-) -> None:
+async def test_memories_that_were_not_created_as_files_are_lines_of_a_file_a_kind(client: RawClient) -> None:
     await client.store("Revisions are rebased.", kind="decision", type="episodic")
-    await client.store("Two lines:\nthe second one.", kind="decision", type="episodic")
+    second = await client.store("Two lines:\nthe second one.", kind="decision", type="episodic")
     await client.store("Prefers tabs.", kind="preference", scope="user")
     path = "/memories/repo/decisions.md"
     assert "/memories/preferences.md" in await said(client, "view", "/memories")
@@ -109,14 +107,22 @@ async def test_memories_that_were_not_created_as_files_are_lines_of_a_file_a_kin
         "     2\t- Two lines:",
         "     3\t  the second one.",
     ]
-    for edit in (
-        command("str_replace", path, old_str="second one", new_str="second line"),
-        command("insert", path, insert_line=1, new_str="- Releases are on Mondays.\n"),
-        command("delete", path),
-        command("rename", old_path=path, new_path="/memories/x.md"),
-    ):
-        refused = await said(client, edit.pop("command"), **edit)
-        assert refused.startswith("error: /memories/repo/decisions.md shows 2 memories and is read-only"), edit
+    await said(client, "str_replace", path, old_str="second one", new_str="second line")
+    shown = await client.call("get_memory", memory_id=second["memory_id"])
+    assert (shown["content"], shown["version"]) == ("Two lines:\nthe second line.", 2)
+    await said(client, "insert", path, insert_line=1, new_str="- Releases are on Mondays.\n- Never on Fridays.\n")
+    await said(client, "str_replace", path, old_str="- Revisions are rebased.\n")
+    assert (await said(client, "view", path)).splitlines()[1:] == [
+        "     1\t- Two lines:",
+        "     2\t  the second line.",
+        "     3\t- Releases are on Mondays.",
+        "     4\t- Never on Fridays.",
+        "     5\t",
+    ]
+    found = await client.call("recall_memories", query="releases on Mondays")
+    assert found["memories"][0]["content"] == "Releases are on Mondays."
+    assert (await said(client, "delete", path)).startswith("error: /memories/repo/decisions.md shows 3 memories")
+    assert (await said(client, "rename", old_path=path, new_path="/memories/x.md")).startswith("error: ")
 
 
 async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_being_renamed(client: RawClient) -> None:

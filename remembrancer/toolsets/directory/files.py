@@ -1,18 +1,19 @@
-"""A directory of files over memories: paths, listings, and edits of a text. Pure.
+"""A directory of files over memories: paths, listings, and the memory changes that an edit of a file implies. Pure.
 
 A memory created as a file is a whole file, and its metadata has the `path`. Other memories are lines of one file per
-kind (`decisions.md`), which is only read. The wording is that of `BetaLocalFilesystemMemoryTool` in Anthropic's Python
-SDK, which models know.
+kind (`decisions.md`). The wording is that of `BetaLocalFilesystemMemoryTool` in Anthropic's Python SDK, which models
+know.
 """
 
 from __future__ import annotations
 
+import itertools
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
-from remembrancer.memory.text import counted
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Kind, kind_of_type
 from remembrancer.protocol.reads import ListedMemory
@@ -33,8 +34,7 @@ _GROUPS: Final[dict[str, tuple[Kind, ...]]] = {
     "facts.md": ("fact", "entity"),
     "open_ends.md": ("open_end",),
 }
-"""The files for memories that were not created as files, with their kinds. A file that is created under such a name
-gets the first kind."""
+"""The files for memories that were not created as files, with their kinds; a new line gets the first kind."""
 _OTHERS: Final = "notes.md"
 _NAMES: Final = {kind: name for name, kinds in _GROUPS.items() for kind in kinds}
 _LEVELS: Final = 2
@@ -84,16 +84,21 @@ class File:
         return "".join(f"{_item(memory.content)}\n" for memory in self.memories)
 
     @property
-    def memory(self) -> ListedMemory:
-        """The memory that the file is. Raises `InvalidInput` for a group."""
-        if self.is_group:
-            shown = counted(len(self.memories), "memory", "memories")
-            raise InvalidInput(f"{self.place.path} shows {shown} and is read-only: create an own file", field=PATH)
-        return self.memories[0]
+    def kind(self) -> Kind:
+        """The kind of a line that is added to this file."""
+        return kind_of_file(self.place.name)
+
+
+class TextChange(NamedTuple):
+    """A memory change that an edit of a file implies: `memory` gets `text`. Without a memory, a new one is stored;
+    without a text, the memory is forgotten."""
+
+    memory: ListedMemory | None
+    text: str | None
 
 
 def kind_of_file(name: str) -> Kind:
-    """The kind of the memory that is created as a file of that name."""
+    """The kind of the memories in a file of that name."""
     return _GROUPS.get(name, ("fact",))[0]
 
 
@@ -195,9 +200,40 @@ def inserted(text: str, line: int, new: str) -> str:
     return "\n".join([*lines[:line], new.rstrip("\n"), *lines[line:]]) + "\n"
 
 
+def changes(file: File, after: str) -> Iterator[TextChange]:
+    """The memory changes that turn the content of a file into `after`. Raises `InvalidInput` if the file would become
+    empty."""
+    if not file.is_group:
+        if not after.strip():
+            raise InvalidInput(f"{file.place.path} would be empty: delete it instead", field="new_str")
+        yield TextChange(file.memories[0], after)
+        return
+    before, wanted = [_normal(memory.content) for memory in file.memories], _items(after)
+    for kind, start, end, to_start, to_end in SequenceMatcher(None, before, wanted, autojunk=False).get_opcodes():
+        if kind != "equal":
+            pairs = itertools.zip_longest(file.memories[start:end], wanted[to_start:to_end])
+            yield from itertools.starmap(TextChange, pairs)
+
+
 def _item(content: str) -> str:
-    first, *others = (line.rstrip() for line in content.strip().split("\n"))
+    first, *others = _normal(content).split("\n")
     return "\n".join([f"{_BULLET}{first}", *(f"{_INDENT}{line}" if line else "" for line in others)])
+
+
+def _normal(content: str) -> str:
+    return "\n".join(line.rstrip() for line in content.strip().split("\n"))
+
+
+def _items(text: str) -> list[str]:
+    """The items of a group's text. A line that is neither indented nor blank starts an item, with or without a
+    bullet."""
+    items: list[list[str]] = []
+    for line in text.split("\n"):
+        if items and (line.startswith(_INDENT) or not line.strip()):
+            items[-1].append(line.removeprefix(_INDENT))
+        elif line.strip():
+            items.append([line.removeprefix(_BULLET)])
+    return [text for lines in items if (text := _normal("\n".join(lines)))]
 
 
 def _with_numbers(lines: Iterable[str], start: int) -> str:

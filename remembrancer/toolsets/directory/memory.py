@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_PATH
-from remembrancer.memory.text import check_text, clean_name
+from remembrancer.memory.text import check_text, clean_name, counted
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories
 from remembrancer.protocol.writes import (
@@ -26,7 +28,9 @@ from remembrancer.toolsets.directory.files import (
     ROOT,
     File,
     Place,
+    TextChange,
     below,
+    changes,
     file_at,
     files_of,
     inserted,
@@ -92,31 +96,38 @@ class _Directory:
         self._parts += 1
         return await self._call.submit(change, part=f"change {self._parts - 1}")
 
-    async def create(self, place: Place, text: str) -> None:
+    async def store(self, place: Place, text: str, *, is_file: bool) -> None:
         kind = kind_of_file(place.name)
         check_text(text, field="file_text", longest_bytes=self._call.service.settings.content_limit_bytes)
         name = clean_name(place.name, field=PATH, longest=MAX_PATH)
         change = StoreMemory(
-            memory_id=self._call.memory_id(),
+            # The ids of one call sort in the order of its parts, so its lines keep their order.
+            memory_id=derive_memory_id(f"{self._call.operation_id} {self._parts}", at=self._parts / 1000),
             content=text,
             type=type_of_kind(kind),
             kind=kind,
             scope=place.scope,
             session_id=self._call.caller.session_id,
             confidence=STATED,
-            metadata={PATH: name},
-            pinned=True,
+            metadata={PATH: name} if is_file else {},
+            pinned=is_file,
         )
         result = await self.submit(change)
-        if isinstance(result, StoredResult) and result.already_known:
+        if is_file and isinstance(result, StoredResult) and result.already_known:
             # Two files with the same text are one memory, which goes by its latest name.
             await self.submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
 
-    async def edit(self, file: File, text: str) -> None:
-        if not text.strip():
-            raise InvalidInput(f"{file.place.path} would be empty: delete it instead", field="new_str")
-        check_text(text, field="new_str", longest_bytes=self._call.service.settings.content_limit_bytes)
-        await self.submit(UpdateMemory(file.memory.id, content=text))
+    async def apply(self, file: File, wanted: Iterable[TextChange]) -> None:
+        """Apply changes to a file's memories."""
+        for memory, text in wanted:
+            if text is None:
+                assert memory is not None
+                await self.submit(ForgetMemory(memory.id, reason=f"deleted from {file.place.path}"))
+            elif memory is None:
+                await self.store(file.place, text, is_file=False)
+            else:
+                check_text(text, field="new_str", longest_bytes=self._call.service.settings.content_limit_bytes)
+                await self.submit(UpdateMemory(memory.id, content=text))
 
 
 @tool(
@@ -163,7 +174,7 @@ async def _create(directory: _Directory, arguments: MemoryArguments) -> str:
     files = await directory.read(place.scope)
     if place in files or is_directory(files, place):
         raise InvalidInput(f"File {place.path} already exists", field=PATH)
-    await directory.create(place, text)
+    await directory.store(place, text, is_file=True)
     return f"File created successfully at: {place.path}"
 
 
@@ -171,7 +182,7 @@ async def _str_replace(directory: _Directory, arguments: MemoryArguments) -> str
     file = await directory.file(place_of(_required(arguments.path, PATH)))
     old = _required(arguments.old_str, "old_str")
     after, text = replaced(file.place.path, file.text, old, arguments.new_str or "")
-    await directory.edit(file, after)
+    await directory.apply(file, list(changes(file, after)))
     return text
 
 
@@ -182,7 +193,7 @@ async def _insert(directory: _Directory, arguments: MemoryArguments) -> str:
     if line is None:
         raise InvalidInput("insert_line is required for this command", field="insert_line")
     after = inserted(file.text, line, _required(new, "insert_text"))
-    await directory.edit(file, after)
+    await directory.apply(file, list(changes(file, after)))
     return f"The file {file.place.path} has been edited."
 
 
@@ -195,7 +206,8 @@ async def _delete(directory: _Directory, arguments: MemoryArguments) -> str:
     if not doomed:
         raise NotFound(f"The path {place.path} does not exist", field=PATH)
     for file in doomed:
-        await directory.submit(ForgetMemory(file.memory.id, reason=f"deleted from {file.place.path}"))
+        _check_own(file, "deleted: replace single lines by nothing")
+        await directory.apply(file, [TextChange(file.memories[0], None)])
     return f"Successfully deleted {place.path}"
 
 
@@ -213,9 +225,18 @@ async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
     if WIDER[new.scope] < WIDER[old.scope]:
         message = f"{old.path} cannot be moved to where fewer see it: create {new.path}, and delete it"
         raise InvalidInput(message, field="new_path")
-    names = {file.memory.id: new.name + file.place.name.removeprefix(old.name) for file in moved}
-    for memory_id, name in names.items():
+    for file in moved:
+        _check_own(file, "renamed: its lines belong to a kind of memory")
+    for file in moved:
+        name = new.name + file.place.name.removeprefix(old.name)
+        memory_id = file.memories[0].id
         await directory.submit(UpdateMemory(memory_id, metadata={PATH: clean_name(name, field=PATH, longest=MAX_PATH)}))
         if new.scope != old.scope and new.scope != "session":
             await directory.submit(PromoteMemory(memory_id, new.scope, reason=f"renamed to {new.path}"))
     return f"Successfully renamed {old.path} to {new.path}"
+
+
+def _check_own(file: File, advice: str) -> None:
+    if file.is_group:
+        memories = counted(len(file.memories), "memory", "memories")
+        raise InvalidInput(f"{file.place.path} shows {memories} and cannot be {advice}", field=PATH)
