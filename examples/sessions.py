@@ -117,11 +117,9 @@ async def until(
 
 
 def _of(home: Path) -> dict[str, str]:
-    """Return the settings of a demonstration: one thread embeds, so that the others stay free, and a stall of seconds
-    ends no call."""
+    """Return the settings of a demonstration, in which a stall of seconds ends no call."""
     return {
         "REMEMBRANCER_HOME": str(home),
-        "REMEMBRANCER_EMBEDDER_THREADS": "1",
         "REMEMBRANCER_CALL_BUDGET_S": "40",
         "REMEMBRANCER_BRIDGE_BUDGET_S": "60",
     }

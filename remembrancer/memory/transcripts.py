@@ -1,7 +1,11 @@
-"""Reads transcripts of Claude Code's sessions: the conversation, without data for programs only. Pure.
+"""Reads transcripts of sessions: the conversation, without data for programs only. Pure.
 
-Each line of `~/.claude/projects/<project>/<session>.jsonl` is a JSON object with `type`, `message`, `uuid`,
-`timestamp`, `sessionId` and `cwd`. A resumed session may copy earlier messages into a new file, under the same `uuid`s.
+Three formats are recognized line by line. Claude Code writes one JSON object per line into
+`~/.claude/projects/<project>/<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`;
+Codex into `~/.codex/sessions/**/rollout-*.jsonl`, with `timestamp`, `type` and `payload`; Gemini CLI into
+`~/.gemini/tmp/*/chats/session-*.jsonl`, with `id`, `type`, `content` and `timestamp`, after a line with the
+`projectHash`. All of them append; a resumed session may copy earlier messages into a new file, under the same `uuid`s,
+and Gemini repeats a message that has grown.
 """
 
 from __future__ import annotations
@@ -26,9 +30,14 @@ LOOKED_AT: Final = 8_000
 """The number of characters at either end of such a text that are examined before it is shortened."""
 LONGEST_TURN: Final = 60_000
 """The longest turn in characters: a pasted file is not conversation."""
-_NOT_SAID: Final = re.compile(r"<(system-reminder|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL)
+_NOT_SAID: Final = re.compile(
+    r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
+)
 """Text that a client adds to a message and the user has not written."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
+
+PROJECT_HASH: Final = "sha256:"
+"""The prefix of a hash in place of a directory."""
 
 TranscriptRole = Literal["user", "assistant"]
 
@@ -44,8 +53,8 @@ class TranscriptTurn(NamedTuple):
 
 
 def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
-    """The turns of a transcript, and the session's working directory (empty if none is named). An incomplete last line
-    and turns whose `uuid` occurred before are left out."""
+    """The turns of a transcript, and the session's working directory (or `PROJECT_HASH` and its SHA-256; empty if none
+    is named). An incomplete last line and turns whose `uuid` occurred before are left out."""
     turns: list[TranscriptTurn] = []
     directory = ""
     known: set[str] = set()
@@ -53,12 +62,13 @@ def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
         record = _decoded(line)
         if record is None:
             continue
-        directory = directory or _text_of(record, "cwd")
+        about = record.get("payload") if isinstance(record.get("payload"), dict) else record
+        directory = directory or _text_of(about, "cwd") or _hashed(_text_of(record, "projectHash"))
         spoken = _message_in(record)
         if spoken is None:
             continue
         role, text = spoken
-        uuid = _text_of(record, "uuid") or hashlib.sha256(line).hexdigest()[:32]
+        uuid = _text_of(record, "uuid") or _text_of(record, "id") or hashlib.sha256(line).hexdigest()[:32]
         if text and uuid not in known:
             known.add(uuid)
             turns.append(TranscriptTurn(len(turns) + 1, role, text, _time_of(record), uuid))
@@ -121,6 +131,10 @@ def _text_of(record: Any, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _hashed(project: str) -> str:
+    return f"{PROJECT_HASH}{project}" if project else ""
+
+
 def _time_of(record: dict[str, Any]) -> float | None:
     try:
         at = datetime.fromisoformat(_text_of(record, "timestamp"))
@@ -132,6 +146,13 @@ def _time_of(record: dict[str, Any]) -> float | None:
 def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     """The speaker and the text of a line; None if it is not part of this conversation."""
     match record:
+        case {"type": "response_item", "payload": dict() as payload}:
+            return _codex_message(payload)
+        case {"type": "user" | "gemini" as speaker, "content": content}:
+            calls = record.get("toolCalls")
+            made = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+            parts = [_spoken(_joined(content)), *(_call(_text_of(call, "name"), call.get("args")) for call in made)]
+            return "user" if speaker == "user" else "assistant", _cleaned(parts)
         case {"type": "user" | "assistant" as role, "message": {"content": str() | list() as content}}:
             if any(record.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
                 return None
@@ -143,7 +164,7 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
 
 
 def _block(block: Any) -> str:
-    """The text of a block of a message."""
+    """The text of a block of a message of Claude Code."""
     match block:
         case {"type": "text"}:
             return _spoken(_text_of(block, "text"))
@@ -154,14 +175,26 @@ def _block(block: Any) -> str:
     return ""
 
 
+def _codex_message(payload: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
+    match payload.get("type"):
+        case "message" if payload.get("role") in ("user", "assistant"):
+            return payload["role"], _cleaned([_spoken(_joined(payload.get("content")))])
+        case "function_call" | "custom_tool_call":
+            given = payload.get("arguments") or payload.get("input")
+            return "assistant", _cleaned([_call(_text_of(payload, "name"), given)])
+        case "function_call_output" | "custom_tool_call_output":
+            return "assistant", _cleaned([_result(_joined(payload.get("output")))])
+    return None
+
+
 def _joined(content: Any) -> str:
-    """The texts in a content: a text, or blocks with texts."""
+    """The texts in a content: a text, blocks with texts, or an object with one."""
     match content:
         case str():
             return content
         case list():
             return "\n".join(filter(None, map(_joined, content)))
-        case {"text": str() as text}:
+        case {"text": str() as text} | {"content": str() as text} | {"output": str() as text}:
             return text
     return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -35,7 +36,7 @@ from remembrancer.protocol.files import (
     Workspace,
 )
 from remembrancer.protocol.writes import ProjectRef
-from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, scan
+from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, is_of_workspace, scan
 from tests.git import make_worktree
 
 AT = 1_771_243_200.0  # 2026-02-16T12:00:00Z
@@ -111,6 +112,36 @@ def test_what_was_said_is_read_once_and_what_only_a_program_needs_is_not() -> No
     assert [turn.text for turn in turns_in(copied)][-2:] == ["Thanks!", "And the cache?"]
 
 
+def test_codex_is_read_as_well() -> None:
+    def line(kind: str, **payload: Any) -> dict[str, Any]:
+        return {"timestamp": "2026-02-16T12:00:00Z", "type": kind, "payload": payload}
+
+    def message(role: str, kind: str, text: str) -> dict[str, Any]:
+        return line("response_item", type="message", role=role, content=[{"type": kind, "text": text}])
+
+    turns, directory = read_turns(
+        lines(
+            line("session_meta", id="c0de", cwd="/code/app", cli_version="0.65.0"),
+            message("developer", "input_text", "You are Codex."),
+            message("user", "input_text", "<environment_context>linux</environment_context>"),
+            message("user", "input_text", "Does it build?"),
+            line("event_msg", type="user_message", message="Does it build?"),
+            line("response_item", type="reasoning", summary=[]),
+            line("response_item", type="function_call", name="shell", arguments='{"command":["make"]}', call_id="1"),
+            line("response_item", type="function_call_output", call_id="1", output="ok"),
+            message("assistant", "output_text", "It does."),
+        )
+    )
+    assert [(turn.number, turn.role, turn.text) for turn in turns] == [
+        (1, "user", "Does it build?"),
+        (2, "assistant", '[shell: {"command":["make"]}]'),
+        (3, "assistant", "[result: ok]"),
+        (4, "assistant", "It does."),
+    ]
+    assert directory == "/code/app"
+    assert len({turn.uuid for turn in turns}) == 4
+
+
 def test_long_results_are_shortened_and_secrets_blotted_out() -> None:
     result = f"begin {'x' * 5000} token {TOKEN} {'y' * 5000} end"
     text = turns_in(
@@ -131,8 +162,8 @@ def test_long_results_are_shortened_and_secrets_blotted_out() -> None:
         assert "ghp_" not in cut.text
 
 
-KEYS = st.sampled_from(["type", "message", "content", "text", "uuid", "cwd", "timestamp", "role"])
-KINDS = st.sampled_from(["user", "assistant", "message", "tool_result", "text"])
+KEYS = st.sampled_from(["type", "message", "content", "payload", "text", "uuid", "cwd", "timestamp", "role"])
+KINDS = st.sampled_from(["user", "assistant", "response_item", "message", "tool_result", "text"])
 RECORDS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner | KINDS, max_size=5),
@@ -180,6 +211,35 @@ def test_every_turn_is_in_a_chunk_and_none_is_too_long(texts: list[str], size: t
 def test_a_time_that_cannot_be_read_is_none(timestamp: Any) -> None:
     (only,) = turns_in(lines(said("user", "Hello.", timestamp=timestamp)))
     assert only.at == (AT if str(timestamp).startswith("2026") else None)
+
+
+def test_lines_of_gemini_are_read_and_a_message_that_is_written_again_is_there_once(tmp_path: Path) -> None:
+    at = "2026-02-16T12:00:01.000Z"
+    project = hashlib.sha256(str(tmp_path).encode()).hexdigest()
+    asked = {"id": "m1", "timestamp": at, "type": "user", "content": [{"text": "Which database?"}]}
+    answered = {"id": "m2", "timestamp": at, "type": "gemini", "content": "PostgreSQL 16.", "thoughts": []}
+    called = {"id": "m3", "timestamp": at, "type": "gemini", "content": ""}
+    call = {"id": "c", "name": "read_file", "args": {"path": "README.md"}, "status": "success", "result": []}
+    turns, directory = read_turns(
+        lines(
+            {"sessionId": "5e55", "projectHash": project, "startTime": at, "lastUpdated": at, "kind": "main"},
+            asked,
+            {"$set": {"lastUpdated": at}},
+            answered,
+            {**answered, "tokens": {"total": 9}},
+            called,
+            {**called, "toolCalls": [call]},
+            {"id": "m4", "timestamp": at, "type": "info", "content": "Request cancelled."},
+        )
+    )
+    assert turns == [
+        TranscriptTurn(1, "user", "Which database?", AT + 1, "m1"),
+        TranscriptTurn(2, "assistant", "PostgreSQL 16.", AT + 1, "m2"),
+        TranscriptTurn(3, "assistant", "[read_file: README.md]", AT + 1, "m3"),
+    ]
+    transcript = tmp_path / "session-2026-02-16T12-00-5e55.jsonl"
+    assert is_of_workspace(directory, transcript, tmp_path)
+    assert not is_of_workspace(directory, transcript, tmp_path / "memory")
 
 
 # --- The indexer reads the transcripts of a project, and no other one's.
