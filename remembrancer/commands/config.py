@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,11 +146,12 @@ def as_lines(home: Home, configuration: Configuration) -> list[Line]:
     if home.in_memory:
         lines.append(f"        in RAM, instead of {home.on_disk}: it is deleted when the runtime ends")
     lines.append(f"file    {home.file or f'none (looked for {CONFIG_FILE} in {home.on_disk})'}")
+    meanings = _meanings()
     rows = [
-        (name, written(value), str(configuration.origins.get(name, "default")))
+        (name, written(value), str(configuration.origins.get(name, "default")), meanings.get(name, ""))
         for name, value in _listed(configuration)
     ]
-    lines += ["", Rows(("setting", "value", "from"), rows)]
+    lines += ["", Rows(("setting", "value", "from", "meaning"), rows)]
     if configuration.warnings:
         lines += ["", *(f"! {warning}" for warning in configuration.warnings)]
     return lines
@@ -173,6 +178,17 @@ def _source(origin: SettingOrigin | None) -> dict[str, str | None]:
     if origin.file is None:
         return {"from": "environment", "name": origin.name, "file": None}
     return {"from": "file", "name": origin.name, "file": str(origin.file)}
+
+
+def _meanings() -> dict[str, str]:
+    """The first words of each setting's docstring."""
+    (definition,) = ast.parse(inspect.getsource(Settings)).body
+    meanings = {}
+    for field, text in pairwise(getattr(definition, "body", ())):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                meanings[name] = re.split(r"[.;] ", " ".join(words.split()).removesuffix("."))[0]
+    return meanings
 
 
 COMMANDS = {"config": config}

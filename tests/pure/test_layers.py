@@ -92,7 +92,6 @@ def loaded_by(*modules: str) -> set[str]:
     [
         ((HOOK, f"{HOOK}_context"), "pathlib asyncio subprocess argparse hashlib typing dataclasses"),
         (("remembrancer.command_line",), "argparse msgspec zmq"),
-        (("remembrancer.commands.runtime_commands",), "msgspec zmq anyio asyncio psutil rich"),
         (PROCESSES, "nats remembrancer.journal ulid"),  # who shares nothing pays nothing
         ((GATEWAY, "remembrancer.actors.gateway.http_server"), "jinja2 remembrancer.browser"),
         ((GATEWAY, "remembrancer.toolsets.memory.recall_memories"), "mcp.client mcp.server.mcpserver numpy"),
