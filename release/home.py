@@ -24,10 +24,10 @@ from bench.client import StdioClient
 from bench.harness import wait_until
 from remembrancer import __version__
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
-from remembrancer.actors.store.home_reader import SHARED as LANES
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
+from remembrancer.commands.home_reader import SHARED as LANES
 from remembrancer.commands.hook_files import leave
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure

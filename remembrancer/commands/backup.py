@@ -30,11 +30,14 @@ from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
 from remembrancer.actors.migrations import BACKUPS, Schema
 from remembrancer.actors.snapshots import check_copy, fold_log
 from remembrancer.actors.store.bring_forward import decode_shares
-from remembrancer.actors.store.home_reader import (
+from remembrancer.commands.export import export
+from remembrancer.commands.home_reader import (
     CATALOG,
     RECORDS,
     SHARED,
     USER_RECORDS,
+    CopiedFile,
+    HomeReader,
     former_names_in,
     lane_of_file,
     names_in,
@@ -42,15 +45,13 @@ from remembrancer.actors.store.home_reader import (
     refuse_unfinished,
     schema_of,
 )
-from remembrancer.commands.export import export
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_directory, new_file, stamp, target_of
 from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag
-from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
+from remembrancer.commands.runtime_client import is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import CopiedFile, CopyRecords
 from remembrancer.protocol.paths import RuntimePaths, sync_directory, write_whole
 from remembrancer.protocol.wire import UNDECODABLE
 
@@ -280,7 +281,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
     with new_directory(target) as staged:
         # The queue first: an operation leaves it only once the records have it.
         copied = copy_queue(paths.write_queue, staged / QUEUE)
-        records = ask_home(paths, CopyRecords(str(staged)))
+        records = HomeReader(paths).copy(staged)
         if not records:
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
         queue = [] if copied is None else [CopiedFile(QUEUE, *copied[0][:2], copied[1], copied[0].counts)]

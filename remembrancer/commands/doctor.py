@@ -30,9 +30,10 @@ from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, p
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
+from remembrancer.commands.home_reader import ExaminedFile, FileCondition, FilesExamined, HomeReader
 from remembrancer.commands.projects import gone_of
 from remembrancer.commands.report import Report, command, count, flag
-from remembrancer.commands.runtime_client import ask, ask_home, is_up, paths_here
+from remembrancer.commands.runtime_client import ask, is_up, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.status import duration
 from remembrancer.commands.terminal import said_when_slow, styled, table
@@ -49,7 +50,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     size_in_words,
 )
-from remembrancer.protocol.home import DescribeProjects, ExaminedFile, ExamineFiles, FileCondition, FilesExamined
 from remembrancer.protocol.paths import RuntimePaths, look_at
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 
@@ -101,9 +101,9 @@ class Examination:
 
     @property
     def records(self) -> FilesExamined:
-        """The state of each file of records; the store reports it while it runs."""
+        """The state of each file of records."""
         if self._examined is None:
-            self._examined = ask_home(self.paths, ExamineFiles())
+            self._examined = HomeReader(self.paths).examine()
         return self._examined
 
     def run(self) -> dict[str, Finding]:
@@ -451,7 +451,7 @@ def check_queue(at: Examination) -> Finding:
 def check_projects(at: Examination) -> Finding:
     """Name the projects with memories whose directories are gone."""
     try:
-        known = ask_home(at.paths, DescribeProjects()).projects
+        known = HomeReader(at.paths).describe().projects
     except RemembrancerError:
         return Finding("ok", "not checked: see the records")
     return Finding("ok", count(len(known), "project"), gone_of(known))

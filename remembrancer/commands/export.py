@@ -17,14 +17,14 @@ import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
+from remembrancer.commands.home_reader import ExportChoice, ExportWritten, HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import Report, argument, command, count, flag, option
-from remembrancer.commands.runtime_client import ask_home, paths_here
+from remembrancer.commands.runtime_client import paths_here
 from remembrancer.commands.selection import Where
 from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.protocol.errors import FileUnusable
-from remembrancer.protocol.home import ExportWritten, WriteExport
 from remembrancer.protocol.writes import Scope
 
 
@@ -67,7 +67,7 @@ def export(
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
     projects = tuple(place.project.id for named in project for place in Where(named).places())
-    choice = WriteExport("", projects or None, tuple(scope), include_forgotten)
+    choice = ExportChoice(projects or None, tuple(scope), include_forgotten)
     queued = len(read_queue(paths_here().write_queue).queued)
     if target is None or markdown:
         with NamedTemporaryFile(prefix="remembrancer-export-") as spool:
@@ -88,9 +88,9 @@ def export(
     return Report(facts, words)
 
 
-def _write(choice: WriteExport, path: str) -> ExportWritten:
+def _write(choice: ExportChoice, path: str) -> ExportWritten:
     paths = paths_here()
-    written = ask_home(paths, msgspec.structs.replace(choice, path=str(Path(path).absolute())))
+    written = HomeReader(paths).export(choice, Path(path))
     if not written.files:
         raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
     return written

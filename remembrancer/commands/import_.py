@@ -20,9 +20,10 @@ import msgspec
 
 from remembrancer import __version__
 from remembrancer.commands import exit_codes
+from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
 from remembrancer.commands.report import Report, argument, command, count, flag, option
-from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here
+from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
@@ -33,7 +34,6 @@ from remembrancer.memory.fields import check_memory
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
 from remembrancer.memory.text import client_title
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
-from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
 from remembrancer.protocol.writes import (
@@ -151,7 +151,7 @@ async def _import(contents: Contents, tally: Tally) -> None:
     async with connected_store() as ask_store:
         try:
             for batch in _batches(contents.memories):
-                changes = await _changes(ask_store, batch, tally.run_id)
+                changes = _changes(batch, tally.run_id)
                 tally.present += len(batch) - len(changes)
                 if tally.dry_run:
                     tally.imported += len(changes)
@@ -193,7 +193,7 @@ async def _submit(ask_store: AskStore, changes: Iterable[Operation], tally: Tall
             tally.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
 
 
-async def _changes(ask_store: AskStore, batch: Sequence[PlacedMemory], run_id: str) -> list[Operation]:
+def _changes(batch: Sequence[PlacedMemory], run_id: str) -> list[Operation]:
     """The operations that import the memories of a batch. There is none for a memory that exists already, in its
     project or, after a promotion, among the user's, unless undoing an import has forgotten it. The second of two with
     the same id counts as existing."""
@@ -201,7 +201,8 @@ async def _changes(ask_store: AskStore, batch: Sequence[PlacedMemory], run_id: s
     for project, memory in batch:
         for place in {None, _place(project)}:
             wanted.setdefault(place, {})[memory.id] = None
-    answers = {place: await ask_store(FindMemories(place, tuple(ids))) for place, ids in wanted.items()}
+    home = HomeReader(paths_here())
+    answers = {place: home.find(place, list(ids)) for place, ids in wanted.items()}
     present = {
         place: {each for each in answer.words if answer.forgotten.get(each) != IMPORT_UNDONE}
         for place, answer in answers.items()

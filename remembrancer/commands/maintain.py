@@ -7,15 +7,14 @@ from typing import Any, Final, NamedTuple, get_args
 
 import anyio
 
-from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.commands import exit_codes
 from remembrancer.commands.changing import undo_run
+from remembrancer.commands.home_reader import HomeReader, lanes_of_projects
 from remembrancer.commands.report import Report, command, flag, option
-from remembrancer.commands.runtime_client import ask_home, connected_store, paths_here
+from remembrancer.commands.runtime_client import connected_store, paths_here
 from remembrancer.commands.selection import Where, short
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.home import DescribeProjects, FindMemories
 from remembrancer.protocol.writes import ProjectRef
 
 ANSWER_S: Final = 900.0
@@ -69,7 +68,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
 def places_of(where: Where) -> list[Place]:
     """The selected projects and the user, as far as something is remembered there. Raises `InvalidInput` if nothing
     is."""
-    described = ask_home(paths_here(), DescribeProjects())
+    described = HomeReader(paths_here()).describe()
     by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
     known = {project_id: ProjectRef(project_id, path) for path, project_id in by_path}
     if where.user or where.all_projects:
@@ -133,8 +132,8 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
 def _memory_lines(place: Place, report: Maintained) -> Iterator[str]:
     """The memories concerned, each with its fate and its first words."""
     named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
-    request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
-    words = ask_home(paths_here(), request).words if named else {}
+    ids = [memory_id for _, memory_id in named]
+    words = HomeReader(paths_here()).find(None if place is None else place.id, ids).words if named else {}
     for what, memory_id in named:
         yield f"{what}: {words.get(memory_id, 'not here any more')}  {short(memory_id)}"
 

@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
+from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
-from remembrancer.commands.runtime_client import ask_home, ask_running_home, ask_store, paths_here
+from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MoveProject
 from remembrancer.protocol.writes import ProjectRef
@@ -39,7 +39,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     and joined with them. Works while the runtime is up; a session in the old place has to end first."""
     paths = paths_here()
     target, directory = _new_place(new)
-    source = _old_place(old, ask_home(paths, DescribeProjects()), target)
+    source = _old_place(old, HomeReader(paths).describe(), target)
     if not yes and os.path.lexists(source.path):
         raise InvalidInput(
             f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; to give a "
@@ -94,7 +94,7 @@ def list_projects() -> Report:
     """List the projects of this home: where each is, when a session last started in it, and its number of memories.
     Works with and without a runtime."""
     paths = paths_here()
-    described = ask_home(paths, DescribeProjects())
+    described = HomeReader(paths).describe()
     facts = {"home": str(paths.home), "projects": described.projects}
     nothing = f"The home {paths.home} has no memories of a project yet."
     gone = gone_of(described.projects)
@@ -103,9 +103,9 @@ def list_projects() -> Report:
 
 def notice_of_move(directory: Path) -> str:
     """What to do if the memories of a directory may be those of a project that is no longer where it was; empty if it
-    has memories, if nothing is missing, or if the store does not answer."""
+    has memories, if nothing is missing, or if the records cannot be read."""
     with suppress(RemembrancerError):  # who asked reports it
-        known = ask_running_home(paths_here(), DescribeProjects()).projects
+        known = HomeReader(paths_here()).describe().projects
         here = project_of(directory).id
         if not any(each.id == here and each.memories for each in known):
             return gone_of(known)

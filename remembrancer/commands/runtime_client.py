@@ -28,11 +28,10 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
 )
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker
-from remembrancer.protocol.store_client import AWAY, StoreAway, StoreClient
+from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
 
 CONNECT_S: Final = 10.0
@@ -42,8 +41,6 @@ ANSWER_S: Final = 3.0
 STORE_BUDGET_S: Final = 30.0
 """The time to wait for a store that is away. A runtime starts in one second."""
 STORE_ANSWER_S: Final = 10.0
-HOME_ANSWER_S: Final = 3600.0
-"""The time limit for questions about the whole home. The launcher kills a hanging store sooner."""
 
 T = TypeVar("T")
 
@@ -197,37 +194,3 @@ def ask_store(question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
             return await ask(question, answer_s=answer_s)
 
     return _run(asked)
-
-
-def ask_home(paths: RuntimePaths, request: Request[T]) -> T:
-    """The store's answer to a question about the whole home; without a store, that of its handlers in this process.
-
-    Raises like `HomeReader.answer`.
-    """
-    with suppress(*AWAY, HomeUnusable):  # on a read-only disk the owner of the home is unknown
-        if is_up(paths):
-            return ask_running_home(paths, request)
-    from remembrancer.actors.store.home_reader import HomeReader  # imports numpy, which is only needed without a store
-
-    return HomeReader(paths).answer(request)
-
-
-def ask_running_home(paths: RuntimePaths, request: Request[T]) -> T:
-    """Like `ask_home`, but only of a running store. Raises one of `AWAY` if it does not answer."""
-
-    async def asked() -> T:
-        async with running_store(paths) as store:
-            return await store.request(request, timeout_s=HOME_ANSWER_S)
-
-    return _run(asked)
-
-
-@asynccontextmanager
-async def running_store(paths: RuntimePaths) -> AsyncIterator[StoreClient]:
-    """A store that answers. One that hangs, is busy for another command, or is too old for questions about a home, is
-    not waited for. Raises one of `AWAY`."""
-    async with StoreClient(paths.store_endpoint, Speaker("command", new_ulid())) as store:
-        if not await store.wait_connected(ANSWER_S):
-            raise PeerUnavailable("the store does not listen")
-        await store.request(FindMemories(None, ()), timeout_s=ANSWER_S)
-        yield store

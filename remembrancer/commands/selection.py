@@ -70,10 +70,10 @@ class Place(NamedTuple):
 
 def known_places() -> list[Place]:
     """The projects of the home."""
-    from remembrancer.commands.runtime_client import ask_home, paths_here
-    from remembrancer.protocol.home import DescribeProjects
+    from remembrancer.commands.home_reader import HomeReader
+    from remembrancer.commands.runtime_client import paths_here
 
-    described = ask_home(paths_here(), DescribeProjects())
+    described = HomeReader(paths_here()).describe()
     return [Place(project.path, project.id) for project in described.projects if project.path is not None]
 
 

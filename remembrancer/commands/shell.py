@@ -439,15 +439,14 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 def _clients(where: Where) -> dict[str, str]:
     """The names of the clients of the projects' last sessions, by the sessions' ids."""
-    from remembrancer.commands.runtime_client import ask_running_home, paths_here
+    from remembrancer.commands.runtime_client import ask_store
     from remembrancer.memory.text import client_title
     from remembrancer.protocol.browsing import ListSessions
-    from remembrancer.protocol.store_client import AWAY
 
     clients: dict[str, str] = {}
-    with suppress(*AWAY):  # the ids are shown then
+    with suppress(RemembrancerError):  # the ids are shown then
         for place in where.places():
-            sessions = ask_running_home(paths_here(), ListSessions(place.project, SHELL_SESSION, limit=NAMED))
+            sessions = ask_store(ListSessions(place.project, SHELL_SESSION, limit=NAMED))
             clients |= {each.session_id: client_title(each.client) for each in sessions if each.client}
     return clients
 
@@ -494,12 +493,12 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 
 def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
     """The first words of memories in these projects or the user's, by whole ids."""
-    from remembrancer.commands.runtime_client import ask_home, paths_here
-    from remembrancer.protocol.home import FindMemories
+    from remembrancer.commands.home_reader import HomeReader
+    from remembrancer.commands.runtime_client import paths_here
 
     words: dict[str, str] = {}
     for project in (None, *projects) if ids else ():
-        words |= ask_home(paths_here(), FindMemories(project, tuple(dict.fromkeys(ids)))).words
+        words |= HomeReader(paths_here()).find(project, list(dict.fromkeys(ids))).words
     return {each: one_line(text) for each, text in words.items()}
 
 

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.job_finder import Attempts, JobFinder
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
@@ -25,20 +24,11 @@ from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowU
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
+from remembrancer.commands.home_reader import ExportChoice, HomeReader, MemoriesFound
 from remembrancer.config.settings import Settings
 from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
 from remembrancer.protocol.consolidation import Job, Maintain
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, JournalAway, KeyMissing, RemembrancerError
-from remembrancer.protocol.home import (
-    DescribeProjects,
-    ExamineFiles,
-    ExportWritten,
-    FilesExamined,
-    FindMemories,
-    MemoriesFound,
-    ProjectsDescribed,
-    WriteExport,
-)
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.runs import ApplyRun, NoteMaintenance, ReviseMemory, UndoneResult, UndoRun
@@ -417,8 +407,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     torch = await there.store("torch", "the torch burns pitch")
     await until(lambda: here.finds("project", "torch"))
     reader = HomeReader(here.paths)
-    written = reader.answer(WriteExport(str(tmp_path / "export"), (PROJECT.id,)))
-    assert isinstance(written, ExportWritten)
+    written = reader.export(ExportChoice((PROJECT.id,)), tmp_path / "export")
     assert written.memories == 3
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
@@ -435,14 +424,12 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
         "the lantern burns oil": (PROJECT.id, "project", "here"),
         "the torch burns pitch": (PROJECT.id, "project", "there"),
     }
-    found = reader.answer(FindMemories(PROJECT.id, (torch,)))
+    found = reader.find(PROJECT.id, [torch])
     assert found == MemoriesFound({torch: "the torch burns pitch"}), "so that an import says that it is there"
-    described = reader.answer(DescribeProjects())
-    assert isinstance(described, ProjectsDescribed)
+    described = reader.describe()
     assert [(each.lane, each.memories) for each in described.projects] == [(LANE, 3)]
     lane = here.paths.database
-    examined = reader.answer(ExamineFiles())
-    assert isinstance(examined, FilesExamined)
+    examined = reader.examine()
     assert {file.path: file.state for file in examined.files}[str(lane)] == "whole"
 
 

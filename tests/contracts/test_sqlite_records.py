@@ -25,13 +25,13 @@ from remembrancer.actors.repair import is_damaged
 from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.daily_copies import DAY_S, STAMP, DailyCopies
 from remembrancer.actors.store.file_index import FileIndex
-from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, PassageFilter, Phrase
+from remembrancer.commands.home_reader import HomeReader, MemoriesFound
 from remembrancer.protocol.errors import (
     FileLocked,
     MemoryUnavailable,
@@ -41,7 +41,6 @@ from remembrancer.protocol.errors import (
     StorageFull,
     TooManyFiles,
 )
-from remembrancer.protocol.home import CopyRecords, DescribeProjects, FindMemories, MemoriesFound, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, EraseMemory, ProjectRef
 from tests.contracts.records_factories import SqliteFactory, leave_half_made, pending, scrub
@@ -520,10 +519,9 @@ def paths(tmp_path: Path) -> RuntimePaths:
 def test_a_home_of_an_earlier_schema_is_read_as_it_is(paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     before = contents_of(paths.home)
-    described = HomeReader(paths).answer(DescribeProjects())
-    assert isinstance(described, ProjectsDescribed)
+    described = HomeReader(paths).describe()
     assert [each.memories for each in described.projects] == [1]
-    (copied,) = HomeReader(paths).answer(CopyRecords(str(paths.home / "copy")))
+    (copied,) = HomeReader(paths).copy(paths.home / "copy")
     assert copied.schema_version == MEMORY.latest
     shutil.rmtree(paths.home / "copy")
     assert contents_of(paths.home) == before
@@ -535,6 +533,6 @@ def contents_of(home: Path) -> dict[Path, bytes]:
 
 
 def test_nothing_outside_what_is_asked_for_is_looked_into(paths: RuntimePaths) -> None:
-    assert HomeReader(paths).answer(FindMemories(PROJECT.id, (memory_id_of(store_operation("other", "")),))) != NONE
-    assert HomeReader(paths).answer(FindMemories(PROJECT.id, (MOVED,))) == NONE
-    assert HomeReader(paths).answer(FindMemories(f"../projects/{PROJECT.id}", (MOVED,))) == NONE
+    assert HomeReader(paths).find(PROJECT.id, [memory_id_of(store_operation("other", ""))]) != NONE
+    assert HomeReader(paths).find(PROJECT.id, [MOVED]) == NONE
+    assert HomeReader(paths).find(f"../projects/{PROJECT.id}", [MOVED]) == NONE

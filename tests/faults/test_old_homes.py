@@ -30,8 +30,8 @@ from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination
+from remembrancer.commands.home_reader import CopiedFile
 from remembrancer.protocol.errors import FileLocked, FileUnusable, StorageFull
-from remembrancer.protocol.home import CopiedFile
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory
 from tests.contracts.former_catalogue import lay_former_catalogue

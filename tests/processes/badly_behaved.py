@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.abc
@@ -31,13 +30,9 @@ from remembrancer.protocol.control import (
     StoreHealth,
 )
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.home import MemoriesFound
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope
+from remembrancer.protocol.wire import PROTOCOL_VERSION
 from tests.forked import forking, redirect
-from tests.operations import to_store
 
 BEHAVIOUR = "behaviour"
 """The releases of files by the word of a store, which has none."""
@@ -66,15 +61,7 @@ class BadlyBehaved(Actor):
             case "has a child":
                 self._note("child", str(start_child()))
         task_status.started()
-        if self.spec.role == "store":
-            endpoint = RuntimePaths(Path(self.spec.home)).store_endpoint
-            async with Router(endpoint, self.speaker, to_store, self._answer) as self._router:
-                await anyio.sleep_forever()
         await anyio.sleep_forever()
-
-    def _answer(self, peer: Peer, envelope: Envelope, question: Any) -> None:
-        """Answer what commands ask a store about its home."""
-        self._router.send(peer, MemoriesFound({}), in_reply_to=envelope.message_id)
 
     def health(self) -> ProcessHealth:
         match self.spec.role:

@@ -21,16 +21,15 @@ from remembrancer.actors import snapshots
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.launcher.home import write_record
 from remembrancer.actors.migrations import Schema, Step
-from remembrancer.actors.store.home_reader import examine_file
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, Finding, worst
+from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed, examine_file
 from remembrancer.commands.status import duration, lines_of, report
 from remembrancer.commands.terminal import print_lines
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.errors import Failure, FileLocked
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
@@ -312,7 +311,7 @@ def test_homes_of_others_and_projects_that_are_gone_are_said(at: Examination, mo
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     assert "another user" in doctor.check_home(at).found
     gone, present = (KnownProject("p_0", path, None, None, None, 1, 0, 1) for path in ("/gone/shop/.git", "/"))
-    monkeypatch.setattr(doctor, "ask_home", lambda paths, request: ProjectsDescribed((gone, present)))
+    monkeypatch.setattr(HomeReader, "describe", lambda _: ProjectsDescribed((gone, present)))
     finding = doctor.check_projects(at)
     assert (finding.status, finding.found) == ("ok", "2 projects")
     assert "with memories: /gone/shop. " in finding.advice

@@ -27,6 +27,7 @@ from remembrancer.commands.backup import (
     read_manifest,
     write_archive,
 )
+from remembrancer.commands.home_reader import CopiedFile
 from remembrancer.commands.import_ import read_export
 from remembrancer.commands.output_files import new_directory, new_file, target_of
 from remembrancer.memory.export_format import (
@@ -41,7 +42,6 @@ from remembrancer.memory.export_format import (
 )
 from remembrancer.memory.markdown_files import details_of, file_of, read_file, sections_of
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
-from remembrancer.protocol.home import CopiedFile
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, MemoryVersion, PortableMemory, SourceRef

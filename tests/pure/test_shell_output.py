@@ -15,12 +15,12 @@ import pytest
 from rich.table import Table
 
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes, maintain, runtime_client, shell, terminal
+from remembrancer.commands import exit_codes, maintain, shell, terminal
+from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.selection import Place, Where
 from remembrancer.memory.text import printable
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
-from remembrancer.protocol.home import KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import ProjectRef
 from tests.patience import PATIENCE_S
@@ -178,8 +178,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     async def connected() -> AsyncIterator[Callable[..., Awaitable[Maintained]]]:
         yield answer
 
-    for module in (maintain, runtime_client):
-        monkeypatch.setattr(module, "ask_home", lambda *_: described)
+    monkeypatch.setattr(HomeReader, "describe", lambda _: described)
     monkeypatch.setattr(maintain, "connected_store", connected)
     return refusals
 

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.abc
@@ -20,7 +20,6 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.handlers import StoreParts
-from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
@@ -40,7 +39,6 @@ from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import FileLocked, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import HomeRequest
 from remembrancer.protocol.reads import (
     Counts,
     DescribeStore,
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
     from remembrancer.actors.store.remote_workers import RemoteWorkers
 
 ASKERS: Final = ("gateway", "command")
-ABOUT_STATE: Final = (NotePresence, DescribeStore, *get_args(HomeRequest))
+ABOUT_STATE: Final = (NotePresence, DescribeStore)
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
 """The index is tidied, which takes longer at a time, when clients have asked for nothing for this long."""
@@ -95,7 +93,6 @@ class StoreActor(Actor):
         self._jobs: JobHandlers
         self._file_handlers: FileHandlers
         self._code: CodeHandlers
-        self._home: HomeReader
         self._copies: DailyCopies
         self._remote: RemoteWorkers | None = None
         """Embedders on other hosts; None if the store is not configured to listen for them."""
@@ -153,7 +150,6 @@ class StoreActor(Actor):
             parts, lambda context, model: self._reads.embed_within(context, model), self._indexer
         )
         self._code = CodeHandlers(parts, self._indexer)
-        self._home = HomeReader(paths)
         notes_of = self._file_handlers.source_of
         self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)
         writes = WriteHandlers(self._files, self._committer, self._scheduler)
@@ -166,7 +162,7 @@ class StoreActor(Actor):
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
         self._requests.register({**self._lanes.handlers(), **self._indexer.handlers()})
-        self._requests.register({**self._code.handlers(), **moves.handlers(), **self._home.handlers()})
+        self._requests.register({**self._code.handlers(), **moves.handlers()})
         self._requests.listen({WorkerState: self._scheduler.hear, **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(
             paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take
@@ -237,7 +233,6 @@ class StoreActor(Actor):
         self._requests.draining = True
         self._jobs.drain()
         self._indexer.drain()
-        self._home.close()
         self._copies.close()
         self._background.cancel()
         await self._count_accesses()

@@ -1,24 +1,23 @@
-"""Answers what commands ask about a whole home: its projects, a copy, an export, the state of its files.
+"""Reads a whole home for commands: its projects, a copy, an export, the state of its files.
 
-It reads one snapshot and owns no file, so it works in the store, on its own thread, and in a command's process while no
-store runs.
+It reads one snapshot of the records, beside a running store or without one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal
+
+import msgspec
 
 from remembrancer.actors.migrations import Schema, release_of
 from remembrancer.actors.snapshots import (
@@ -35,7 +34,6 @@ from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.types import USER
-from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.memory.export_format import (
     EndLine,
     Line,
@@ -47,34 +45,15 @@ from remembrancer.memory.export_format import (
 from remembrancer.protocol.errors import (
     FileUnusable,
     InvalidInput,
-    MemoryUnavailable,
     RecordsUnusable,
     SchemaTooNew,
     SchemaTooOld,
     is_disk_full,
 )
-from remembrancer.protocol.home import (
-    CopiedFile,
-    CopyRecords,
-    DescribeProjects,
-    ExaminedFile,
-    ExamineFiles,
-    ExportWritten,
-    FileCondition,
-    FilesExamined,
-    FindMemories,
-    HomeRequest,
-    KnownProject,
-    MemoriesFound,
-    ProjectsDescribed,
-    WriteExport,
-)
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.wire import Request
 
-T = TypeVar("T")
 CATALOG: Final = "catalog.db"
 """From homes of release 0.2.0, like `SHARED`."""
 RECORDS: Final = "memory.db"
@@ -87,8 +66,6 @@ CHECK_LIMIT_S: Final = 30.0
 FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
-BETWEEN_LOOKS: Final = 20
-"""The number of exported memories between two looks for a stop."""
 GIT_DIRECTORY: Final = ".git"
 COUNTED: Final = {
     "memories": "SELECT count(*) FROM memories",
@@ -148,49 +125,113 @@ def refuse_unfinished(paths: RuntimePaths) -> None:
         )
 
 
+class KnownProject(msgspec.Struct, frozen=True):
+    """A project. Times are seconds since the epoch, None where the catalogue does not know them.
+
+    `path` is the one that its id was made from (its git common directory, or else its directory), `directory` the
+    working tree of its latest session. `memories` leaves out forgotten ones. `lane` is the lane that it shares with
+    other machines, whose memories are counted too.
+    """
+
+    id: str
+    path: str | None
+    directory: str | None
+    created_at: float | None
+    last_used_at: float | None
+    memories: int
+    forgotten: int
+    sessions: int
+    lane: str | None = None
+
+
+class ProjectsDescribed(msgspec.Struct, frozen=True):
+    """The projects, the last used first. `has_user`: the user has memories."""
+
+    projects: tuple[KnownProject, ...]
+    has_user: bool = False
+
+
+class MemoriesFound(msgspec.Struct, frozen=True):
+    """The first words of the memories found, by their ids, and the reasons of those that are forgotten (or "")."""
+
+    words: dict[str, str]
+    forgotten: dict[str, str] = {}
+
+
+FileCondition = Literal[
+    "whole", "older", "newer", "too_old", "damaged", "dangling", "unreadable", "no_room", "locked", "too_large"
+]
+
+
+class ExaminedFile(msgspec.Struct, frozen=True):
+    """A file of records. `reason` is SQLite's message, which names pages and rows but never their content, or says that
+    the file belongs to another release."""
+
+    path: str
+    state: FileCondition
+    size_bytes: int = 0
+    reason: str = ""
+
+
+class FilesExamined(msgspec.Struct, frozen=True):
+    """The files, and the information about models in the records."""
+
+    files: tuple[ExaminedFile, ...]
+    models: bytes | None = None
+
+
+class CopiedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of a backup. `counts` describes its content: memories, queued operations, projects.
+
+    `schema_version` is 0 for a file that is not a database.
+    """
+
+    name: str
+    sha256: str
+    size_bytes: int
+    schema_version: int
+    counts: dict[str, int]
+
+
+class ExportWritten(msgspec.Struct, frozen=True):
+    """The number of files read, and the numbers of records written; `forgotten` memories are included in the
+    memories."""
+
+    files: int
+    projects: int = 0
+    memories: int = 0
+    forgotten: int = 0
+
+
+class ExportChoice(msgspec.Struct, frozen=True):
+    """The content of an export. `projects` None: all projects and the user's memories; otherwise the projects with
+    these ids, and of the user's memories only those of `scopes`."""
+
+    projects: tuple[str, ...] | None = None
+    scopes: tuple[Scope, ...] = ()
+    forgotten: bool = True
+
+    @property
+    def in_projects(self) -> frozenset[Scope]:
+        """The scopes to export from a project's file."""
+        return frozenset[Scope](self.scopes or ("session", "project")) - {"user"}
+
+    @property
+    def of_user(self) -> bool:
+        """True if the user's memories are to be exported: not with named projects, unless requested."""
+        return "user" in self.scopes if self.scopes else self.projects is None
+
+
 class HomeReader:
-    """Answers `HomeRequest`s."""
+    """The records of a home and their files.
+
+    Raises, in its methods:
+        FileUnusable: an interrupted restore left the home incomplete, or an output file cannot be written.
+        SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
+    """
 
     def __init__(self, paths: RuntimePaths) -> None:
         self._paths = paths
-        self._closed = False
-        self._thread: ThreadPoolExecutor | None = None
-        self._answers: dict[type, Callable[[Any], object]] = {
-            DescribeProjects: lambda _: self._describe(),
-            FindMemories: self._find,
-            ExamineFiles: lambda _: self._examine(),
-            CopyRecords: lambda request: self._copy(Path(request.directory)),
-            WriteExport: self._export,
-        }
-
-    def handlers(self) -> dict[type, Handler]:
-        """Return the store's handlers. Requests are answered one at a time."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="home")
-        return dict.fromkeys(self._answers, self._handle)
-
-    async def _handle(self, request: HomeRequest, _context: RequestContext) -> object:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self.answer, request)
-
-    def close(self) -> None:
-        """Take no more requests, and end running ones; the client then does the work itself."""
-        self._closed = True
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def _go_on(self) -> None:
-        """Raise `MemoryUnavailable` after `close`."""
-        if self._closed:
-            raise MemoryUnavailable("the store is stopping")
-
-    def answer(self, request: Request[T]) -> T:
-        """Answer a request.
-
-        Raises:
-            FileUnusable: an interrupted restore left the home incomplete, or an output file cannot be written.
-            InvalidInput: a requested project does not exist.
-            SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
-        """
-        return cast(T, self._answers[type(request)](request))
 
     @contextmanager
     def _records(self, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
@@ -223,7 +264,8 @@ class HomeReader:
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             MEMORY.migrate(connection, None)
 
-    def _describe(self) -> ProjectsDescribed:
+    def describe(self) -> ProjectsDescribed:
+        """List the projects that have memories."""
         refuse_unfinished(self._paths)
         known: dict[str, Any] = {}
         counts: dict[str, tuple[int, int]] = {}
@@ -254,16 +296,15 @@ class HomeReader:
         found.sort(key=lambda project: (-(project.last_used_at or 0.0), project.id))
         return ProjectsDescribed(tuple(found), USER in counts)
 
-    def _find(self, request: FindMemories) -> MemoriesFound:
-        if not request.memory_ids:  # only checks that somebody answers; the records may be damaged
-            return MemoriesFound({})
-        own = request.project_id or USER
+    def find(self, project_id: str | None, memory_ids: Sequence[str]) -> MemoriesFound:
+        """Check which of these memories are those of a project, or (None) of the user."""
+        own = project_id or USER
         found: dict[str, str] = {}
         forgotten: dict[str, str] = {}
         with self._records() as file:
             if file is None:
                 return MemoriesFound({})
-            for memory_id in request.memory_ids:
+            for memory_id in memory_ids:
                 for content, forgotten_at, reason in file.rows(
                     """SELECT content, forgotten_at, forgotten_reason FROM memories WHERE id = ?
                        AND space IN (SELECT number FROM spaces
@@ -277,7 +318,8 @@ class HomeReader:
 
     # --- file states ---
 
-    def _examine(self) -> FilesExamined:
+    def examine(self) -> FilesExamined:
+        """Read every file of records completely, and report damage."""
         models: bytes | None = None
         with suppress(sqlite3.Error), opened(self._paths.database) as connection:  # its examination says why
             row = connection.execute("SELECT state FROM models").fetchone()
@@ -292,7 +334,8 @@ class HomeReader:
 
     # --- copies ---
 
-    def _copy(self, directory: Path) -> tuple[CopiedFile, ...]:
+    def copy(self, directory: Path) -> tuple[CopiedFile, ...]:
+        """Copy the records into a directory, as of one moment."""
         with self._records() as records:
             if records is None:
                 return ()
@@ -301,7 +344,11 @@ class HomeReader:
 
     # --- export ---
 
-    def _export(self, request: WriteExport) -> ExportWritten:
+    def export(self, request: ExportChoice, path: Path) -> ExportWritten:
+        """Write the lines of an export into an existing file, all as of one moment.
+
+        Raises `InvalidInput` if a requested project does not exist.
+        """
         with self._records() as file:
             spaces = {} if file is None else dict(file.rows("SELECT name, number FROM spaces ORDER BY name"))
             known = list(filter(PROJECT_ID.fullmatch, spaces))
@@ -316,25 +363,23 @@ class HomeReader:
             paths = dict(file.rows("SELECT id, path FROM projects"))
             shared = dict(file.rows("SELECT name, lane FROM shares"))
             try:
-                with Path(request.path).open("wb") as output:
+                with path.open("wb") as output:
                     output.write(encode_header(time.time()))
                     for line in export_lines(file.connection, spaces, request, shared, paths, counted):
                         output.write(encode_line(line))
-                        if counted["memories"] % BETWEEN_LOOKS == 0:
-                            self._go_on()
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode
                 raise RecordsUnusable(f"{file.path} is damaged ({error}): put back a backup of it") from error
             except OSError as error:
-                raise FileUnusable(f"{request.path} cannot be written: {error.strerror or error}") from error
+                raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
         return ExportWritten(len(spaces), **counted)
 
 
 def export_lines(
     connection: sqlite3.Connection,
     spaces: Mapping[str, int],
-    request: WriteExport,
+    request: ExportChoice,
     shared: Mapping[str, str],
     paths: Mapping[str, str],
     counted: Counter[str],
