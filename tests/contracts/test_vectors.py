@@ -226,23 +226,6 @@ def exact(records: Records) -> Library:
     return Library(records, ExactVectors(records, MODEL))
 
 
-def test_a_large_file_takes_half_the_memory_and_finds_the_same(exact: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = exact.vectors
-    assert isinstance(vectors, ExactVectors)
-    exact.add(*(row[None] for row in unit(1300)))
-    vectors.nearest(unit(1)[0], 1)
-    as_floats = vectors.size_bytes
-    monkeypatch.setattr(exact_vectors, "FLOAT_UP_TO", 1000)
-    exact.add(*(row[None] for row in unit(700, seed=2)))
-    some = exact.rows().memories[::200]
-    of_some = exact.records.passages(PassageFilter(MODEL, some))
-    for query in unit(5, seed=3):
-        assert_same(vectors.nearest(query, 20), expected(exact.rows(), query, 20))
-        assert_same(vectors.nearest(query, 9, some), expected(of_some, query, 9))
-    assert vectors.size_bytes <= as_floats
-    assert np.allclose(vectors.of_memories([7]).vectors, unit(1300)[6], atol=1e-4)
-
-
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 5))
 def test_the_nearest_are_those_of_a_full_sort_also_among_equals(count: int, limit: int, distinct: int) -> None:
     vectors = unit(distinct)[np.arange(count) % distinct]

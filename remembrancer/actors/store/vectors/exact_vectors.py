@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,6 @@ Nearest = dict[int, float]
 
 READ_AT_ONCE: Final = 4096
 """The number of passages read from the records in one query: 6 MB at 384 dimensions."""
-FLOAT_UP_TO: Final = 100_000
-"""The number of passages up to which float32 is used; above it, each number takes two bytes."""
-UNIT: Final = 32_767
-"""The number 1 in fixed point. numpy converts it to float32 ten times as fast as float16, and it is more precise."""
-BLOCK: Final = 512
-"""The number of fixed-point rows compared at once, so that they stay in the processor's cache."""
 BY_THEMSELVES: Final = 8
 """If the allowed passages are fewer than one in this number, only they are compared."""
 
@@ -127,7 +121,7 @@ class _Held:
     """Passages in memory: number, memory and ordinal of each (n, 3), and their vectors (n, dimensions). Immutable,
     apart from spare room at the end, which the next extension uses."""
 
-    def __init__(self, keys: NDArray[np.int64], room: NDArray[Any], count: int, openings: int) -> None:
+    def __init__(self, keys: NDArray[np.int64], room: Vectors, count: int, openings: int) -> None:
         self._keys = keys
         self.room = room
         self.count = count
@@ -157,15 +151,14 @@ class _Held:
         """Return these passages, followed by newer ones."""
         count, needed = self.count, self.count + len(new.numbers)
         keys, room = self._keys, self.room
-        kind = np.int16 if needed > FLOAT_UP_TO else np.float32
-        if needed > len(room) or room.dtype != kind:
+        if needed > len(room):
             size = needed if not count else max(needed, count + count // 2)
-            keys, room = np.empty((size, 3), dtype=np.int64), np.empty((size, new.vectors.shape[1]), dtype=kind)
+            keys, room = np.empty((size, 3), dtype=np.int64), np.empty((size, new.vectors.shape[1]), dtype=np.float32)
             keys[:count] = self._keys[:count]
             if count:
-                room[:count] = self.room[:count] if self.room.dtype == kind else _fixed(self.room[:count])
+                room[:count] = self.room[:count]
         keys[count:needed] = np.column_stack((new.numbers, new.memories, new.ordinals))
-        room[count:needed] = new.vectors if kind == np.float32 else _fixed(new.vectors)
+        room[count:needed] = new.vectors
         return _Held(keys, room, needed, self.openings + new.ordinals.count(0))
 
     def among(self, numbers: Sequence[int]) -> _Held:
@@ -176,18 +169,8 @@ class _Held:
 
     def compare(self, queries: Vectors) -> Vectors:
         """Return the cosines of queries (n, dimensions) with all passages, (n, passages)."""
-        rows = self.room[: self.count]
-        if rows.dtype == np.float32:
-            compared: Vectors = queries @ rows.T
-            return compared
-        cosines: Vectors = np.empty((len(queries), self.count), dtype=np.float32)
-        block = np.empty((BLOCK, rows.shape[1]), dtype=np.float32)
-        for start in range(0, self.count, BLOCK):
-            part = rows[start : start + BLOCK]
-            np.copyto(block[: len(part)], part)
-            cosines[:, start : start + BLOCK] = queries @ block[: len(part)].T
-        cosines /= UNIT
-        return cosines
+        compared: Vectors = queries @ self.room[: self.count].T
+        return compared
 
     @cached_property
     def _by_memory(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
@@ -206,17 +189,13 @@ class _Held:
 
     def rows_at(self, places: NDArray[np.intp]) -> Vectors:
         """Return the vectors of the passages at some positions."""
-        rows = self.room[places]
-        return rows if rows.dtype == np.float32 else (rows / np.float32(UNIT)).astype(np.float32)
+        rows: Vectors = self.room[places]
+        return rows
 
     def passages_at(self, places: NDArray[np.intp]) -> PassageVectors:
         """Return the passages at some positions."""
         numbers, memories, ordinals = self._keys[places].T.tolist()
         return PassageVectors(numbers, memories, ordinals, self.rows_at(places))
-
-
-def _fixed(vectors: Vectors) -> NDArray[np.int16]:
-    return np.rint(vectors * UNIT).astype(np.int16)
 
 
 def first_memories(cosines: Vectors, memories: NDArray[np.int64], limit: int) -> Nearest:
