@@ -408,7 +408,7 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
-    """The result of a walk, nearest first. `suggestions` are known names similar to a requested one that does not
+    """The result of a walk, nearest first. `suggestions` are known names with words of a requested one that does not
     exist.
 
     `relationship_types` counts the edges of each type: all of them in the overview, otherwise those found. An overview

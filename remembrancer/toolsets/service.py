@@ -18,7 +18,7 @@ from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, Pr
 
 WHOLE: Final = frozenset(
     {
-        *("no_entity", "similar_name", "graph_cut", "answer_cut"),
+        *("no_entity", "graph_cut", "answer_cut"),
         *("embedding_starting", "storage_full"),
     }
 )

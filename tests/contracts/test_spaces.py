@@ -162,7 +162,6 @@ THEIR_NODE = Node(SECRET, "place")
 IN_GRAPH: dict[str, Callable[[Graph], Any]] = {
     "named": lambda it: it.named(SECRET),
     "keyed": lambda it: it.keyed([SECRET]),
-    "beginning": lambda it: it.beginning("z", 9),
     "matching": lambda it: it.matching(WORD, 9),
     "edges": lambda it: it.edges([THEIR_NODE]).sightings,
     "facts": lambda it: it.facts([Edge(THEIR_NODE, "about", THEIR_NODE)]),

@@ -27,8 +27,6 @@ from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
-AFTER_ALL: Final = "\U0010ffff"
-"""Sorts after every letter: keys with a given beginning end before `beginning` + this."""
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """The number of ids in an answer; more would only cost tokens."""
 NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"})
@@ -439,9 +437,9 @@ TIMES: Final = 2
 """The factor by which a narrowed expression's scores exceed the full expression's."""
 
 
-def expression_of(phrases: Iterable[Phrase], operator: str = "OR") -> str:
-    """Return the FTS5 expression that matches any of the phrases, or (`AND`) all of them."""
-    return f" {operator} ".join(f'"{phrase.words}"{"*" if phrase.begins else ""}' for phrase in phrases)
+def expression_of(phrases: Iterable[Phrase]) -> str:
+    """Return the FTS5 expression that matches any of the phrases."""
+    return " OR ".join(f'"{phrase.words}"{"*" if phrase.begins else ""}' for phrase in phrases)
 
 
 def narrowed(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from remembrancer.actors.store.records.types import Phrase
 from remembrancer.actors.store.retrieval.graph import Graph, Node
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.names import name_key, name_words
@@ -73,48 +71,20 @@ ALIASES: Final = frozenset(name_key(each) for each in ("alias_of", "also_known_a
 MOST_STARTS: Final = 20
 """The number of nodes at which a walk begins."""
 SUGGESTIONS: Final = 5
-WORDED: Final = 30
-"""The number of candidates from full text."""
-ALPHABETIC: Final = 200
-"""The number of candidates that begin like an unknown name."""
-COMMON_BEGINNING: Final = 2
-LIKENESS: Final = 0.6
-"""The ratio of `difflib` from which an unknown name counts as a misspelling."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The nodes that a name stands for. `guessed`: by its words alone. Without nodes, `suggestions` are known names."""
-
-    nodes: tuple[Node, ...] = ()
-    guessed: bool = False
-    suggestions: tuple[str, ...] = ()
-
-
-def find(graph: Graph, name: str) -> Found:
-    """Find exactly this name, with those that differ only in case (perhaps of another type); else the same name in
-    another spelling; else the only name with all its words."""
+def find(graph: Graph, name: str) -> list[Node]:
+    """Return the nodes with exactly this name, and those that differ only in case (perhaps of another type); else those
+    with the same name in another spelling."""
     exact, spelled = graph.named(name), graph.keyed([name_key(name)])
     alike = [node for node in spelled if graph.name(node).casefold() == name.casefold()] if exact else spelled
-    nodes = list(dict.fromkeys([*exact, *alike]))
-    if nodes:
-        return Found(tuple(nodes[:MOST_STARTS]))
-    parts = [Phrase(part) for part in dict.fromkeys(_PART.findall(name_words(name)))]
-    likely = graph.matching(parts, WORDED, every=True)
-    if likely and len({node.key for node in likely}) == 1:
-        return Found(tuple(likely[:MOST_STARTS]), guessed=True)
-    return Found(suggestions=tuple(suggest(graph, name, likely)))
+    return list(dict.fromkeys([*exact, *alike]))[:MOST_STARTS]
 
 
-def suggest(graph: Graph, name: str, likely: Sequence[Node]) -> list[str]:
-    """Return known names similar to this one, most similar first."""
-    key = name_key(name)
-    worded = dict.fromkeys([*likely, *graph.matching(phrases_of(name_words(name)), WORDED)])
-    beginning = graph.beginning(key[:COMMON_BEGINNING], ALPHABETIC)
-    alike = {node: difflib.SequenceMatcher(None, key, node.key).ratio() for node in [*worded, *beginning]}
-    chosen = [node for node, ratio in alike.items() if node in worded or ratio >= LIKENESS]
-    chosen.sort(key=lambda node: (-alike[node], node))
-    return list(dict.fromkeys(graph.name(node) for node in chosen))[:SUGGESTIONS]
+def suggest(graph: Graph, name: str) -> tuple[str, ...]:
+    """Return known names with words of this one, best first."""
+    likely = graph.matching(phrases_of(name_words(name)), SUGGESTIONS)
+    return tuple(dict.fromkeys(graph.name(node) for node in likely))[:SUGGESTIONS]
 
 
 def with_aliases(graph: Graph, nodes: Sequence[Node]) -> list[Node]:

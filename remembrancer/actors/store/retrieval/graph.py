@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.store.records.search import AFTER_ALL, RANKING, condition_of, expression_of
+from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.space import APART, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, json_list
@@ -282,15 +282,11 @@ class Graph:
         self._looked_up.update(keys)
         return self._found(f"e.key IN {AMONG}", json_list(keys))
 
-    def beginning(self, key: str, limit: int) -> list[Node]:
-        """Return at most `limit` nodes whose keys have that beginning."""
-        return self._found("e.key >= ? AND e.key < ?", key, key + AFTER_ALL, limit=limit)
-
-    def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
-        """Return the best `limit` nodes of each space whose names have any (or `every` one) of the phrases."""
+    def matching(self, phrases: Sequence[Phrase], limit: int) -> list[Node]:
+        """Return the best `limit` nodes of each space whose names have any of the phrases."""
         if not phrases:
             return []
-        match = expression_of(phrases, "AND" if every else "OR")
+        match = expression_of(phrases)
         rows: list[Any] = []
         for names in (f"names_{space}" for space in self._spaces.numbers):
             rows += self._read(
@@ -301,11 +297,11 @@ class Graph:
             )
         return self._meet(rows)
 
-    def _found(self, condition: str, *arguments: object, limit: int = -1) -> list[Node]:
+    def _found(self, condition: str, argument: object) -> list[Node]:
         """Return the visible nodes of a condition, in the order of their keys."""
         rows = self._read(
-            f"{_ENTITIES} WHERE e.space = @SPACE AND {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number LIMIT ?",
-            (*arguments, self._session_id, limit),
+            f"{_ENTITIES} WHERE e.space = @SPACE AND {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number",
+            (argument, self._session_id),
         )
         return self._meet(rows)
 

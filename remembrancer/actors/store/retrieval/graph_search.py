@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, Literal
 
 from remembrancer.actors.store.records.types import Filters, RankingFacts
-from remembrancer.actors.store.retrieval.entity_names import Found, find, named_in, with_aliases
+from remembrancer.actors.store.retrieval.entity_names import find, named_in, suggest, with_aliases
 from remembrancer.actors.store.retrieval.graph import Graph, Node, Reached, Walk, connection, walk
 from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.view import Ref, View
@@ -89,23 +89,20 @@ TOPICS: Final = 10
 
 
 def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFound, list[Ref]]:
-    """Return the answer, and the memories in it. An unknown entity is not an error: similar names are suggested."""
+    """Return the answer, and the memories in it. For an unknown entity, names with its words are suggested."""
     graph = view.graph(request.session_id, now)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
         return _overview(request, graph, view, wanted), []
     if request.entity_type is None:
-        found = find(graph, request.entity)
+        nodes = find(graph, request.entity)
     else:
         kind = request.entity_type.lower()
-        found = Found(tuple(node for node in graph.keyed([name_key(request.entity)]) if node.type == kind))
-    if not found.nodes:
-        return GraphFound((), suggestions=found.suggestions), []
-    if found.guessed:
-        names = ", ".join(dict.fromkeys(graph.name(node) for node in found.nodes))
-        view.notices.append(Notice("similar_name", f"Nothing has exactly this name; this is what is known of {names}."))
-    starts = with_aliases(graph, found.nodes)
+        nodes = [node for node in graph.keyed([name_key(request.entity)]) if node.type == kind]
+    if not nodes:
+        return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ()), []
+    starts = with_aliases(graph, nodes)
     # Entities beyond the limit, and anything farther, are left out of the answer.
     walked = walk(starts, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
