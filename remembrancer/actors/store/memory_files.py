@@ -98,7 +98,7 @@ class MemoryFiles:
             self._open_soon()
             return
         try:
-            self._take(self._opened_database(wait_s=0.0))
+            self._take(self._opened_database())
         except RemembrancerError as error:
             self._failed(error)
 
@@ -160,10 +160,10 @@ class MemoryFiles:
         finally:
             self._reopening = None
 
-    def _opened_database(self, wait_s: float | None = None) -> SqliteFile:
+    def _opened_database(self) -> SqliteFile:
         bring_forward(self._paths)
         _refuse_if_lost(self._paths.database)
-        database = SqliteFile(self._paths.database, wait_s=wait_s)
+        database = SqliteFile(self._paths.database)
         try:
             note_made(self._paths.database)
         except OSError as error:

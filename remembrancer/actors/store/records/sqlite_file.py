@@ -5,7 +5,6 @@ WAL and `synchronous=FULL`: readers see the last commit and never wait for the w
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import mmap
@@ -37,12 +36,9 @@ from remembrancer.protocol.paths import look_at_database
 
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size to which the write-ahead log is truncated after a checkpoint."""
-BUSY_TIMEOUT_S: Final = 0.5
-"""The time that a write waits for another program's lock (we have one writer): less than a client's write may take.
-After a timeout, attempts do not wait until the file is free again."""
-READ_TIMEOUT_S: Final = 0.1
-"""The same for a read. It waits for no writer, so only a program that locks the whole file is in its way. The event
-loop does not wait at all."""
+BUSY_TIMEOUT_S: Final = 0.2
+"""The time that a connection waits for another program's lock (we have one writer): less than a client's write may
+take, and little enough for the event loop."""
 CACHE_KIB: Final = 32_768
 """The page cache of a connection. It fits ten thousand memories with their graph: a walk of one hop takes 4.0 ms, and
 5.5 with a quarter of it."""
@@ -102,8 +98,6 @@ class SqliteFile:
         StorageFull: the disk has no room for the migration; it is unchanged.
         FileLocked: another program has it locked.
         RecordsUnusable: it is damaged or not a file, or its directory cannot be made.
-
-    `wait_s` is the time that opening waits for another program's lock (None: `BUSY_TIMEOUT_S`).
     """
 
     def __init__(
@@ -112,7 +106,6 @@ class SqliteFile:
         schema: Schema = MEMORY,
         *,
         synchronous: str = "FULL",
-        wait_s: float | None = None,
     ) -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,16 +121,14 @@ class SqliteFile:
         self._closed = False
         self.writing = threading.RLock()
         """Held during a transaction: shared lanes are written by their own threads."""
-        self._was_locked = False
         self._synchronous = synchronous
         self.commits = 0
         """The number of transactions since the file was opened."""
         self.damage: str | None = None
         """The damage that was last met since the file was opened."""
-        wait_s = BUSY_TIMEOUT_S if wait_s is None else wait_s
         try:
-            schema.check(path, wait_s)
-            self.writer = _connect(path, wait_s)
+            schema.check(path, BUSY_TIMEOUT_S)
+            self.writer = _connect(path)
             self.writer.execute(f"PRAGMA synchronous = {synchronous}")
         except DAMAGED as error:
             raise not_opened(path, error) from error
@@ -149,7 +140,6 @@ class SqliteFile:
         except RemembrancerError:
             self.writer.close()
             raise
-        self._wait_for_locks(BUSY_TIMEOUT_S)
         self._identity = _identity_of(path)
 
     @property
@@ -259,7 +249,7 @@ class SqliteFile:
                 if self.is_replaced:  # otherwise a new connection would create an empty file without tables
                     raise self._replaced()
                 self._close_left()
-                reader = _Reader(_connect(self.path, 0.0 if _is_event_loop() else READ_TIMEOUT_S))
+                reader = _Reader(_connect(self.path))
                 self._readers.append(reader)
             self._local.reader = reader
         return reader
@@ -288,7 +278,7 @@ class SqliteFile:
             try:
                 if not durable:
                     self.writer.execute("PRAGMA synchronous = NORMAL")
-                self._begin()
+                self.writer.execute("BEGIN IMMEDIATE")
                 try:
                     yield self.writer
                     self.writer.execute("COMMIT")
@@ -303,35 +293,12 @@ class SqliteFile:
                 if not durable:
                     self.writer.execute(f"PRAGMA synchronous = {self._synchronous}")
 
-    def _begin(self) -> None:
-        try:
-            self.writer.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            if is_locked(error) and not self._was_locked:
-                self._was_locked = True
-                self._wait_for_locks(0.0)
-            raise
-        if self._was_locked:
-            self._was_locked = False
-            self._wait_for_locks(BUSY_TIMEOUT_S)
-
-    def _wait_for_locks(self, wait_s: float) -> None:
-        self.writer.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
-
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
 
     def _replaced(self) -> FileLocked:
         return FileLocked(f"{self.path} was taken away or replaced while it was open: it is opened anew")
-
-
-def _is_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:
@@ -344,9 +311,9 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     return (about.st_dev, about.st_ino) if about.st_size else None
 
 
-def _connect(path: Path, wait_s: float) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, timeout=wait_s, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
     )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
