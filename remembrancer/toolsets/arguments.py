@@ -36,8 +36,11 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
     if "$ref" in node:
         target = definitions[node["$ref"].rpartition("/")[2]]
         return _inline({**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions)
-    if {"type": "null"} in node.get("anyOf", ()):  # an argument that may be left out
-        return _inline(node["anyOf"][0], definitions)
+    options = node.get("anyOf", ())
+    if {"type": "null"} in options:  # an argument that may be left out
+        return _inline(options[0], definitions)
+    if options and all("enum" in each for each in options):
+        node = {"enum": [value for each in options for value in each["enum"]]}
     flat = {
         key: {name: _inline(each, definitions) for name, each in value.items()}
         if key == "properties"

@@ -353,7 +353,7 @@ ERRORS = [
     ("store_memory", {"tags": [f"t{n}" for n in range(10_000)]}, "tags", "at most 100 items"),
     ("store_memory", {"tags": ["a\udfff"]}, "tags[0]", "surrogate"),
     ("store_memory", {"tags": {"a": None}}, "tags", "Expected `array"),
-    ("store_memory", {"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "from 0"),
+    ("store_memory", {"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "<= 9007199254740991"),
     (
         "store_memory",
         {"related_entities": [{"name": f"n{n}", "type": "b", "relationship": "c"} for n in range(101)]},
@@ -385,7 +385,7 @@ ERRORS = [
     ("forget_memory", {"reason": "x" * 2001}, "reason", "2000 characters"),
     ("promote_memory", {"target_scope": None}, "target_scope", "one of project, user"),
     ("promote_memory", {"reason": "\ud800"}, "reason", "surrogate"),
-    ("restore_memory", {"version": 10**30}, "version", "from 1 to"),
+    ("restore_memory", {"version": 10**30}, "version", "<= 9007199254740992"),
     ("get_memory_context", {"files_in_context": ["a.py"] * (MAX_FILES + 1)}, "files_in_context", ""),
     ("search_knowledge_graph", {"entity": "x" * 201}, "entity", ""),
 ]
@@ -403,9 +403,6 @@ def test_an_error_names_its_field_and_the_limits(
 
 
 # --- The tools' input schemas: plain enough for every client, and small.
-ALL = (StoreMemoryArguments, RecallMemoriesArguments)
-
-
 class Inner(msgspec.Struct):
     name: str
 
@@ -448,9 +445,9 @@ def _keys(node: Any) -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("arguments", ALL)
-def test_no_schema_has_what_some_clients_cannot_read(arguments: type[msgspec.Struct]) -> None:
-    assert _keys(input_schema(arguments)).isdisjoint({"$ref", "$defs", "anyOf", "oneOf", "allOf"})
+def test_no_schema_has_what_some_clients_cannot_read() -> None:
+    for each in load_tools():
+        assert _keys(each.decoder.schema).isdisjoint({"$ref", "$defs", "anyOf", "oneOf", "allOf"}), each.name
 
 
 # --- A tool registers itself, once, in the toolset of its folder; and what is said beside its answer or instead of it.

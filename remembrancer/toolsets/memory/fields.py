@@ -16,12 +16,11 @@ from remembrancer.memory.fields import FIELDS, Field
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_NAME, MAX_REASON, MAX_TAG, MAX_TAGS, check_count, check_length
 from remembrancer.memory.text import MAX_EXACT, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import KINDS, Kind
 from remembrancer.protocol.writes import EntityRef
 
 T = TypeVar("T")
 D = TypeVar("D")
-Version = Annotated[int, Meta(ge=1)]
+Version = Annotated[int, Meta(ge=1, le=MAX_EXACT)]
 Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
@@ -85,14 +84,6 @@ def clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[En
     return tuple(cleaned_entities)
 
 
-def clean_kind(kind: str, *, field: str = "kind") -> Kind:
-    """Validate a kind. Raises `InvalidInput` for any other word."""
-    for known in KINDS:
-        if kind == known:
-            return known
-    raise InvalidInput(f"{field} must be one of {', '.join(KINDS)}, not {shown(kind)}", field=field)
-
-
 def clean_line(text: str, *, field: str, longest: int) -> str:
     """A short text, cleaned. Raises `InvalidInput` if it is blank or too long."""
     check_length(text, field=field, longest=longest)
@@ -105,15 +96,6 @@ def clean_reason(reason: str | None) -> str | None:
         return None
     check_length(reason, field="reason", longest=MAX_REASON)
     return reason
-
-
-def clean_version(version: int | None) -> int | None:
-    """A version number; None if none was given. Raises `InvalidInput` if it is greater than any memory can have."""
-    if version is None:
-        return None
-    if version > MAX_EXACT:
-        raise InvalidInput(f"version must be an integer from 1 to {MAX_EXACT}, not {shown(version)}", field="version")
-    return version
 
 
 def seconds_of(text: str | None, field: str) -> float | None:

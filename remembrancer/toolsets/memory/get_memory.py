@@ -14,7 +14,7 @@ from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.runs import ChainLink, LoggedPromotion
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, set_fields, state_of
-from remembrancer.toolsets.memory.fields import Version, clean_version
+from remembrancer.toolsets.memory.fields import Version
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MAX_HISTORY: Final = 50
@@ -42,7 +42,6 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
         InvalidInput: the memory has no such version.
         MemoryUnavailable, DeadlineExceeded: the store is away or slow, and the memory is not cached.
     """
-    version = clean_version(version)
     request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(memory_id))
     reply = await call.ask(request)
     if not call.is_old:

@@ -22,7 +22,7 @@ from remembrancer.memory.relevance import LIKELY, is_given_whole
 from remembrancer.memory.text import check_text
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, STANDING, Kind
+from remembrancer.protocol.kinds import OPEN_END, STANDING, Kind
 from remembrancer.protocol.reads import (
     Filters,
     GatherContext,
@@ -38,7 +38,7 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
 from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
-from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
+from remembrancer.toolsets.memory.fields import clean_tags, given, seconds_of
 from remembrancer.toolsets.memory.recall_budget import within_budget
 from remembrancer.toolsets.tools import DATA, Answer, Call, non_empty, note_short_ids, tool
 
@@ -74,7 +74,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     query: str
     scope: list[Scope] = []
     type: list[MemoryType] = []
-    kind: list[str] = []
+    kind: list[Kind] = []
     domain: list[str] = []
     strategy: Strategy = "hybrid"
     limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | None = None
@@ -244,7 +244,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         limit=given(arguments.limit, 10),
         scopes=tuple(dict.fromkeys(arguments.scope)),
         types=tuple(dict.fromkeys(arguments.type)),
-        kinds=_kinds(arguments.kind),
+        kinds=tuple(dict.fromkeys(arguments.kind)),
         domains=clean_tags(arguments.domain, field="domain"),
         tags=clean_tags(arguments.tags),
         min_importance=arguments.min_importance,
@@ -264,15 +264,6 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
             f"{', '.join(narrowing)} applies to memories only: leave it out when searching notes", field=narrowing[0]
         )
     return request
-
-
-def _kinds(kinds: list[str]) -> tuple[Kind, ...]:
-    """The requested kinds without duplicates. They are not in the schema a second time, because every session pays for
-    it."""
-    return tuple(
-        SESSION_RECORD if kind == SESSION_RECORD else clean_kind(kind, field=f"kind[{place}]")
-        for place, kind in enumerate(dict.fromkeys(kinds))
-    )
 
 
 def _utc_offset_s(moment: str | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import RestoredResult, RestoreMemory
-from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_version
+from remembrancer.toolsets.memory.fields import Version, clean_reason
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
@@ -14,8 +14,7 @@ async def restore_memory(
 ) -> Answer:
     """Restore a forgotten memory, or return to an earlier version."""
     memory_id = parse_memory_id(memory_id)
-    version, reason = clean_version(version), clean_reason(reason)
-    result = await call.write(RestoreMemory(memory_id, version, reason), RestoredResult)
+    result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
     answer: Answer = {"memory_id": memory_id, "status": "active"}
     answer |= {"restored_fields": list(result.restored_fields), "version": result.version}
     return answer | non_empty(re_embedded=result.re_embedded)

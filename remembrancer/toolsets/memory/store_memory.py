@@ -57,7 +57,7 @@ _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool: str | None = None
     file: str | None = None
-    conversation_turn: int | None = None
+    conversation_turn: Annotated[int, Meta(ge=0, le=MAX_TURN)] | None = None
 
 
 class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
@@ -245,14 +245,10 @@ def kind_of(content: str) -> Kind:
 
 
 def _clean_source(source: Source, *, field: str) -> SourceRef:
-    turn = source.conversation_turn
-    if turn is not None and not 0 <= turn <= MAX_TURN:
-        message = f"{field}.conversation_turn must be an integer from 0 to {MAX_TURN}, not {shown(turn)}"
-        raise InvalidInput(message, field=f"{field}.conversation_turn")
     return SourceRef(
         tool=None if source.tool is None else clean_name(source.tool, field=f"{field}.tool", longest=MAX_NAME),
         file=None if source.file is None else clean_name(source.file, field=f"{field}.file", longest=MAX_PATH),
-        conversation_turn=turn,
+        conversation_turn=source.conversation_turn,
     )
 
 

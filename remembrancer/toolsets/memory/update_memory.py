@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Annotated, get_args
 
 import msgspec
+from msgspec import Meta
 
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_LINKS, MAX_NAME, check_count
-from remembrancer.memory.text import check_text, shown
+from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.kinds import RELATIONS, Relation
+from remembrancer.protocol.kinds import GivenKind, Relation
 from remembrancer.protocol.writes import Clearable, LinkRef, TextEdit, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
     RelatedEntity,
     clean_entities,
-    clean_kind,
     clean_names,
     clean_reason,
     clean_tag_changes,
@@ -41,12 +41,7 @@ class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relation: Relation
     target: str
-    strength: float = 1.0
-
-
-class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    relation: str
-    target: str
+    strength: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
 
 class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
@@ -56,12 +51,12 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     content: str | None = None
     tags: TagChanges | None = None
     related_entities: EntityChanges | None = None
-    kind: str | None = None
+    kind: GivenKind | None = None
     due: str | None = None
     done: bool | None = None
     supersedes: tuple[str, ...] = ()
     add_links: tuple[LinkArgument, ...] = ()
-    remove_links: tuple[RemovedLink, ...] = ()
+    remove_links: tuple[LinkArgument, ...] = ()
     reason: str | None = None
 
 
@@ -102,7 +97,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     add_tags, remove_tags = clean_tag_changes(tags.add, tags.remove, "tags.")
     emptied = {each.name for each in FIELDS if each.is_clearable and getattr(arguments, each.name) == ""}
     cleared = tuple(name for name in get_args(Clearable) if name in emptied)
-    fields = cleaned(arguments, {"kind": clean_kind}, *emptied) | dict.fromkeys(emptied.difference(cleared), "")
+    fields = cleaned(arguments, {}, *emptied) | dict.fromkeys(emptied.difference(cleared), "")
     replaced = [LinkArgument("supersedes", parse_memory_id(each, field="supersedes")) for each in arguments.supersedes]
     change = UpdateMemory(
         memory_id=memory_id,
@@ -115,6 +110,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         ),
         add_links=_clean_links([*arguments.add_links, *replaced], memory_id, "add_links"),
         remove_links=_clean_links(arguments.remove_links, memory_id, "remove_links"),
+        kind=arguments.kind,
         cleared=cleared,
         reason=clean_reason(arguments.reason),
         **fields,
@@ -127,23 +123,15 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     return change
 
 
-def _clean_links(links: Sequence[LinkArgument | RemovedLink], memory_id: str, field: str) -> tuple[LinkRef, ...]:
+def _clean_links(links: Sequence[LinkArgument], memory_id: str, field: str) -> tuple[LinkRef, ...]:
     check_count(links, field=field, most=MAX_LINKS)
     cleaned_links: dict[LinkRef, None] = {}
     for place, link in enumerate(links):
         at = f"{field}[{place}]"
-        relation = next((each for each in RELATIONS if each == link.relation), None)
-        if relation is None:
-            message = f"{at}.relation must be one of {', '.join(RELATIONS)}, not {shown(link.relation)}"
-            raise InvalidInput(message, field=f"{at}.relation")
         target = parse_memory_id(link.target, field=f"{at}.target")
         if target == memory_id:
             raise InvalidInput(
                 f"{at}.target is the memory itself: a memory cannot be linked to itself", field=f"{at}.target"
             )
-        strength = link.strength if isinstance(link, LinkArgument) else 1.0
-        if not 0 < strength <= 1:
-            message = f"{at}.strength must be more than 0 and at most 1, not {shown(strength)}"
-            raise InvalidInput(message, field=f"{at}.strength")
-        cleaned_links[LinkRef(relation, target, strength)] = None
+        cleaned_links[LinkRef(link.relation, target, link.strength)] = None
     return tuple(cleaned_links)
