@@ -141,8 +141,8 @@ class Tally(msgspec.Struct):
     skipped: list[str] = []
 
 
-async def _import(contents: Contents, tally: Tally) -> None:
-    """Import memories, in order. A dry run only counts.
+async def _import(operations: Iterable[Operation], tally: Tally) -> None:
+    """Have the store apply the operations, in order.
 
     Raises:
         MemoryUnavailable: the store went away and did not come back.
@@ -150,34 +150,30 @@ async def _import(contents: Contents, tally: Tally) -> None:
     """
     async with connected_store() as ask_store:
         try:
-            for batch in _batches(contents.memories):
-                changes = _changes(batch, tally.run_id)
-                tally.present += len(batch) - len(changes)
-                if tally.dry_run:
-                    tally.imported += len(changes)
-                else:
-                    await _submit(ask_store, changes, tally)
+            for batch in _batches(operations):
+                await _submit(ask_store, batch, tally)
         except RemembrancerError:
             verb = "was" if tally.imported == 1 else "were"
             print(f"{count(tally.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
             raise
 
 
-def _batches(placed: Iterable[PlacedMemory]) -> Iterator[list[PlacedMemory]]:
-    batch: list[PlacedMemory] = []
+def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
+    """Batches that fit into a message, each by the ids of its operations."""
+    batch: dict[str, Operation] = {}
     size = 0
-    for project, memory in placed:
-        size += len(_encoder.encode(memory))
-        if batch and (len(batch) >= BATCH_OPERATIONS or size > BATCH_BYTES):
+    for operation in operations:
+        length = len(_encoder.encode(operation))
+        if batch and (len(batch) >= BATCH_OPERATIONS or size + length > BATCH_BYTES):
             yield batch
-            batch, size = [], len(_encoder.encode(memory))
-        batch.append((project, memory))
+            batch, size = {}, 0
+        batch[operation.operation_id] = operation
+        size += length
     yield batch
 
 
-async def _submit(ask_store: AskStore, changes: Iterable[Operation], tally: Tally) -> None:
-    """Have the store apply the operations."""
-    operations = {operation.operation_id: operation for operation in changes}
+async def _submit(ask_store: AskStore, operations: dict[str, Operation], tally: Tally) -> None:
+    """Have the store apply a batch."""
     while operations:
         try:
             answer = await ask_store(SubmitBatch(tuple(operations.values())))
@@ -193,27 +189,23 @@ async def _submit(ask_store: AskStore, changes: Iterable[Operation], tally: Tall
             tally.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
 
 
-def _changes(batch: Sequence[PlacedMemory], run_id: str) -> list[Operation]:
-    """The operations that import the memories of a batch. There is none for a memory that exists already, in its
-    project or, after a promotion, among the user's, unless undoing an import has forgotten it. The second of two with
-    the same id counts as existing."""
-    wanted: dict[str | None, dict[str, None]] = {}
-    for project, memory in batch:
-        for place in {None, _place(project)}:
-            wanted.setdefault(place, {})[memory.id] = None
-    home = HomeReader(paths_here())
-    answers = {place: home.find(place, list(ids)) for place, ids in wanted.items()}
-    present = {
-        place: {each for each in answer.words if answer.forgotten.get(each) != IMPORT_UNDONE}
-        for place, answer in answers.items()
-    }
-    changes: list[Operation] = []
-    for project, memory in batch:
-        if memory.id not in present[_place(project)] | present[None]:
-            change = ImportMemory(memory, run_id=run_id)
-            changes.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, time.time(), change))
+def _operations(memories: Sequence[PlacedMemory], run_id: str) -> list[Operation]:
+    """The operations that import memories. There is none for a memory that exists already, in its project or, after a
+    promotion, among the user's, unless undoing an import has forgotten it. The second of two with the same id counts as
+    existing."""
+    home, now = HomeReader(paths_here()), time.time()
+    ids = [memory.id for _, memory in memories]
+    present: dict[str | None, set[str]] = {}
+    for place in {None, *(_place(project) for project, _ in memories)}:
+        found = home.find(place, ids)
+        present[place] = {each for each in found.words if found.forgotten.get(each) != IMPORT_UNDONE}
+    operations = []
+    for project, memory in memories:
+        if memory.id not in present[_place(project)] and memory.id not in present[None]:
             present[_place(project)].add(memory.id)
-    return changes
+            change = ImportMemory(memory, run_id=run_id)
+            operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
+    return operations
 
 
 def _place(project: ProjectRef | None) -> str | None:
@@ -252,9 +244,13 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     except OSError as error:
         raise cannot("read", file or "the assistant's memory", error) from error
     tally = Tally(IMPORTS + new_ulid(), dry_run, contents.release, skipped=contents.secrets)
-    if contents.memories:
-        with said_when_slow(f"Importing {count(len(contents.memories), 'memory')}"):
-            anyio.run(_import, contents, tally)
+    operations = _operations(contents.memories, tally.run_id)
+    tally.present = len(contents.memories) - len(operations)
+    if dry_run:
+        tally.imported = len(operations)
+    elif operations:
+        with said_when_slow(f"Importing {count(len(operations), 'memory')}"):
+            anyio.run(_import, operations, tally)
     notices = list(tally.skipped)
     if contents.cut_after is not None:
         notices.append(
