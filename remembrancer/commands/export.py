@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -17,7 +17,7 @@ import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import ExportChoice, ExportWritten, HomeReader
+from remembrancer.commands.home_reader import ExportWritten, HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import Report, argument, command, count, flag, option
 from remembrancer.commands.runtime_client import paths_here
@@ -25,7 +25,6 @@ from remembrancer.commands.selection import Where
 from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.protocol.errors import FileUnusable
-from remembrancer.protocol.writes import Scope
 
 
 @command(
@@ -36,13 +35,6 @@ from remembrancer.protocol.writes import Scope
         help="Default: remembrancer-<time>.jsonl here, or in ~ from within a repository; - is standard output.",
     ),
     option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
-    option(
-        "--scope",
-        multiple=True,
-        type=click.Choice(("session", "project", "user")),
-        help="Only this scope (several times).",
-    ),
-    option("--include-forgotten/--no-include-forgotten", default=True, help="Forgotten ones, too (default: yes)."),
     flag(
         "--markdown",
         help="FILE is a new directory: for each project a Markdown file a kind of memory, to read and to keep.",
@@ -53,8 +45,6 @@ from remembrancer.protocol.writes import Scope
 def export(
     file: str | None,
     project: Sequence[str],
-    scope: Sequence[Scope],
-    include_forgotten: bool,
     markdown: bool,
     force: bool,
 ) -> Report | int:
@@ -66,21 +56,20 @@ def export(
         raise click.UsageError("--markdown writes a directory, so it cannot go to standard output: name one")
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
-    projects = tuple(place.project.id for named in project for place in Where(named).places())
-    choice = ExportChoice(projects or None, tuple(scope), include_forgotten)
+    projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places())
     queued = len(read_queue(paths_here().write_queue).queued)
     if target is None or markdown:
         with NamedTemporaryFile(prefix="remembrancer-export-") as spool:
-            written = _write(choice, spool.name)
+            written = _write(projects, spool.name)
             if target is None:
                 _print_whole(Path(spool.name))
             else:
                 _write_markdown(Path(spool.name), target)
     else:
         with new_file(target, force=force) as fresh:
-            written = _write(choice, fresh.name)
+            written = _write(projects, fresh.name)
     facts = _summary(target, written, queued)
-    words = _in_words(facts, has_user="user" in scope if scope else not project)
+    words = _in_words(facts, has_user=not projects)
     if target is None:  # the export is on standard output, so its summary is not
         as_json = click.get_current_context().params["as_json"]
         print(json.dumps(facts) if as_json else words, file=sys.stderr)
@@ -88,9 +77,9 @@ def export(
     return Report(facts, words)
 
 
-def _write(choice: ExportChoice, path: str) -> ExportWritten:
+def _write(projects: Collection[str], path: str) -> ExportWritten:
     paths = paths_here()
-    written = HomeReader(paths).export(choice, Path(path))
+    written = HomeReader(paths).export(projects, Path(path))
     if not written.files:
         raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
     return written

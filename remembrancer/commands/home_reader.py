@@ -10,7 +10,7 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
@@ -51,7 +51,6 @@ from remembrancer.protocol.errors import (
     is_disk_full,
 )
 from remembrancer.protocol.ids import PROJECT_ID
-from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
 
 CATALOG: Final = "catalog.db"
@@ -203,25 +202,6 @@ class ExportWritten(msgspec.Struct, frozen=True):
     forgotten: int = 0
 
 
-class ExportChoice(msgspec.Struct, frozen=True):
-    """The content of an export. `projects` None: all projects and the user's memories; otherwise the projects with
-    these ids, and of the user's memories only those of `scopes`."""
-
-    projects: tuple[str, ...] | None = None
-    scopes: tuple[Scope, ...] = ()
-    forgotten: bool = True
-
-    @property
-    def in_projects(self) -> frozenset[Scope]:
-        """The scopes to export from a project's file."""
-        return frozenset[Scope](self.scopes or ("session", "project")) - {"user"}
-
-    @property
-    def of_user(self) -> bool:
-        """True if the user's memories are to be exported: not with named projects, unless requested."""
-        return "user" in self.scopes if self.scopes else self.projects is None
-
-
 class HomeReader:
     """The records of a home and their files.
 
@@ -344,15 +324,16 @@ class HomeReader:
 
     # --- export ---
 
-    def export(self, request: ExportChoice, path: Path) -> ExportWritten:
-        """Write the lines of an export into an existing file, all as of one moment.
+    def export(self, projects: Collection[str], path: Path) -> ExportWritten:
+        """Write the lines of an export into an existing file, all as of one moment: the memories of the projects with
+        these ids, or (none named) of all of them and the user.
 
-        Raises `InvalidInput` if a requested project does not exist.
+        Raises `InvalidInput` if such a project does not exist.
         """
         with self._records() as file:
             spaces = {} if file is None else dict(file.rows("SELECT name, number FROM spaces ORDER BY name"))
             known = list(filter(PROJECT_ID.fullmatch, spaces))
-            missing = sorted(set(request.projects or ()).difference(known))
+            missing = sorted(set(projects).difference(known))
             if missing:
                 raise InvalidInput(
                     f"this home has no memories of {', '.join(missing)}: known are {', '.join(known) or '-'}"
@@ -365,7 +346,7 @@ class HomeReader:
             try:
                 with path.open("wb") as output:
                     output.write(encode_header(time.time()))
-                    for line in export_lines(file.connection, spaces, request, shared, paths, counted):
+                    for line in export_lines(file.connection, spaces, projects, shared, paths, counted):
                         output.write(encode_line(line))
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
@@ -379,7 +360,7 @@ class HomeReader:
 def export_lines(
     connection: sqlite3.Connection,
     spaces: Mapping[str, int],
-    request: ExportChoice,
+    projects: Collection[str],
     shared: Mapping[str, str],
     paths: Mapping[str, str],
     counted: Counter[str],
@@ -388,37 +369,26 @@ def export_lines(
 
     Counts projects, memories and forgotten memories in `counted`.
     """
-    lines_of = partial(_lines_of, connection, forgotten=request.forgotten, counted=counted)
-    for project_id in filter(PROJECT_ID.fullmatch, spaces):
-        if not request.in_projects or (request.projects is not None and project_id not in request.projects):
-            continue
+    lines_of = partial(_lines_of, connection, counted=counted)
+    for project_id in projects or filter(PROJECT_ID.fullmatch, spaces):
         counted["projects"] += 1
         yield ProjectLine(project_id, paths.get(project_id, ""))
-        yield from lines_of(spaces[project_id], project_id, request.in_projects)
+        yield from lines_of(spaces[project_id], project_id)
         if (lane := shared.get(project_id, "")) in spaces:
-            yield from lines_of(spaces[lane], project_id, request.in_projects)
-    if request.of_user and USER in spaces:
-        yield from lines_of(spaces[USER], None, ("user",))
-    if request.of_user and (lane := shared.get(USER, "")) in spaces:
-        yield from lines_of(spaces[lane], None, ("user",))
+            yield from lines_of(spaces[lane], project_id)
+    for name in () if projects else (USER, shared.get(USER, "")):
+        if name in spaces:
+            yield from lines_of(spaces[name], None)
     yield EndLine(counted["projects"], counted["memories"])
 
 
 def _lines_of(
-    connection: sqlite3.Connection,
-    space: int,
-    project: str | None,
-    scopes: Container[Scope],
-    *,
-    forgotten: bool,
-    counted: Counter[str],
+    connection: sqlite3.Connection, space: int, project: str | None, *, counted: Counter[str]
 ) -> Iterator[Line]:
     """Yield the memories of one space."""
-    condition = "" if forgotten else "AND forgotten_at IS NULL"
     query = SpaceConnection(connection, space).query
-    ids = f"SELECT id, scope FROM memories WHERE space = @SPACE {condition} ORDER BY number"  # noqa: S608 - fixed
-    for memory_id, scope in query(ids):
-        memory = read_portable(query, memory_id, None) if scope in scopes else None
+    for (memory_id,) in query("SELECT id FROM memories WHERE space = @SPACE ORDER BY number"):
+        memory = read_portable(query, memory_id, None)
         if memory is not None:
             counted["memories"] += 1
             counted["forgotten"] += memory.forgotten_at is not None

@@ -24,7 +24,7 @@ from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowU
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
-from remembrancer.commands.home_reader import ExportChoice, HomeReader, MemoriesFound
+from remembrancer.commands.home_reader import HomeReader, MemoriesFound
 from remembrancer.config.settings import Settings
 from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
 from remembrancer.protocol.consolidation import Job, Maintain
@@ -407,7 +407,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     torch = await there.store("torch", "the torch burns pitch")
     await until(lambda: here.finds("project", "torch"))
     reader = HomeReader(here.paths)
-    written = reader.export(ExportChoice((PROJECT.id,)), tmp_path / "export")
+    written = reader.export((PROJECT.id,), tmp_path / "export")
     assert written.memories == 3
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}

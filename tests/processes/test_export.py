@@ -81,12 +81,7 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
 def test_what_is_exported_can_be_chosen(home: Path) -> None:
     fill(home)
     assert len(exported_memories(home)) == 9
-    assert id_of("forgotten") not in exported_memories(home, "--no-include-forgotten")
     assert set(exported_memories(home, "--project", OTHER_PROJECT.id)) == {id_of("other")}
-    assert set(exported_memories(home, "--scope", "user")) == {id_of("user"), id_of("promoted")}
-    assert set(exported_memories(home, "--scope", "session")) == {id_of("foreign")}
-    both = exported_memories(home, "--project", OTHER_PROJECT.id, "--scope", "project", "--scope", "user")
-    assert set(both) == {id_of("other"), id_of("user"), id_of("promoted")}
     nowhere = command("backup", "export", "-", "--project", "nosuch", home=home)
     assert (nowhere.returncode, "is no directory" in str(nowhere.stderr)) == (exit_codes.USAGE, True)
     unknown = command("backup", "export", "-", "--project", str(home), home=home)
