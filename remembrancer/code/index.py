@@ -5,7 +5,6 @@ One process writes it and others read. FTS5 says how often each chunk has a term
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import threading
 import zlib
@@ -18,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.code.ranking import DEFINES, DEFINES_ALIKE, Corpus, Paths, Postings, rank
+from remembrancer.code.ranking import Corpus, Paths, Postings, rank
 from remembrancer.code.read_files import ReadChunk, ReadFile
 from remembrancer.code.words import names_in, question_words, terms_of
 from remembrancer.protocol.files import ListedFile
@@ -234,9 +233,7 @@ class CodeIndex:
     def _scores(self, question: str, loaded: _Loaded) -> NDArray[np.float64]:
         asked = list(dict.fromkeys(term for word in question_words(question) for term in terms_of(word)))
         postings = {term: self._postings(term, loaded) for term in asked}
-        defining: dict[int, float] = {}
-        for name in names_in(question):
-            defining |= self._definitions(name, loaded)
+        defining = {place for name in names_in(question) for place in self._definitions(name, loaded)}
         return rank(loaded.corpus, {term: each for term, each in postings.items() if each is not None}, defining, asked)
 
     def _postings(self, term: str, loaded: _Loaded) -> Postings | None:
@@ -246,38 +243,12 @@ class CodeIndex:
         numbers, counts = np.array(rows, np.int64).T
         return Postings(np.searchsorted(loaded.numbers, numbers), counts.astype(np.float64))
 
-    def _definitions(self, name: str, loaded: _Loaded) -> dict[int, float]:
-        """The places of the chunks that define a name, with their shares of the bonus."""
+    def _definitions(self, name: str, loaded: _Loaded) -> set[int]:
+        """The places of the chunks that define a name."""
         rows = self._connection.execute(  # without the second condition, SQLite would not use the partial index
-            "SELECT number, name FROM chunks WHERE last_name = ? AND last_name != '' LIMIT ?",
-            (_last(name), MOST_DEFINITIONS),
+            "SELECT number FROM chunks WHERE last_name = ? AND last_name != '' LIMIT ?", (_last(name), MOST_DEFINITIONS)
         )
-        wanted = _without_sigils(name)
-        found = {}
-        for number, defined in rows:
-            is_same = f".{_without_sigils(defined)}".endswith(f".{wanted}")
-            found[loaded.place(number)] = DEFINES if is_same else DEFINES_ALIKE
-        if DEFINES not in found.values():
-            found |= dict.fromkeys(self._assigned(name.rpartition(".")[2], loaded), DEFINES)
-        return found
-
-    def _assigned(self, name: str, loaded: _Loaded) -> list[int]:
-        """The places of top-level statements that assign a value to a name, such as constants."""
-        postings = self._postings(terms_of(name)[-1], loaded) if terms_of(name) else None
-        if postings is None:
-            return []
-        places = postings.places[~loaded.corpus.defines[postings.places]]
-        numbers = loaded.numbers[places[:MOST_DEFINITIONS]].tolist()
-        rows = self._connection.execute(
-            "SELECT number, text FROM chunks WHERE number IN (SELECT value FROM json_each(?))",
-            (msgspec.json.encode(numbers).decode(),),
-        )
-        value = re.compile(_VALUE.format(name=re.escape(name)), re.MULTILINE)
-        return [
-            loaded.place(number)
-            for number, text in rows
-            if value.search(zlib.decompress(text).decode("utf-8", "replace"))
-        ]
+        return {loaded.place(number) for (number,) in rows}
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
@@ -350,11 +321,6 @@ _NONE: Final = np.zeros(0, np.int64)
 _NOTHING: Final = _Loaded(-1, -1, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(())))
 _OF_TERM: Final = """SELECT doc, CAST(substr(term, length(?1) + 2) AS INTEGER) FROM occurrences
     WHERE term >= ?1 || '^' AND term < ?1 || '_'"""
-_VALUE: Final = (
-    r"^[ \t]*(?:(?:export|declare|const|let|var|val|pub|public|private|protected|internal|static|final|readonly|local)"
-    r"[ \t]+)*[$@]?{name}(?:[ \t:][^=\n(]*)?(?<![-<>!+*/%&|^=])=(?![=>~])"
-)
-"""Matches a line that assigns a value to a name, in any language."""
 _SHOWN: Final = """
     SELECT f.path, c.start_line, c.end_line, f.language, c.kind, c.name, c.signature, c.text
     FROM chunks AS c JOIN files AS f ON f.number = c.file WHERE
@@ -379,10 +345,5 @@ def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit:
 
 
 def _last(name: str) -> str:
-    """The last part of a name, normalised for lookup."""
+    """The last part of a name, in lower case and without the sigils that mark private names or variables."""
     return name.rpartition(".")[2].strip(SIGILS).lower()
-
-
-def _without_sigils(name: str) -> str:
-    """A name without sigils, which mark private names or variables in some languages."""
-    return ".".join(part.strip(SIGILS) for part in name.split("."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,8 +32,6 @@ GOOD: Final = 0.5
 """A chunk with this share of the best BM25 is a good one."""
 DEFINES: Final = 0.5
 """The bonus for a chunk that defines a name in the question, as a share of the best score."""
-DEFINES_ALIKE: Final = 0.3
-"""The same if the case, or the part before the last dot, differs."""
 BLOCK: Final = 0.85
 """The factor for a chunk that defines nothing, such as imports and statements."""
 
@@ -99,12 +97,12 @@ class Corpus(NamedTuple):
 
 
 def rank(
-    corpus: Corpus, terms: Mapping[str, Postings], defining: Mapping[int, float], asked: Sequence[str]
+    corpus: Corpus, terms: Mapping[str, Postings], defining: Collection[int], asked: Sequence[str]
 ) -> NDArray[np.float64]:
     """The score of each chunk; 0 for a chunk without any term of the question.
 
     `terms` has the postings of the question's terms that occur, `asked` all its terms, and `defining` the places of the
-    chunks that define its names, each with its share of the bonus.
+    chunks that define its names.
     """
     chunks, files = len(corpus.files), len(corpus.file_lengths)
     if not chunks:
@@ -124,8 +122,7 @@ def rank(
     of_file = FILE_SHARE * whole + SEVERAL_SHARE * several + STEM_SHARE * corpus.paths.named(asked)
     scores = own * np.where(corpus.defines, 1.0, BLOCK) + np.where(own > 0, of_file[corpus.files], 0)
     best = max(1.0, float(scores.max()))
-    for place, share in defining.items():
-        scores[place] += share * best
+    scores[list(defining)] += DEFINES * best
     return np.asarray(scores * corpus.paths.priors(asked)[corpus.files], np.float64)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import re
 import resource
 import sqlite3
 import threading
@@ -44,7 +43,6 @@ from remembrancer.protocol.files import (
 )
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import ProjectRef
-from tests.cases import cases
 from tests.contracts.records_factories import pending, texts_of
 from tests.patience import PATIENCE_S
 
@@ -306,22 +304,6 @@ def test_a_zeroed_page_is_damage_wherever_it_is_and_has_the_index_deleted(tmp_pa
                 assert not path.exists()
                 deleted += 1
     assert deleted > len(whole) // 4096 // 2
-
-
-CONSTANTS = dict(cases("code_index", "constants"))
-
-
-@pytest.mark.parametrize("file", CONSTANTS)
-def test_a_constant_is_found_where_it_has_its_value(tmp_path: Path, file: str) -> None:
-    root = tmp_path / "limited"
-    root.mkdir()
-    (root / file).write_text(CONSTANTS[file])
-    (root / "uses.py").write_text("import limits\n\nlimits.MOST_BYTES == read(limits.MOST_BYTES)\n")
-    code_index = CodeIndex(tmp_path / "limited.db", "make")
-    code_index.take(read_files(str(root), list(Tree(str(root)).files())))
-    (best, *_) = code_index.search("MOST_BYTES", 10)
-    assert (best.path, best.kind) == (file, "block")
-    assert re.search("MOST_BYTES.*=", best.text)
 
 
 def test_the_log_is_cut_among_readers(
