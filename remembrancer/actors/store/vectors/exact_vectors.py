@@ -42,9 +42,6 @@ class ExactVectors:
         self._held = _Held.of_nothing()
         self._commits = -1
         """The number of commits when the records were last read."""
-        self._last_compared: tuple[_Held, Vectors, Vectors] | None = None
-        """A query and its cosines with the passages held then, since several searches of one recall use the same
-        vector."""
 
     @property
     def size_bytes(self) -> int:
@@ -60,7 +57,6 @@ class ExactVectors:
         """Free the memory; the next search reads the vectors again."""
         with self._lock:
             self._held, self._commits = _Held.of_nothing(), -1
-            self._last_compared = None
 
     def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
         """Return the `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
@@ -81,21 +77,13 @@ class ExactVectors:
         memories = held.memories if places is None else held.memories[places]
         if places is not None and len(places) * BY_THEMSELVES < held.count:
             return [first_memories(row, memories, limit) for row in queries @ held.rows_at(places).T]
-        cosines = [self._compared(held, query) for query in queries] if len(queries) == 1 else held.compare(queries)
+        cosines = held.compare(queries)
         return [first_memories(row if places is None else row[places], memories, limit) for row in cosines]
 
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
         """Return the passages of these memories."""
         held = self._up_to_date()
         return held.passages_at(held.places_of(memories))
-
-    def _compared(self, held: _Held, query: Vectors) -> Vectors:
-        last = self._last_compared
-        if last is not None and last[0] is held and np.array_equal(last[1], query):
-            return last[2]
-        cosines: Vectors = held.compare(query.reshape(1, -1))[0]
-        self._last_compared = (held, query, cosines)
-        return cosines
 
     def _read(self, after: int) -> PassageVectors:
         return self.records.passages(PassageFilter(self.model, after=after, limit=READ_AT_ONCE))
