@@ -7,14 +7,13 @@ the store alone reads.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -159,39 +158,6 @@ class CodeHandlers(Handlers):
             self._trees[project_id] = {tree.id: tree for tree in at_home}  # the home may have been moved
         return self._trees[project_id]
 
-    @contextlib.asynccontextmanager
-    async def moving(self, *project_ids: str) -> AsyncIterator[None]:
-        """Keep everything from writing to the directories of these projects meanwhile, and read them again
-        afterwards."""
-        async with self._listing:
-            try:
-                yield
-            finally:
-                databases = {tree.database for each in project_ids for tree in self._of(each).values()}
-                for each in project_ids:
-                    self._trees.pop(each, None)
-                    self._asked_at.pop(each, None)
-                for database in databases:
-                    await self._readers.read(partial(self._let_go, database))
-                self._indexer.announce(
-                    trees=tuple(tree for tree in self._indexer.work.trees if tree.database not in databases)
-                )
-
-    def move_roots(self, old: ProjectRef, new: ProjectRef) -> None:
-        """List the trees of a moved project by their new places, together with those of the new place. Idempotent.
-        Blocks; call it while `moving` the projects."""
-        before, after = (each.path.removesuffix("/.git") for each in (old, new))
-        trees = {}
-        for tree in self._of(old.id).values():
-            below = os.path.relpath(tree.root, before)
-            is_outside = below.split("/")[0] == ".."
-            root = tree.root if is_outside else os.path.normpath(f"{after}/{below}")
-            trees[tree.id] = msgspec.structs.replace(tree, root=root)
-        roots = {tree.root for tree in trees.values()}
-        others = {tree.id: tree for tree in self._of(new.id).values() if tree.root not in roots}
-        if trees or others:
-            self._keep(old.id, {**others, **trees})
-
     def _keep(self, project_id: str, trees: dict[str, CodeTree]) -> None:
         """Write the list of a project's trees; the file is replaced as a whole."""
         folder = self._folder(project_id)
@@ -234,8 +200,6 @@ class CodeHandlers(Handlers):
         else:  # a new file name: a process that has the old file open may still write to it
             number = f"{time.time_ns():x}"
             tree_id = _tree_id(root) if before is None else before.id
-            if before is None and tree_id in trees:  # taken by a tree from before its project was moved
-                tree_id = _tree_id(f"{root}\n{number}")
             tree = CodeTree(tree_id, root, str(self._folder(project_id) / f"{tree_id}-{number}.db"), watch)
         trees[tree.id] = tree
 
@@ -332,17 +296,23 @@ class CodeHandlers(Handlers):
     async def _delete(self, request: DeleteCode, _context: RequestContext) -> tuple[TreeDescription, ...]:
         (tree,) = self._chosen(request.project, request.tree_id)
         described = await self._describe_one(request.project.id, tree)
+        await self.drop(request.project.id, (tree.id,))
+        return (described,)
+
+    async def drop(self, project_id: str, tree_ids: Collection[str] | None = None) -> None:
+        """Take trees (None: all) off a project's list, and delete their indexes."""
         async with self._listing:
-            (tree,) = self._chosen(request.project, request.tree_id)
-            others = {each.id: each for each in self._of(request.project.id).values() if each.id != tree.id}
+            trees = self._of(project_id)
+            gone = [tree for tree in trees.values() if tree_ids is None or tree.id in tree_ids]
 
             def delete() -> None:
-                self._keep(request.project.id, others)
-                self._delete_index(Path(tree.database))
+                self._keep(project_id, {each: tree for each, tree in trees.items() if tree not in gone})
+                for tree in gone:
+                    self._delete_index(Path(tree.database))
 
-            await self._readers.read(delete)
-        self._indexer.announce(trees=tuple(each for each in self._indexer.work.trees if each != tree))
-        return (described,)
+            if gone:
+                await self._readers.read(delete)
+        self._indexer.announce(trees=tuple(each for each in self._indexer.work.trees if each not in gone))
 
     def _delete_index(self, database: Path) -> None:
         self._let_go(str(database))

@@ -2,14 +2,13 @@
 
 A project's id comes from its path and is the name of its space. Moving a project renames its space; what was stored at
 the new place meanwhile is merged into it, in one transaction. A crash leaves the two as they were, or moved, and the
-request can be repeated.
+request can be repeated. The notes are indexed at the new place; code that was indexed has to be again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from functools import partial
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
@@ -18,7 +17,7 @@ from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
-from remembrancer.protocol.paths import sync_directory
+from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MemoriesMoved, MoveProject
 from remembrancer.protocol.writes import ProjectRef
 
@@ -68,27 +67,14 @@ class ProjectMoves(Handlers):
         for users in files.users:
             await committer.run(users.name, partial(users.rename_project, old.id, new.id))
         await self._file_handlers.discard_index(old.id)
-        await self._file_handlers.discard_index(new.id)
         try:
-            async with self._code.moving(old.id, new.id):
-                await committer.run(new.id, partial(self._rename, old, new, directory))
+            await committer.run(new.id, partial(files.move, old.id, new, directory))
         finally:
             for name in (old.id, new.id):
                 files.let_go(name)
         await files.project(new)
+        await self._code.drop(old.id)
+        notes = self._paths.project_database(old.id).with_name(self._settings.index_file)
+        await asyncio.to_thread(delete_database, notes)
         logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
         return MemoriesMoved(memories, joined)
-
-    def _rename(self, old: ProjectRef, new: ProjectRef, directory: str) -> None:
-        """Rename the space. Runs on the records' thread, so nothing is committed meanwhile."""
-        here = self._paths.project_database(old.id).parent
-        there = self._paths.project_database(new.id).parent
-        try:
-            self._code.move_roots(old, new)
-            shutil.rmtree(there, ignore_errors=True)
-            if here.exists():  # the indexes of its files and code
-                here.rename(there)
-                sync_directory(there.parent)
-        except OSError as error:
-            raise InvalidInput(f"{here} cannot be renamed to {there}: {error.strerror or error}") from error
-        self._files.move(old.id, new, directory)
