@@ -5,11 +5,10 @@ The moment is a read transaction (https://sqlite.org/wal.html), which blocks no 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -145,45 +144,34 @@ def _address(path: Path, *, immutable: bool) -> str:
 # --- whole copies ---
 
 
-class Copied(NamedTuple):
-    """The copy of a database: its digest, its size, and the results of the counting queries."""
-
-    sha256: str
-    size_bytes: int
-    counts: dict[str, int]
-
-
-def copy_snapshot(snapshot: Snapshot, target: Path, counted: Mapping[str, str]) -> Copied:
-    """Copy a database, and check the copy. `counted`: counting queries by name.
+def copy_snapshot(snapshot: Snapshot, target: Path) -> None:
+    """Copy a database, and check the copy.
 
     Raises:
         RecordsUnusable: it is damaged.
         FileUnusable: the copy cannot be written.
     """
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_copy(snapshot.connection, target)
-        with closing(sqlite3.connect(target)) as copy:
-            counts = {name: copy.execute(query).fetchone()[0] for name, query in counted.items()}
-        with target.open("rb") as written:
-            digest = hashlib.file_digest(written, "sha256").hexdigest()
-        return Copied(digest, target.stat().st_size, counts)
     except sqlite3.Error as error:
         raise unreadable(snapshot.path, error) from error
     except OSError as error:
         raise FileUnusable(f"{target} cannot be written: {error.strerror or error}") from error
 
 
-def check_copy(path: Path, version: int) -> str:
-    """Check a database that nobody has open: `ok`, or the reason why it is not a sound database of that schema
-    version."""
+def check_copy(path: Path, schema: Schema, name: Path) -> str:
+    """Check a database that nobody has open: `ok`, or the reason why it is not a sound one. `name` is its name in
+    errors.
+
+    Raises:
+        SchemaTooNew, SchemaTooOld: another release wrote it.
+    """
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            its = connection.execute("PRAGMA user_version").fetchone()[0]
+            schema.refuse(name, connection.execute("PRAGMA user_version").fetchone()[0])
+            return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.Error as error:
         return str(error)
-    return found if found != "ok" or its == version else f"its version is {its} and not {version}"
 
 
 def fold_log(path: Path, schema: Schema) -> None:

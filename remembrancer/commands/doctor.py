@@ -255,9 +255,6 @@ def check_home(at: Examination) -> Finding:
         return Finding("problem", f"everyone can write to {home}", f"chmod 700 it, or {MOVE}")
     if os.statvfs(nearest).f_flag & os.ST_RDONLY or not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         return Finding("problem", f"{home} cannot be written", f"fix its owner and mode (0700), or {MOVE}")
-    if at.paths.restore_mark.exists():
-        text = f"a restore of {home} was interrupted while it replaced files"
-        return Finding("problem", text, "run 'remembrancer backup restore' with the same backup again")
     if home.exists() and about.st_mode & 0o077:
         return Finding("warning", f"other users can open {home}", "chmod 700 it; the next start does so, too")
     system = file_system(nearest)

@@ -66,12 +66,6 @@ FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
 GIT_DIRECTORY: Final = ".git"
-COUNTED: Final = {
-    "memories": "SELECT count(*) FROM memories",
-    "projects": "SELECT count(*) FROM projects",
-    "project_spaces": "SELECT count(*) FROM spaces WHERE name GLOB 'p_*'",
-    "lane_spaces": "SELECT count(*) FROM spaces WHERE name GLOB 'l_*'",
-}
 
 
 def project_of_file(name: str) -> str | None:
@@ -115,13 +109,10 @@ def former_names_in(paths: RuntimePaths) -> list[str]:
     return [name for name in names if os.path.lexists(paths.home / name)]
 
 
-def refuse_unfinished(paths: RuntimePaths) -> None:
-    """Raises `FileUnusable` if a restore of this home was interrupted."""
-    if paths.restore_mark.exists():
-        raise FileUnusable(
-            f"a restore of {paths.home} was interrupted while it replaced files ({paths.restore_mark} says which): "
-            "run 'remembrancer backup restore' again"
-        )
+def memories_in(database: Path) -> int:
+    """Return the number of memories in a database, with forgotten ones. Raises `sqlite3.Error` if it cannot be read."""
+    with opened(database) as connection:
+        return int(connection.execute("SELECT count(*) FROM memories").fetchone()[0])
 
 
 class KnownProject(msgspec.Struct, frozen=True):
@@ -179,19 +170,6 @@ class FilesExamined(msgspec.Struct, frozen=True):
     models: bytes | None = None
 
 
-class CopiedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of a backup. `counts` describes its content: memories, queued operations, projects.
-
-    `schema_version` is 0 for a file that is not a database.
-    """
-
-    name: str
-    sha256: str
-    size_bytes: int
-    schema_version: int
-    counts: dict[str, int]
-
-
 class ExportWritten(msgspec.Struct, frozen=True):
     """The number of files read, and the numbers of records written; `forgotten` memories are included in the
     memories."""
@@ -206,7 +184,7 @@ class HomeReader:
     """The records of a home and their files.
 
     Raises, in its methods:
-        FileUnusable: an interrupted restore left the home incomplete, or an output file cannot be written.
+        FileUnusable: an output file cannot be written.
         SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
     """
 
@@ -218,7 +196,6 @@ class HomeReader:
         """Open a snapshot of the records; None if there are none yet. If no store of this release has opened the home,
         a temporary copy is migrated."""
         paths = self._paths
-        refuse_unfinished(paths)
         with TemporaryDirectory(prefix="remembrancer-old-") as directory:
             path = paths.database
             if is_old(paths) or MEMORY.is_older(path):
@@ -240,13 +217,12 @@ class HomeReader:
             return
         file = take_snapshot(self._paths.database, MEMORY)
         with closing(file.connection):
-            copy_snapshot(file, copy, {})
+            copy_snapshot(file, copy)
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             MEMORY.migrate(connection, None)
 
     def describe(self) -> ProjectsDescribed:
         """List the projects that have memories."""
-        refuse_unfinished(self._paths)
         known: dict[str, Any] = {}
         counts: dict[str, tuple[int, int]] = {}
         sessions: dict[str, int] = {}
@@ -314,13 +290,12 @@ class HomeReader:
 
     # --- copies ---
 
-    def copy(self, directory: Path) -> tuple[CopiedFile, ...]:
-        """Copy the records into a directory, as of one moment."""
+    def copy(self, target: Path) -> bool:
+        """Copy the records into a file, as of one moment. Returns False if there are none."""
         with self._records() as records:
-            if records is None:
-                return ()
-            copied = copy_snapshot(records, directory / RECORDS, COUNTED)
-            return (CopiedFile(RECORDS, copied.sha256, copied.size_bytes, records.version, copied.counts),)
+            if records is not None:
+                copy_snapshot(records, target)
+            return records is not None
 
     # --- export ---
 

@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,11 +16,11 @@ from remembrancer.actors.migrations import daily_copies
 from remembrancer.actors.repair import Repaired, is_damaged, rebuild
 from remembrancer.actors.store.daily_copies import made_at
 from remembrancer.actors.store.records.schema import MEMORY, recount
-from remembrancer.commands.backup import locked
+from remembrancer.commands.backup import locked, put_in_place
 from remembrancer.commands.output_files import PRIVATE_UMASK, stamp
 from remembrancer.commands.report import count
 from remembrancer.protocol.errors import FileUnusable
-from remembrancer.protocol.paths import RuntimePaths, sync_directory
+from remembrancer.protocol.paths import RuntimePaths
 
 NAMED = "memories"
 """The table whose lost rows are named one by one; for the others their number is given."""
@@ -89,7 +88,8 @@ def repair(path: Path, now: float) -> RepairedFile:
             if _was_made(fresh, path)
             else rebuild(path, copy, fresh, partial(MEMORY.migrate, path=None), recount)
         )
-        aside = _put_in_place(path, fresh, now)
+        aside = path.with_name(f"{path.name}.damaged-{stamp(now)}")
+        put_in_place(path, fresh, aside)
     except OSError as error:
         raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is as it was") from error
     others = Counter(row.table for row in (*done.lost, *done.from_copy) if row.table != NAMED)
@@ -101,7 +101,7 @@ def repair(path: Path, now: float) -> RepairedFile:
         dict(others),
         tuple(done.incomplete),
         None if copy is None else str(copy),
-        None if aside is None else str(aside),
+        str(aside) if aside.exists() else None,
     )
 
 
@@ -111,17 +111,3 @@ def _was_made(fresh: Path, path: Path) -> bool:
     if not fresh.exists() or (log.exists() and log.stat().st_size):  # opening a database leaves an empty log
         return False
     return not path.exists() or fresh.stat().st_mtime >= path.stat().st_mtime
-
-
-def _put_in_place(path: Path, fresh: Path, now: float) -> Path | None:
-    aside = path.with_name(f"{path.name}.damaged-{stamp(now)}")
-    for suffix in ("-shm", "-wal", ""):
-        there = path.with_name(f"{path.name}{suffix}")
-        if there.exists():
-            with suppress(FileExistsError):  # from an attempt that was killed in the same second
-                os.link(there, aside.with_name(f"{aside.name}{suffix}"))
-    for suffix in ("-shm", "-wal"):  # the old file's log would corrupt the new file
-        path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
-    fresh.replace(path)
-    sync_directory(path.parent)
-    return aside if aside.exists() else None

@@ -48,8 +48,6 @@ class RuntimePaths:
         self.hooks = home / "hooks"
         """Events of sessions, written by hooks for the gateway."""
         self.keys = home / "keys"
-        self.restore_mark = home / "restore.unfinished"
-        """Marks a home whose files a restore is replacing, or was replacing when it was killed."""
         self.gateway_socket = self.run / "gateway.sock"
 
     def project_database(self, project_id: str) -> Path:

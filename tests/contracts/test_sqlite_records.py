@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from remembrancer.actors.migrations import Step, daily_copies
+from remembrancer.actors.migrations import Step, daily_copies, version_of
 from remembrancer.actors.repair import is_damaged
 from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.daily_copies import DAY_S, STAMP, DailyCopies
@@ -521,9 +521,10 @@ def test_a_home_of_an_earlier_schema_is_read_as_it_is(paths: RuntimePaths, monke
     before = contents_of(paths.home)
     described = HomeReader(paths).describe()
     assert [each.memories for each in described.projects] == [1]
-    (copied,) = HomeReader(paths).copy(paths.home / "copy")
-    assert copied.schema_version == MEMORY.latest
-    shutil.rmtree(paths.home / "copy")
+    copy = paths.home / "copy"
+    assert HomeReader(paths).copy(copy)
+    assert version_of(copy) == MEMORY.latest
+    copy.unlink()
     assert contents_of(paths.home) == before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import json
 import os
 import random
 import resource
@@ -21,16 +22,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from remembrancer.actors.migrations import drop_old_files, note_made, version_of, write_checked_copy
+from remembrancer.actors.migrations import drop_old_files, note_made, write_checked_copy
 from remembrancer.actors.store import memory_files
 from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.commands import doctor
-from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
+from remembrancer.commands.backup import locked, restore
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination
-from remembrancer.commands.home_reader import CopiedFile
 from remembrancer.protocol.errors import FileLocked, FileUnusable, StorageFull
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory
@@ -187,13 +187,19 @@ def test_a_backup_of_release_0_2_0_takes_the_place_of_a_database(tmp_path: Path)
         name, copy = str(path.relative_to(old.home)), tmp_path / "staged" / path.relative_to(old.home)
         copy.parent.mkdir(parents=True)
         write_checked_copy(path, copy, "no room")
-        digest = hashlib.sha256(copy.read_bytes()).hexdigest()
-        copied.append(CopiedFile(name, digest, copy.stat().st_size, version_of(copy), {"memories": 1}))
-    with (tmp_path / "archive.tar").open("wb") as archive:
-        write_archive(archive, tmp_path / "staged", make_manifest(old.home, tuple(copied), 0.0), compress=False)
+        copied.append({"name": name, "sha256": hashlib.sha256(copy.read_bytes()).hexdigest(), "size_bytes": 0})
+    (tmp_path / "staged" / "manifest.json").write_text(json.dumps({"version": 1, "files": copied}))
+    with tarfile.open(tmp_path / "archive.tar", "w") as archive:
+        for path in sorted(each for each in (tmp_path / "staged").rglob("*") if each.is_file()):
+            archive.add(path, str(path.relative_to(tmp_path / "staged")))
+    content = (tmp_path / "archive.tar").read_bytes()
     with locked(paths):
+        middle = len(content) // 2
+        for damaged in (content[:middle], content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]):
+            (tmp_path / "damaged.tar").write_bytes(damaged)
+            with pytest.raises(FileUnusable):
+                restore(paths, tmp_path / "damaged.tar", 0.0)
         restore(paths, tmp_path / "archive.tar", 0.0)
-    bring_forward(paths)
     check(paths, before)
 
 

@@ -17,12 +17,12 @@ def restore_and_die(changes: int, archive: str) -> None:
     left = changes
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             nonlocal left
             left -= 1
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments)
+            return function(*arguments, **named)
 
         return call
 

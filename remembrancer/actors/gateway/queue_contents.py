@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from remembrancer.actors.gateway.write_queue import NOTES, SCHEMA
-from remembrancer.actors.snapshots import Copied, Snapshot, copy_snapshot, take_snapshot
-
-COUNTED: Final = {"queued": "SELECT count(*) FROM queued", "rejected": "SELECT count(*) FROM rejected"}
+from remembrancer.actors.snapshots import Snapshot, copy_snapshot, take_snapshot
 
 
 class QueuedWrite(NamedTuple):
@@ -64,7 +62,8 @@ def read_queue(path: Path) -> QueueContents:
     return QueueContents([QueuedWrite(*row) for row in queued], [QueuedWrite(*row) for row in refused])
 
 
-def copy_queue(path: Path, target: Path) -> tuple[Copied, int] | None:
-    """Copy the queue and check the copy. Returns its content and schema version; None: there is nothing to copy."""
+def copy_queue(path: Path, target: Path) -> None:
+    """Copy the queue and check the copy, if there is something to copy."""
     with _snapshot(path) as file:
-        return None if file is None else (copy_snapshot(file, target, COUNTED), file.version)
+        if file is not None:
+            copy_snapshot(file, target)

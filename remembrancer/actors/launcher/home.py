@@ -37,16 +37,6 @@ def prepare_home(paths: RuntimePaths) -> None:
         raise unusable(paths.home, error) from error
 
 
-def refuse_half_restored(paths: RuntimePaths) -> None:
-    """Refuse a home in which a restore was killed. Call this only with the lock of the home, which a restore holds too.
-
-    Raises:
-        HomeUnusable: some of its files may come from the backup, and some from before.
-    """
-    if paths.restore_mark.exists():
-        raise HomeUnusable(f"a restore of {paths.home} was interrupted: run 'remembrancer backup restore' again")
-
-
 def _make_private(directory: Path) -> None:
     about = directory.stat()
     if about.st_uid != os.getuid():

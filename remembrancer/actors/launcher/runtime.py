@@ -17,7 +17,6 @@ from remembrancer.actors.launcher.home import (
     clear_memory_home,
     leave_run_directory,
     prepare_home,
-    refuse_half_restored,
     remove_sockets,
     take_home,
     write_record,
@@ -76,7 +75,6 @@ class Runtime(NamedTuple):
         with take_home(self.paths, wait_s):
             if self.in_memory:
                 prepare_home(self.paths)
-            refuse_half_restored(self.paths)
             remove_sockets(self.paths)
             with contextlib.suppress(OSError):  # the disk is full, say: nothing needs to be cleared away yet
                 write_record(self.paths, os.getpid())

@@ -53,9 +53,9 @@ REPORT: Final = "old-files.json"
 """The file in a home that lists problems with migrating its old files. It exists only if there were any."""
 logger = logging.getLogger(__name__)
 decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
-_decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 """Decodes `lanes/projects.json` of release 0.2.0: the lane of each sharing project, and the user's under `user`. Raises
 `msgspec.DecodeError`."""
+_decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:

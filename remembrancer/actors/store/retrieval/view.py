@@ -31,7 +31,6 @@ from remembrancer.protocol.wire import Notice
 
 Ref = int
 """A memory of a view: its number in the database. Chunks of notes have negative numbers."""
-"""A range of characters in a content: the first, and the one after the last."""
 HAPPENED: Final = 50
 """The number of memories of a time, most important first, in each space."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
