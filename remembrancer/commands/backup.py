@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Final
 
 import msgspec
@@ -42,7 +43,7 @@ from remembrancer.commands.home_reader import (
     schema_of,
 )
 from remembrancer.commands.import_ import import_
-from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_directory, new_file, stamp, target_of
+from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag
 from remembrancer.commands.runtime_client import is_up, paths_here
 from remembrancer.config.home import locate
@@ -173,15 +174,18 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
         SchemaTooNew, SchemaTooOld: another release wrote one.
         InvalidInput: the file already exists (and not `force`).
     """
-    with new_directory(target) as staged:
+    with (
+        new_file(target, force=force) as file,
+        TemporaryDirectory(prefix="remembrancer-backup-", dir=target.parent) as directory,
+    ):
+        staged = Path(directory)
         # The queue first: an operation leaves it only once the records have it.
         copy_queue(paths.write_queue, staged / QUEUE)
         if not HomeReader(paths).copy(staged / RECORDS):
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
-        with new_file(target, force=force) as file:
-            write_archive(file, staged)
-            file.flush()
-            read_archive(Path(file.name))
+        write_archive(file, staged)
+        file.flush()
+        read_archive(Path(file.name))
         return memories_in(staged / RECORDS), len(read_queue(staged / QUEUE).queued)
 
 

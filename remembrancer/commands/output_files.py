@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
@@ -16,10 +13,6 @@ from remembrancer.protocol.errors import FileUnusable, InvalidInput
 from remembrancer.protocol.paths import sync_directory
 
 PRIVATE_UMASK: Final = 0o077
-STAGING: Final = ".remembrancer-unfinished-"
-"""The prefix of the directories in which such a file is prepared."""
-ABANDONED_S: Final = 86_400.0
-"""The age from which on nobody works in such a directory any more."""
 
 
 def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
@@ -54,42 +47,28 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """A file of mode 0600 to write to. It gets its name, durably, at the end of the block, or none after an error.
 
-    Until then its path is the file object's own `name`.
+    Until then it is `NAME.part`, its path the file object's own `name`; a killed process leaves it.
 
     Raises:
         InvalidInput: a file of that name exists (and not `force`).
         FileUnusable: it cannot be written.
     """
-    with new_directory(target) as directory:
-        fresh = directory / "new"
-        try:
-            with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+    fresh = target.with_name(f"{target.name}.part")
+    try:
+        with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            try:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if not force:
-                _refuse_existing(target)
-            fresh.replace(target)
-            sync_directory(target.parent)
-        except OSError as error:
-            raise cannot("written", target, error) from error
-
-
-@contextmanager
-def new_directory(target: Path) -> Iterator[Path]:
-    """A private directory beside `target`, from which files can be renamed. It is deleted after the block; those that
-    killed processes have left are deleted by later ones."""
-    try:
-        for leftover in target.parent.glob(f"{STAGING}*"):
-            with suppress(FileNotFoundError):
-                about = leftover.lstat()
-                if about.st_uid == os.getuid() and time.time() - about.st_mtime > ABANDONED_S:
-                    shutil.rmtree(leftover, ignore_errors=True)
-        directory = tempfile.TemporaryDirectory(prefix=STAGING, dir=target.parent)
+                if not force:
+                    _refuse_existing(target)
+                fresh.replace(target)
+                sync_directory(target.parent)
+            finally:
+                fresh.unlink(missing_ok=True)
     except OSError as error:
-        raise cannot("written", target, error) from error
-    with directory as name:
-        yield Path(name)
+        what = fresh if isinstance(error, FileExistsError) else target
+        raise cannot("written", what, error) from error
 
 
 def _refuse_existing(target: Path) -> None:

@@ -18,7 +18,6 @@ from remembrancer.command_line import main
 from remembrancer.commands import runtime_client
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination, check_model, check_records
-from remembrancer.commands.output_files import STAGING
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import RuntimePaths
@@ -111,7 +110,7 @@ def test_an_export_is_whole_when_the_store_that_writes_it_is_killed(home: Path, 
 
     def is_under_way() -> bool:
         with suppress(FileNotFoundError):
-            return any(path.stat().st_size for path in target.parent.glob(f"{STAGING}*/new"))
+            return any(path.stat().st_size for path in target.parent.glob("*.part"))
         return False
 
     def kill() -> None:

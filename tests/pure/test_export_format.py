@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
-import time
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -15,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands import output_files
 from remembrancer.commands.backup import read_archive, write_archive
 from remembrancer.commands.import_ import read_export
-from remembrancer.commands.output_files import new_directory, new_file, target_of
+from remembrancer.commands.output_files import new_file, target_of
 from remembrancer.memory.export_format import (
     EndLine,
     Line,
@@ -372,6 +369,10 @@ def test_a_file_that_is_there_is_replaced_only_if_wanted_and_an_error_leaves_non
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(FileUnusable, match="No such file"), new_file(tmp_path / "no" / "new", force=False):
         pass
+    (tmp_path / "left.part").touch()
+    with pytest.raises(FileUnusable, match=r"left\.part cannot be written"), new_file(tmp_path / "left", force=False):
+        pass
+    assert (tmp_path / "left.part").exists(), "another process may be writing it"
     there = tmp_path / "there"
     there.write_text("precious")
     with pytest.raises(InvalidInput, match="--force"):
@@ -383,20 +384,6 @@ def test_a_file_that_is_there_is_replaced_only_if_wanted_and_an_error_leaves_non
         file.write(b"new")
     assert there.read_text() == "new"
     assert target_of(str(tmp_path), "name", force=False) == tmp_path / "name"
-
-
-# --- Files that a command makes for a person: where they lie, and that what a killed one left is cleared away.
-def test_what_a_killed_backup_left_is_removed_by_a_later_one_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
-    target = tmp_path / "backup.tar"
-    with new_directory(target) as left:
-        (left / "part").write_text("x")
-        with new_directory(target):
-            assert left.is_dir()
-        yesterday = time.time() - output_files.ABANDONED_S - 1
-        os.utime(left, (yesterday, yesterday))
-        with new_directory(target) as mine:
-            assert list(tmp_path.iterdir()) == [mine]
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- The place of a backup or an export that is given no name.
