@@ -66,7 +66,7 @@ MAX_VALUES: Final = 300_000
 MAX_WAITING: Final = 64
 """The most messages that wait for the SDK's server, or come from it."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
-"""While more bytes than this are unsent, the SDK's server waits, and no more is read."""
+"""While more bytes than this are unsent, the SDK's server waits, and no line is read."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
 """The time until a session that has enough to do looks at its next line."""
@@ -123,96 +123,6 @@ def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
     return context
 
 
-class Connection(asyncio.Protocol):
-    """A bridge's connection. Its first line goes to `greet`; further lines wait until a session serves them."""
-
-    def __init__(self, greet: Callable[[Connection, bytes], None]) -> None:
-        self._take: Callable[[bytes], None] | None = partial(self._take_hello, greet)
-        """Takes the next line; None while there is nobody for it."""
-        self._session: Session | None = None
-        self._unread = bytearray()
-        self._searched = 0
-        """The number of unread bytes without a newline."""
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._pause: asyncio.TimerHandle | None = None
-        """Set while lines wait until the session has less to do."""
-        self._transport: asyncio.Transport
-        self._greeting: asyncio.TimerHandle
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(HIGH_WATER_BYTES)
-        self._greeting = asyncio.get_running_loop().call_later(HELLO_WAIT_S, transport.abort)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._take = None
-        self._greeting.cancel()
-        self._writable.set()
-        if self._session is not None:
-            self._session.leave()
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
-
-    def data_received(self, data: bytes) -> None:
-        self._unread += data
-        if self._pause is None:
-            self._take_lines()
-        elif len(self._unread) > MAX_UNREAD_BYTES:
-            self._transport.pause_reading()
-
-    def _take_hello(self, greet: Callable[[Connection, bytes], None], line: bytes) -> None:
-        self._greeting.cancel()
-        self._take = None
-        greet(self, line)
-
-    def serve(self, session: Session) -> None:
-        """Pass all further lines to a session."""
-        self._session = session
-        if self._transport.is_closing():
-            session.leave()
-        else:
-            self._take = session.take_line
-            self._take_lines()
-
-    def _take_lines(self) -> None:
-        self._pause = None
-        while self._take is not None:
-            if (self._session is not None and self._session.is_full) or not self._writable.is_set():
-                self._pause = asyncio.get_running_loop().call_later(PAUSE_S, self._take_lines)
-                return
-            end = self._unread.find(b"\n", self._searched)
-            if end < 0:
-                self._searched = len(self._unread)
-                self._transport.resume_reading()
-                if self._searched > MAX_UNREAD_BYTES:
-                    logger.warning("a line is too long")
-                    self._transport.abort()
-                return
-            line = bytes(self._unread[:end])
-            del self._unread[: end + 1]
-            self._searched = 0
-            self._take(line)
-
-    def write(self, data: bytes) -> None:
-        """Send bytes, as soon as the bridge takes them."""
-        if not self._transport.is_closing():
-            self._transport.write(data)
-
-    async def drain(self) -> None:
-        """Wait while too many bytes are unsent."""
-        await self._writable.wait()
-
-    def close(self) -> None:
-        """Close once everything is sent. May be called twice."""
-        self._transport.close()
-
-
 class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     arguments: dict[str, Any] = {}
@@ -247,17 +157,18 @@ class Session(ClientConversation):
         key: str,
         tools: dict[str, Tool[Any]],
         notices: list[Notice],
-        connection: Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
         service: McpService,
         questions: Questions,
     ) -> None:
         super().__init__(key, tools, notices, hello.directory)
         self.hello = hello
-        self._connection = connection
+        self._reader, self._writer = reader, writer
         self._service = service
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
         self._inbox_send, self._inbox = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
-        self._asking = Asking(key, questions, connection.write, hello.environment)
+        self._asking = Asking(key, questions, self._write, hello.environment)
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
@@ -280,18 +191,13 @@ class Session(ClientConversation):
         options.instructions = instructions_of(self.tools)
         async with self._tasks:
             self._tasks.create_task(self._send_messages(outbox_receive))
-            self._connection.serve(self)
+            self._tasks.create_task(self._take_lines())
             await server.run(self._inbox, outbox, options)
-            self._connection.close()  # the client is gone
-
-    def leave(self) -> None:
-        """Note that the connection has ended. Requests get no answers any more."""
-        self._open.clear()
-        self._inbox_send.close()
+            self._writer.close()  # the client is gone
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the bridge that the runtime stops in good order."""
-        self._connection.write(BYE + reason.encode() + b"\n")
+        self._write(BYE + reason.encode() + b"\n")
 
     @property
     def is_idle(self) -> bool:
@@ -332,8 +238,22 @@ class Session(ClientConversation):
 
     # --- messages in ---
 
+    async def _take_lines(self) -> None:
+        """Take the bridge's lines until the connection ends. Then requests get no answers any more."""
+        try:
+            while (line := await self._reader.readline()).endswith(b"\n"):
+                self.take_line(line)
+                while self._is_full:  # noqa: ASYNC110 - rare, and many events end it
+                    await asyncio.sleep(PAUSE_S)
+                await self._writer.drain()
+        except (OSError, ValueError) as error:  # it is lost, or a line is too long
+            logger.warning("a connection has ended", extra={"reason": str(error)})
+        finally:
+            self._open.clear()
+            self._inbox_send.close()
+
     @property
-    def is_full(self) -> bool:
+    def _is_full(self) -> bool:
         """True if the next line has to wait."""
         if len(self._open) >= MAX_IN_FLIGHT:
             return sum(not request.is_stream for request in self._open.values()) >= MAX_IN_FLIGHT
@@ -407,7 +327,7 @@ class Session(ClientConversation):
             ):
                 question = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
                 self._awaits_roots = True
-                self._connection.write(_json.encode(question) + b"\n")
+                self._write(_json.encode(question) + b"\n")
             case mcp.JSONRPCNotification(method="notifications/initialized"):
                 self._tasks.create_task(self.caller())
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ends
@@ -430,7 +350,7 @@ class Session(ClientConversation):
         if request is None or request.timing is not context.timing:  # cancelled
             return
         self._close(call.id)
-        self._connection.write(line + b"\n")
+        self._write(line + b"\n")
         context.timing.end()
         self._asking.heard(call.params.name, arguments, result.answer)
 
@@ -467,9 +387,14 @@ class Session(ClientConversation):
                 message, timing = each.message, CallTiming()
                 if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError):
                     timing = self._close(message.id)
-                self._connection.write(self._dump(message) + b"\n")
+                self._write(self._dump(message) + b"\n")
                 timing.end()
-                await self._connection.drain()
+                with suppress(OSError):  # `_take_lines` notes the loss
+                    await self._writer.drain()
+
+    def _write(self, data: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(data)
 
     def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
         if isinstance(message, mcp.JSONRPCResponse):
@@ -482,7 +407,7 @@ class Session(ClientConversation):
 
     def _refuse(self, request_id: int | str | None, code: int, text: str) -> None:
         error = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
-        self._connection.write(_json.encode(error) + b"\n")
+        self._write(_json.encode(error) + b"\n")
 
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:
@@ -556,8 +481,12 @@ class Listener:
     async def open(self) -> None:
         """Listen. Replaces the socket of a dead gateway: the holder of the gateway's lock owns the path."""
         self._path.unlink(missing_ok=True)
-        loop = asyncio.get_running_loop()
-        self._socket = await loop.create_unix_server(partial(Connection, self._greet), self._path, backlog=BACKLOG)
+        self._socket = await asyncio.start_unix_server(
+            lambda *streams: self._tasks.start_soon(self._accept, *streams),
+            self._path,
+            limit=MAX_UNREAD_BYTES,
+            backlog=BACKLOG,
+        )
         self._path.chmod(0o600)
 
     async def drain(self, reason: str) -> None:
@@ -579,35 +508,42 @@ class Listener:
         """Stop listening. May be called twice; sessions end with the task group that they run in."""
         self._stop_listening()
 
-    def _greet(self, connection: Connection, line: bytes) -> None:
-        """Answer a hello, and serve the bridge unless it has to be refused."""
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a bridge's hello, and serve it unless it has to be refused."""
+        writer.transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         try:
-            if len(line) > MAX_HELLO_BYTES:
-                raise InvalidInput(f"a hello may have {MAX_HELLO_BYTES} bytes at most")
-            if len(self._sessions) >= MAX_SESSIONS:
-                raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
-            hello = read_hello(line)
+            async with asyncio.timeout(HELLO_WAIT_S):
+                line = await reader.readline()
+            if line.endswith(b"\n"):
+                hello = self._greet(line, writer)
+                await self._converse(hello, reader, writer)
         except RemembrancerError as error:
             logger.warning("a bridge was refused", extra={"code": error.code, "reason": error.message})
             reason = " ".join(error.message.split()).encode("utf-8", "replace") + b"\n"
-            if error.field is not None:
-                connection.write(INVALID + reason)
-            connection.write(REFUSED + reason)
-            connection.close()
-            return
-        welcome = {"version": __version__, "incarnation": self._service.incarnation}
-        connection.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
-        self._tasks.start_soon(self._converse, hello, connection)
+            writer.write((b"" if error.field is None else INVALID + reason) + REFUSED + reason)
+        except (OSError, ValueError) as error:
+            logger.warning("a connection without a hello", extra={"reason": str(error)})
+        finally:
+            writer.close()
 
-    async def _converse(self, hello: Hello, connection: Connection) -> None:
+    def _greet(self, line: bytes, writer: asyncio.StreamWriter) -> Hello:
+        if len(line) > MAX_HELLO_BYTES:
+            raise InvalidInput(f"a hello may have {MAX_HELLO_BYTES} bytes at most")
+        if len(self._sessions) >= MAX_SESSIONS:
+            raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
+        hello = read_hello(line)
+        welcome = {"version": __version__, "incarnation": self._service.incarnation}
+        writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
+        return hello
+
+    async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one session. An error in it ends this session only."""
         tools, notices = choose_tools(self._service.tools, hello.environment.get(TOOLSETS_VARIABLE))
         notices += [*setting_warnings(hello.environment, self._settings), *self._service.notices()]
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._service.incarnation}-{next(self._numbers)}"
-        shared = (self._service, self._questions)
-        session = Session(hello, key, tools, notices, connection, *shared)
+        session = Session(hello, key, tools, notices, reader, writer, self._service, self._questions)
         self._sessions.add(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
@@ -615,7 +551,6 @@ class Listener:
         except Exception:
             logger.exception("a session crashed")
         finally:
-            connection.close()
             self._sessions.discard(session)
             self._service.registry.left(session)
             logger.info("session closed", extra={"session": hello.session, "bridge_pid": hello.pid})
