@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-_END: Final = re.compile(
+SENTENCE_END: Final = re.compile(
     r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+"""
     r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
     r"""|\n\s*"""
@@ -35,7 +35,7 @@ def split_sentences(text: str) -> list[str]:
     """
     pieces: list[str] = []
     begin = 0
-    for match in _END.finditer(text):
+    for match in SENTENCE_END.finditer(text):
         if not _ends_nothing(text, begin, match):
             pieces.append(text[begin : match.end()])
             begin = match.end()

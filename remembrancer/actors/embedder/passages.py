@@ -6,10 +6,11 @@ within a word only if the word itself is long (a text without spaces, base64, a 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
+
+from remembrancer.memory.sentences import SENTENCE_END
 
 DEFAULT_BUDGET: Final = 254
 """Subword tokens of a passage: a window of 256 minus the two marks around the text."""
@@ -22,13 +23,6 @@ PIECE_CHARACTERS: Final = 250_000
 """The characters that are tokenized at once; each token takes some hundred bytes meanwhile."""
 LONG_WORD: Final = 1 / 8
 """A word that fills more of the window than this may be split."""
-
-_SENTENCE_END: Final = re.compile(
-    r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+"""
-    r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
-    r"""|\n\s*"""
-)
-"""The end of a sentence, and the space after it. Each alternative is bounded, so that the search takes linear time."""
 
 
 class TokenSpans(NamedTuple):
@@ -148,7 +142,7 @@ def _cuts(spans: TokenSpans, budget: int) -> list[int]:
 def _sentence_openings(text: str, starts: Sequence[int]) -> list[int]:
     """The indices of the atoms that begin a sentence, ascending."""
     openings = {0}
-    for match in _SENTENCE_END.finditer(text):
+    for match in SENTENCE_END.finditer(text):
         index = bisect_left(starts, match.end())
         if index < len(starts):
             openings.add(index)
