@@ -155,7 +155,7 @@ def test_a_record_of_0_2_0_goes_with_the_memory_it_quotes(
     other = rig.shown(rig.say("Where the session stopped. Open: Next: measure the export of ACME.", type="episodic"))
     links = (MemoryLink(quoted, "derived_from", 1.0, AT),)
     rig.do(EraseMemory(other.id))
-    rig.do(ImportMemory(msgspec.structs.replace(other, id="mem_record", kind=SESSION_RECORD, links=links)))
+    rig.do(ImportMemory(msgspec.structs.replace(other, id="mem_record", kind=SESSION_RECORD, links=links, history=())))
     rig.do(change(quoted))
     assert rig.records.top(Filters(SESSION), "latest", 9) == []
 
