@@ -208,6 +208,7 @@ class HttpClient(Client):
         self._client = httpx.AsyncClient(timeout=ANSWER_S)
         self._headers = {
             "Authorization": f"Bearer {token}",
+            "Accept": "application/json, text/event-stream",
             "X-Remembrancer-Toolsets": toolsets,
             "X-Remembrancer-Bridge": uuid.uuid4().hex,  # makes the next session continue this one, as for `mcp --url`
         }
@@ -226,9 +227,9 @@ class HttpClient(Client):
 
     async def request(self, method: str, params: Json | None = None) -> Json:
         response = await self._answered({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params})
-        if not response.headers.get("Content-Type", "").startswith("application/json"):
-            raise ClientError({"code": response.status_code, "message": f"no JSON: {response.text[:TOLD]!r}"})
-        answer = response.json()
+        answer = answer_in(response.text)
+        if answer is None:
+            raise ClientError({"code": response.status_code, "message": f"no answer: {response.text[:TOLD]!r}"})
         if "error" in answer:
             raise ClientError(answer["error"])
         if method == "initialize":
@@ -254,6 +255,13 @@ class HttpClient(Client):
                     return response
                 again_s = float(response.headers["Retry-After"])
             await asyncio.sleep(again_s)
+
+
+def answer_in(text: str) -> Json | None:
+    """The JSON-RPC answer in a body, which is JSON or an event stream."""
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith(("{", "data: {"))]
+    answers: list[Json] = [each for each in map(json.loads, lines) if "id" in each and "method" not in each]
+    return answers[-1] if answers else None
 
 
 def command_line() -> list[str]:

@@ -189,7 +189,7 @@ async def test_no_noise_in_a_request_is_a_fault_or_shows_a_token(home: Path, cap
         b"POST /mcp HTTP/1.1",
         b"Host: localhost",
         b"Content-Type: application/json",
-        b"Accept: application/json",
+        b"Accept: application/json, text/event-stream",
         b"Authorization: Bearer " + token,
         b"Content-Length: %d" % len(PING),
     )

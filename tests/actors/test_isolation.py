@@ -17,6 +17,7 @@ import httpx
 import msgspec
 import pytest
 
+from bench.client import answer_in
 from remembrancer.actors.gateway import store_access
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
@@ -444,7 +445,8 @@ class WebClient:
         response = await self._client.post("/mcp", json=body)
         self.heard.append(response.content)
         self._client.headers.setdefault("Mcp-Session-Id", response.headers.get("mcp-session-id", ""))
-        answer: dict[str, Any] = response.json()
+        answer = answer_in(response.text)
+        assert answer is not None, response.text
         return answer
 
     async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
@@ -458,7 +460,7 @@ async def over_http(house: House, project: Path, *, sees_user: bool) -> AsyncIte
     token = Tokens(house.rig.paths.home).create(
         f"intruder {sees_user}", (str(project),), time.time(), sees_user=sees_user
     )
-    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
     headers["X-Remembrancer-Toolsets"] = TOOLSETS["REMEMBRANCER_TOOLSETS"]
     url = f"http://127.0.0.1:{house.rig.settings.http_port}"
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as client:

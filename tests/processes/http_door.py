@@ -92,7 +92,7 @@ class Door:
         client = {"name": client_name, "version": "1"}
         params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
         answer = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, token)
-        assert answer.json()["result"]["serverInfo"]["name"] == "remembrancer"
+        assert '"name":"remembrancer"' in answer.text.replace(" ", "")
         headers = {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
         said = self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, token, **headers)
         assert (said.status_code, said.content) == (202, b"")

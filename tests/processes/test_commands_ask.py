@@ -48,11 +48,10 @@ def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
     made = json.loads(said())
     archive.unlink()
     at = Examination(RuntimePaths(home), Surroundings(home, {}, "linux", home), settings=Settings())
-    counts = {each["name"]: (each.get("memories"), each.get("projects")) for each in made["files"]}
     return {
         "projects": listed,
         "lines": lines,
-        "counts": counts,
+        "counts": (made["memories"], made["queued"]),
         "model": check_model(at),
         "records": check_records(at).status,
     }

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 import uvicorn
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
-from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Send
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -110,32 +108,3 @@ def replayed(body: bytes, receive: Receive) -> Receive:
         return left.pop() if left else await receive()
 
     return replay
-
-
-def as_json(send: Send) -> Send:
-    """The answer among the events as one JSON text, for a client that reads no events; nothing if there is none."""
-    held: Message | None = None
-    body = bytearray()
-
-    async def sending(message: Message) -> None:
-        nonlocal held
-        if message["type"] == "http.response.start":
-            is_events = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
-            held = message if is_events else None
-        if held is None:
-            await send(message)
-        elif message["type"] == "http.response.body":
-            body.extend(message.get("body", b""))
-            if message.get("more_body", False):
-                return
-            data = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
-            answers = [each for each in data if each and "method" not in json.loads(each)]
-            if not answers:
-                return
-            text = answers[-1].encode()
-            kept = [each for each in held["headers"] if each[0] == SESSION.encode()]
-            kept += [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
-            await send({**held, "headers": kept})
-            await send({"type": "http.response.body", "body": text})
-
-    return sending

@@ -31,7 +31,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -52,7 +52,6 @@ from remembrancer.actors.gateway.http_messages import (
     HttpRefusal,
     MessageHead,
     QuietServer,
-    as_json,
     head_of,
     read_body,
     replayed,
@@ -287,10 +286,6 @@ class HttpServer:
             await JSONResponse({"status": "ok"})(scope, receive, exchange.send)
         elif self._open_browser is not None and f"{scope['path']}/".startswith(f"{BROWSER}/"):
             await self._browse(self._open_browser, scope, receive, exchange.send)
-        elif scope["path"] == "/" and "text/html" in headers.get("accept", ""):  # a person looks what is here
-            pages = f"'remembrancer ui' opens its pages at {BROWSER}." if self._open_browser is not None else ""
-            text = f"Remembrancer, a memory for AI assistants: it speaks MCP at {PATH}. {pages}\n"
-            await PlainTextResponse(text)(scope, receive, exchange.send)
         elif scope["path"] != PATH:
             raise HttpRefusal(404, f"there is nothing at this path: MCP is at {PATH}")
         elif "origin" in headers and not self._cors.is_allowed_origin(headers["origin"]):
@@ -352,7 +347,7 @@ class HttpServer:
                 is_alone = session_id is None and has_handshake and not begins
                 manager = self._alone if is_alone and scope["method"] == "POST" else self._manager
                 sending = self._opening(visitor, send) if begins else send
-                await self._pass_on(manager, visitor, body, scope, headers, grant, receive, sending)
+                await self._pass_on(manager, visitor, body, scope, grant, receive, sending)
         finally:
             if session_id is None and not begins:
                 self._service.registry.left(visitor)
@@ -375,18 +370,12 @@ class HttpServer:
         visitor: Visitor,
         body: bytes,
         scope: Scope,
-        headers: Headers,
         grant: Grant | None,
         receive: Receive,
         send: Send,
     ) -> None:
         """Let the SDK answer a request."""
         scope = {**scope, "remembrancer": CallContext(visitor, time.time())}
-        if scope["method"] == "POST":
-            scope["headers"] = [each for each in scope["headers"] if each[0] != b"accept"]
-            scope["headers"].append((b"accept", b"application/json, text/event-stream"))
-            if "text/event-stream" not in headers.get("accept", ""):
-                send = as_json(send)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
             await manager.handle_request(scope, replayed(body, receive), send)
