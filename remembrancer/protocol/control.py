@@ -98,8 +98,6 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     """The damage that was found in the queue's file."""
     queue_problem: str | None = None
     """Why the queue's file cannot be used: nothing is queued meanwhile."""
-    full: dict[str, str] = {}
-    """The projects (or `user`) for which nothing more is stored, with the reason."""
     http: str | None = None
     """The address of MCP over HTTP."""
     http_error: str | None = None

@@ -116,9 +116,6 @@ def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
     if gateway.http_error is not None:
         advice = "fix that, and run 'remembrancer down'; sessions work meanwhile"
         yield Problem("http_unusable", "warning", gateway.http_error, advice)
-    for lane, why in gateway.full.items():
-        what = f"nothing more can be stored in {_whose(lane)}: {why}"
-        yield Problem("storage_full", "warning", what, "free disk space, or raise database_limit_bytes")
     if gateway.queue_problem is not None:
         advice = "fix that; until then a write that the store cannot take at once is refused"
         yield Problem("queue_unusable", "warning", gateway.queue_problem, advice)

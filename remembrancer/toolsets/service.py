@@ -19,7 +19,7 @@ from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, Pr
 WHOLE: Final = frozenset(
     {
         *("no_entity", "graph_cut", "answer_cut"),
-        *("embedding_starting", "storage_full"),
+        "embedding_starting",
     }
 )
 """Codes of warnings that do not mark an answer as degraded: nothing is wrong, or something is only not ready yet."""

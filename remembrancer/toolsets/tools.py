@@ -48,7 +48,7 @@ DEFAULT_TOOLSETS: Final = ("memory",)
 MOST_SERIOUS: Final = (
     *("memory_unavailable", "query_timeout", "records_unusable", "schema_too_new", "schema_too_old", "file_locked"),
     "too_many_files",
-    *("storage_full", "embedding_failed", "queued_rejected", "queued"),
+    *("embedding_failed", "queued_rejected", "queued"),
 )
 """Codes of warnings, the most serious first; all other codes come after these."""
 COMPLETE: Final = {"resultType": "complete"}

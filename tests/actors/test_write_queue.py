@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import msgspec
 import pytest
 
 from remembrancer.actors.gateway import write_queue
@@ -21,8 +20,6 @@ from remembrancer.protocol.errors import Failure, InternalError, MemoryUnavailab
 from remembrancer.protocol.paths import database_files
 from remembrancer.protocol.writes import (
     BatchApplied,
-    Change,
-    ForgetMemory,
     Operation,
     ProjectRef,
     StoreMemory,
@@ -190,13 +187,11 @@ async def test_a_file_that_is_deleted_while_it_is_open_is_made_anew_with_its_wri
     assert not path.with_suffix(".new").exists()
 
 
-async def test_each_file_has_a_lane_and_forgetting_passes_what_is_not_about_its_memory(tmp_path: Path) -> None:
+async def test_each_project_has_a_lane(tmp_path: Path) -> None:
     async with opened(tmp_path / "queue.db") as queue:
         await queue.append(operation(1, project="p_1"))
         assert not queue.is_next(operation(2, project="p_1"))
         assert queue.is_next(operation(3, project="p_2"))
-        assert queue.is_next(replaced(operation(4, project="p_1"), ForgetMemory("memory:9")))
-        assert not queue.is_next(replaced(operation(5, project="p_1"), ForgetMemory("memory:1")))
         await queue.append(operation(6, project="p_2"))
         assert await queue.head("p_2", 10, 10_000) == [operation(6, project="p_2")]
         assert (queue.waits("p_1"), queue.waits("p_3")) == (1, 0)
@@ -238,7 +233,3 @@ async def test_the_command_shows_exports_drops_what_is_aside(home: Path, capsys:
     assert main(["admin", "queue", "drop", "--all"]) == 0
     async with opened(path) as queue:
         assert (queue.depth, queue.rejected) == (1, 0)
-
-
-def replaced(operation: Operation, change: Change) -> Operation:
-    return msgspec.structs.replace(operation, change=change)

@@ -141,7 +141,6 @@ class StoreAccess(MemoryService):
             queue_stuck=queue.stuck,
             queue_damage=queue.damage,
             queue_problem=queue.problem,
-            full={lane: error.message for lane, error in queue.full.items()},
             store=store.state,
             store_attempts=store.attempts,
             store_next_attempt_s=store.next_attempt_s,
@@ -177,21 +176,15 @@ class StoreAccess(MemoryService):
         if is_there and self._queue.is_next(operation):  # still true after the wait
             try:
                 reply = await self._store.request(Submit(operation), budget_s)
-            except StorageFull as error:
-                self._queue.refusals[lane] = error
-                raise
             except (*AWAY, QueueFull, FileLocked, JournalAway, RecordsUnusable) as error:  # the id makes a retry safe
                 why = error.message if isinstance(error, FileLocked | JournalAway | RecordsUnusable) else None
             else:
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))
                 self.writes.note(operation)
-                if lane in self._queue.full:
-                    self._queue.note_applied(lane, [operation])
-                full = self._full(operation.project.id)
-                why_not = reply.embedding_error
-                return Written(reply.result, full, False, why_not, reply.near, reply.short_ids)
-        if lane in self._queue.full and needs_room(operation.change):  # it could not be queued
-            raise self._queue.full[lane]
+                return Written(reply.result, (), False, reply.embedding_error, reply.near, reply.short_ids)
+        refusal = self._queue.refusals.get(lane)
+        if isinstance(refusal, StorageFull) and self._queue.depths[lane] > 0 and needs_room(operation.change):
+            raise refusal
         await self._queue.append(operation)
         self.writes.note(operation)
         self._note_writer(operation, memory_id_of(operation.change))
@@ -362,21 +355,14 @@ class StoreAccess(MemoryService):
         return (await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)).body
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
-        """Notices that queued writes are missing from a project's answers, or that nothing more is stored."""
-        if not (self._queue.depth or self._queue.full):
-            return ()
-        waiting, full = self._queue.waits(project_id), self._full(project_id)
+        """The notice that queued writes are missing from a project's answers."""
+        waiting = self._queue.waits(project_id)
         if not waiting:
-            return full
+            return ()
         lanes = (project_id, USER_LANE, project_id + NOTES)
         reasons = [self._queue.stuck[lane] for lane in lanes if lane in self._queue.stuck]
         why = f" They have to wait: {reasons[0]}" if reasons else ""
-        return (Notice("partial_results", f"{waiting} queued writes are not searched yet.{why}"), *full)
-
-    def _full(self, project_id: str) -> tuple[Notice, ...]:
-        """The notice that a project's or the user's file is full, as the store last reported."""
-        found = [self._queue.full[lane] for lane in (project_id, USER_LANE) if lane in self._queue.full]
-        return tuple(Notice(error.code, f"Nothing more is stored: {error.message}") for error in found)
+        return (Notice("partial_results", f"{waiting} queued writes are not searched yet.{why}"),)
 
     async def _from_store(
         self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False

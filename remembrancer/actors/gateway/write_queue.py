@@ -29,7 +29,6 @@ from remembrancer.protocol.errors import (
     MemoryUnavailable,
     QueueFull,
     RemembrancerError,
-    StorageFull,
     disk_full,
 )
 from remembrancer.protocol.paths import Look, database_files, delete_database, look_at_database
@@ -37,17 +36,11 @@ from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import (
     BatchApplied,
-    ForgetMemory,
-    InvalidateMemory,
     Operation,
-    RestoreMemory,
     StoreMemory,
     SubmitBatch,
-    TagMemory,
-    UpdateMemory,
     WriteNote,
     memory_id_of,
-    needs_room,
 )
 
 LOCKED_S: Final = 0.5
@@ -366,13 +359,11 @@ class WriteQueue:
         self._pending: dict[str, QueuedRow] = {}
         """Appends that are not durable yet, by operation id, in order."""
         self._waiting: dict[str, Waiting] = {}
-        self._memories: Counter[Waiting] = Counter()
         self.depths: Counter[str] = Counter()
         """The number of waiting operations in each lane."""
         self.rejected = 0
         self.refusals: dict[str, RemembrancerError] = {}
-        """The lanes whose last operation the store refused for the moment, with its error. While that is
-        `StorageFull`, writes that need room there are not queued."""
+        """The lanes whose oldest operation the store refused for the moment, with its error."""
         self.changed = anyio.Event()
         """Set when something is appended or leaves, and then replaced by a new event."""
         self.problem: str | None = None
@@ -410,11 +401,6 @@ class WriteQueue:
         """The lanes whose oldest operation the store refuses at the moment, with the reason."""
         return {lane: error.message for lane, error in self.refusals.items() if self.depths[lane] > 0}
 
-    @property
-    def full(self) -> dict[str, StorageFull]:
-        """The lanes that have no room, as the store last reported."""
-        return {lane: error for lane, error in self.refusals.items() if isinstance(error, StorageFull)}
-
     def waits(self, project_id: str) -> int:
         """The number of waiting operations that a session of a project may have made, or may see the outcome of."""
         return sum(self.depths[lane] for lane in (project_id, USER_LANE, project_id + NOTES))
@@ -425,7 +411,7 @@ class WriteQueue:
             return operation.project.id + NOTES
         memory_id = memory_id_of(operation.change) or ""
         for lane in (USER_LANE, operation.project.id):
-            if memory_id and self._memories[Waiting(lane, memory_id)] > 0:
+            if memory_id and Waiting(lane, memory_id) in self._waiting.values():
                 return lane
         change = operation.change
         is_users = (isinstance(change, StoreMemory) and change.scope == "user") or (
@@ -434,23 +420,8 @@ class WriteQueue:
         return USER_LANE if is_users else operation.project.id
 
     def is_next(self, operation: Operation) -> bool:
-        """True if no waiting operation has to go first: order matters for one memory, and for memories that may link to
-        it.
-
-        So a change of a memory that no queued operation is about overtakes a stuck lane.
-        """
-        lane, change = self.lane_of(operation), operation.change
-        has_links = isinstance(change, UpdateMemory) and bool(change.add_links or change.remove_links)
-        has_links = has_links or (isinstance(change, InvalidateMemory) and change.replaced_by is not None)
-        alone = ForgetMemory | TagMemory | UpdateMemory | RestoreMemory | InvalidateMemory
-        if isinstance(change, alone) and not has_links:
-            return self._memories[Waiting(lane, change.memory_id)] <= 0
-        return self.depths[lane] <= 0
-
-    def note_applied(self, lane: str, operations: Sequence[Operation]) -> None:
-        """Note that the store took operations (none: it rejected one for good): if one needed room, there is some."""
-        if not isinstance(self.refusals.get(lane), StorageFull) or any(needs_room(each.change) for each in operations):
-            self.refusals.pop(lane, None)
+        """True if no waiting operation has to go first."""
+        return self.depths[self.lane_of(operation)] <= 0
 
     async def append(self, operation: Operation) -> None:
         """Queue an operation; it is durable when this returns. An operation that is already queued is not added again.
@@ -489,15 +460,11 @@ class WriteQueue:
         if operation_id not in self._waiting:
             self._waiting[operation_id] = waiting
             self.depths[waiting.lane] += 1
-            self._memories[waiting] += 1
 
     def _remove(self, operation_id: str) -> None:
         waiting = self._waiting.pop(operation_id, None)
         if waiting is not None:
             self.depths[waiting.lane] -= 1
-            self._memories[waiting] -= 1
-            if not self._memories[waiting]:
-                del self._memories[waiting]
 
     async def head(self, lane: str, count: int, size_bytes: int) -> list[Operation]:
         """The oldest operations of a lane: at most `count`, about `size_bytes` of them."""
@@ -551,7 +518,7 @@ class WriteQueue:
         damage = file.damage
         rows, rejected = await self._in_thread(file.waiting)
         self.damage, self.rejected = damage, rejected
-        self._waiting, self._memories, self.depths = {}, Counter(), Counter()
+        self._waiting, self.depths = {}, Counter()
         for operation_id, waiting in rows:
             self._add(operation_id, waiting)
         for row in self._pending.values():
@@ -666,7 +633,7 @@ class Drain:
         await self._queue.settle(reply.applied, reply.rejected)
         done = set(reply.applied)
         applied = [operation for operation in batch if operation.operation_id in done]
-        self._queue.note_applied(lane, applied)
+        self._queue.refusals.pop(lane, None)
         self._again_at.pop(lane, None)
         self._internal_failures.pop(lane, None)
         for operation in applied:

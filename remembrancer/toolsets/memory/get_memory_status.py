@@ -94,7 +94,7 @@ async def get_memory_status(call: Call) -> Answer:
         last = "the figures are the last known" if store else "there are no figures yet"
         call.notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
     stuck = {lane: why for lane, why in gateway.queue_stuck.items() if lane in (caller.project.id, "user")}
-    state = msgspec.structs.replace(gateway, queue_depth=0, queue_stuck=stuck, full={}, queue_problem=None)
+    state = msgspec.structs.replace(gateway, queue_depth=0, queue_stuck=stuck, queue_problem=None)
     call.notices += [Notice(problem.code, str(problem)) for problem in of_queue(state)]
     if not is_fresh or call.notices:
         answer["degraded"] = not is_fresh
