@@ -78,10 +78,11 @@ async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_no
             await subscribe(each, GRAPH, PREFERENCES)
         await client.store("the gateway owns the queue", related_entities=[GATEWAY])
         await hear_of(near, GRAPH)
+        await far.request("ping")
+        assert b"resources/updated" not in b"".join(far.heard)
         await client.store("writes British English", scope="user")
         for each in (near, far):
             await hear_of(each, PREFERENCES)
-        assert GRAPH.encode() not in b"".join(far.heard)
 
 
 async def test_a_session_whose_roots_come_late_hears_of_its_project_alone(served: Rig, tmp_path: Path) -> None:
