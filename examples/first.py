@@ -15,7 +15,7 @@ from mcp import Client
 from rich.console import Console
 from rich.markup import escape
 
-from examples.sessions import Promises, call, command, in_a_home_of_its_own, server, until
+from examples.sessions import call, command, in_a_home_of_its_own, server, until
 
 FACTS: Final = (
     ("The shop's cache is Redis 7, without persistence", "fact"),
@@ -33,8 +33,14 @@ NEWS: Final = "The shop's cache is Valkey 8 since Monday, because of the licence
 
 async def show_first(home: Path, console: Console) -> bool:
     """Show a typical first day. Returns whether every promise was kept."""
-    promise, project = Promises(console), home / "shop"
+    broken, project = 0, home / "shop"
     project.mkdir()
+
+    def promise(text: str, kept: bool) -> None:
+        nonlocal broken
+        broken += not kept
+        console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")
+
     console.rule("[bold]Monday: an assistant stores what it learns")
     async with Client(server(home, project)) as monday:
         stored = [(await call(monday, "store_memory", content=text, kind=kind))["memory_id"] for text, kind in FACTS]
@@ -62,8 +68,12 @@ async def show_first(home: Path, console: Console) -> bool:
         promise(f"[bold]replaced:[/] {escape(NEWS)}", "Valkey" in await answer_to("what do we cache with?"))
         kept = await call(thursday, "get_memory", memory_id=stored[0])
         promise(f"[bold]and nothing is lost:[/] {escape(kept['content'])}", kept["content"] == FACTS[0][0])
-    then = "Yours: pipx install ., then remembrancer add …, search …, setup CLIENT. A whole week: make demo-week."
-    return promise.all_kept(then)
+    if broken:
+        console.print(f"[red]{broken} promises were not kept.")
+    else:
+        console.print("[green]Every promise was kept.[/] Yours: pipx install ., then remembrancer add …, search …,")
+        console.print("setup CLIENT. A whole week: make demo-week.")
+    return not broken
 
 
 if __name__ == "__main__":

@@ -14,9 +14,6 @@ from typing import Any, Final
 import anyio
 from mcp import Client, StdioServerParameters
 from rich.console import Console
-from rich.markup import escape
-
-from remembrancer.protocol.errors import RemembrancerError
 
 PATIENCE_S: Final = 120.0
 
@@ -30,48 +27,10 @@ async def in_a_home_of_its_own(part: Part, console: Console) -> bool:
     home = Path(tempfile.mkdtemp(prefix="rmb-demo-", dir="/tmp"))  # socket paths must be short
     try:
         return await part(home, console)
-    except (RemembrancerError, ExceptionGroup) as error:  # task groups wrap the errors of a client's tasks
-        reason = reason_of(error)
-        if reason is None:
-            raise
-        console.print(f"[red]The demonstration cannot go on:[/] {escape(reason)}")
-        return False
     finally:
         with anyio.CancelScope(shield=True):
             await command(home, "down")
         shutil.rmtree(home, ignore_errors=True)
-
-
-class Promises:
-    """The promises of a demonstration, each shown with its result."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self.broken: list[str] = []
-
-    def __call__(self, text: str, kept: bool) -> None:
-        """Show a promise, and whether it was kept."""
-        self._console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")
-        if not kept:
-            self.broken.append(text)
-
-    def all_kept(self, then: str) -> bool:
-        """Show the summary and the next step. Returns whether every promise was kept."""
-        if self.broken:
-            self._console.print(f"[red]{len(self.broken)} promises were not kept: {self.broken}")
-        else:
-            self._console.print(f"[green]Every promise was kept.[/] {then}")
-        return not self.broken
-
-
-def reason_of(error: RemembrancerError | ExceptionGroup[Exception]) -> str | None:
-    """Return the message of an error of the system; None if a group also has other errors."""
-    if isinstance(error, RemembrancerError):
-        return error.message
-    known, others = error.split(RemembrancerError)
-    if known is None or others is not None:
-        return None
-    return reason_of(known.exceptions[0])
 
 
 def executable() -> str:
@@ -91,18 +50,10 @@ async def call(client: Client, tool: str, /, **arguments: Any) -> Json:
     return content
 
 
-async def command(
-    home: Path, *arguments: str, directory: Path | None = None, stdin: str = "", **environ: str
-) -> subprocess.CompletedProcess[bytes]:
+async def command(home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run a `remembrancer` command on a home, with no settings but these."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
-    return await anyio.run_process(
-        [executable(), *arguments],
-        input=stdin.encode(),
-        env={**kept, **_of(home), **environ},
-        cwd=directory,
-        check=False,
-    )
+    return await anyio.run_process([executable(), *arguments], env={**kept, **_of(home)}, check=False)
 
 
 async def until(

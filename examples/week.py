@@ -1,0 +1,248 @@
+"""`python -m examples.week`: plays ten sessions of two small projects in a home of its own, and shows what becomes of
+each memory beside the prediction of docs/memory-model.md. Exit status 0 if all came about.
+
+Real sessions talk to a real runtime, which is down while days pass: then all times of the records are set back.
+`week.toml` has the script and the predictions.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from mcp import Client
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from examples.sessions import Json, call, command, in_a_home_of_its_own, server, until
+from remembrancer.memory.decay import DAY_S
+from remembrancer.protocol.paths import RuntimePaths
+
+STORY: Final[Json] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+MEMORIES: Final[dict[str, Json]] = {
+    step["keep"]: step for session in STORY["sessions"] for step in session["steps"] if "keep" in step
+}
+"""The steps that store the memories, by the story's names for these."""
+WAIT_S: Final = 30.0
+"""The time allowed for background work of a second or two."""
+NO_TIMES: Final = frozenset({"importance", "confidence", "strength", "score", "until"})
+"""The columns of real numbers that are no times."""
+WAYS: Final = {"promotion": "at once", "session_end": "at the end"}
+
+
+class Week:
+    """The week in a home. Memories have the story's names."""
+
+    def __init__(self, home: Path, console: Console) -> None:
+        self._home = home
+        self._console = console
+        self._ids: dict[str, str] = {}
+        self._read_by: Counter[str] = Counter()
+        """The number of sessions that read each memory, by its name."""
+        self.missed: list[str] = []
+        """What did not go as the story says."""
+
+    async def play(self) -> dict[str, str]:
+        """Play the whole week, and return what has become of each memory. The runtime is down afterwards."""
+        days = [
+            (day, list(sessions))
+            for day, sessions in groupby(enumerate(STORY["sessions"], 1), key=lambda each: each[1]["day"])
+        ]
+        following = [*(day for day, _ in days[1:]), days[-1][0] + STORY["holiday_days"]]
+        for (day, sessions), next_day in zip(days, following, strict=True):
+            self._console.print(f"[bold]day {day}[/]")
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for number, session in sessions:
+                        tasks.start_soon(self._session, number, session)
+            finally:
+                await self._down()
+            self._let_pass((next_day - day) * DAY_S)
+        ways = {name: self._way(memory_id) for name, memory_id in self._ids.items()}
+        self._console.print(f"[bold]{STORY['holiday_days']} days later[/], after remembrancer admin maintain --all")
+        try:
+            done = await command(self._home, "admin", "maintain", "--all")
+            if done.returncode != 0:
+                self.missed.append(f"remembrancer admin maintain failed: {done.stderr.decode().strip()}")
+        finally:
+            await self._down()
+        fates = {}
+        for name, memory_id in self._ids.items():
+            (memory,) = self._rows("SELECT * FROM memories WHERE id = ?", memory_id)
+            if memory["content"] != MEMORIES[name]["content"]:
+                self.missed.append(f"{name} has another text now")
+            superseded = [] if memory["valid_until"] is None else ["superseded"]
+            fates[name] = ", ".join((*ways[name], *superseded, f"{memory['scope']} {memory['status']}"))
+        return fates
+
+    async def _down(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await command(self._home, "down")
+
+    def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        path = RuntimePaths(self._home).database.absolute()
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            return connection.execute(query, values).fetchall()
+
+    def _let_pass(self, seconds: float) -> None:
+        """Make everything older."""
+        for path in (RuntimePaths(self._home).database, RuntimePaths(self._home).write_queue):
+            with closing(sqlite3.connect(path)) as connection, connection:
+                tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+                for (table,) in tables:
+                    columns = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')")
+                    times = [name for name, kind in columns if kind == "REAL" and name not in NO_TIMES]
+                    if times:
+                        connection.execute(
+                            f"UPDATE {table} SET {', '.join(f'{each} = {each} - {seconds!r}' for each in times)}"
+                        )
+
+    def _way(self, memory_id: str) -> list[str]:
+        """How a memory was promoted or merged in the week, with the score."""
+        steps = self._rows(
+            """SELECT p.*, r.kind AS run FROM promotion_log AS p LEFT JOIN runs AS r USING (run_id, space)
+               WHERE p.memory_id = ? ORDER BY p.sequence""",
+            memory_id,
+        )
+        told = [
+            f"merged into {self._named(step['merged_into'])}"
+            if step["merged_into"]
+            else f"promoted {WAYS.get(step['run'], 'to the user')} with {step['score']:.3f}"
+            for step in steps
+        ]
+        summed_up = self._rows(
+            """SELECT 1 FROM memory_links AS l JOIN memories AS source ON source.number = l.target
+               JOIN memories AS made ON made.number = l.source
+               WHERE l.relation = 'derived_from' AND made.kind = 'fact' AND source.id = ?""",
+            memory_id,
+        )
+        return [*told, "summed up"] if summed_up else told
+
+    def _named(self, memory_id: str) -> str:
+        """The story's name for a memory, by its id or the end of it."""
+        return next((name for name, known in self._ids.items() if known.endswith(memory_id)), memory_id)
+
+    # --- a session ---
+
+    async def _session(self, number: int, session: Json) -> None:
+        directory, session_id = self._home / "work" / session["project"], f"week-{number}"
+        directory.mkdir(parents=True, exist_ok=True)
+        read: set[str] = set()
+        async with Client(server(self._home, directory, REMEMBRANCER_SESSION_ID=session_id)) as client:
+            for step in session["steps"]:
+                read |= await self._step(client, number, step)
+            self._read_by.update(read)
+
+            async def is_counted() -> bool:  # after the answers, once a second
+                counts = {row["id"]: row["access_count"] for row in self._rows("SELECT id, access_count FROM memories")}
+                return all(counts[self._ids[name]] >= self._read_by[name] for name in read)
+
+            await self._wait(is_counted, f"session {number} counted as one that read {sorted(read)}")
+
+        def ended() -> list[sqlite3.Row]:
+            query = """SELECT memories_promoted FROM sessions JOIN spaces ON spaces.number = space
+                       WHERE session_id = ? AND status != 'active' AND spaces.name != 'user'"""
+            return self._rows(query, session_id)
+
+        async def is_over() -> bool:
+            return bool(ended())
+
+        await self._wait(is_over, f"the end of session {number}")
+        promoted = sum(row["memories_promoted"] for row in ended())
+        about = f"[cyan]{session['project']}[/], {session['about']}"
+        self._console.print(f"  {number:>2} {about}: {promoted} promoted", soft_wrap=True)
+
+    async def _step(self, client: Client, number: int, step: Json) -> set[str]:
+        """Do a step of a session, and return the memories that were read in full."""
+        match step:
+            case {"keep": name}:
+                await self._keep(client, name, step)
+            case {"ask": query, "finds": names}:
+                await self._embedded(client)
+                answer = await call(client, "recall_memories", query=query, limit=len(names))
+                found = {self._named(each["id"]): each for each in answer.get("memories", ())}
+                if found.keys() != set(names):
+                    self.missed.append(f"session {number}: {query} finds {sorted(found)}")
+                return {name for name, memory in found.items() if "answers" in memory and name in self._ids}
+            case {"unseen": names}:
+                await self._embedded(client)
+                for name in names:
+                    await self._seek(client, number, name)
+            case {"supersede": newer, "older": older}:
+                link = {"relation": "supersedes", "target": self._ids[older]}
+                answer = await call(client, "update_memory", memory_id=self._ids[newer], add_links=[link])
+                if "error" in answer:
+                    self.missed.append(f"{newer!r} could not supersede {older!r}: {answer}")
+        return set()
+
+    async def _keep(self, client: Client, name: str, step: Json) -> None:
+        about = [
+            {"name": each, "type": kind, "relationship": "concerns"} for each, kind in step.get("about", {}).items()
+        ]
+        fields: dict[str, Any] = {key: step[key] for key in ("content", "kind", "importance", "confidence")}
+        fields |= {"related_entities": about} if about else {}
+        answer = await call(client, "store_memory", scope=step.get("scope", "session"), **fields)
+        ((memory_id,),) = self._rows("SELECT id FROM memories WHERE id LIKE ?", f"%{answer['memory_id']}")
+        self._ids[name] = memory_id
+
+    async def _seek(self, client: Client, number: int, name: str) -> None:
+        """Look for another session's memory by its words (among session memories, since shown memories count as read)
+        and by its id, in whole answers."""
+        content = MEMORIES[name]["content"]
+        wanted = {"query": content, "scope": ["session"], "limit": 50, "include_forgotten": True}
+        recalled = await call(client, "recall_memories", **wanted)
+        got = await call(client, "get_memory", memory_id=self._ids[name])
+        ids = [each["id"] for each in recalled.get("memories", ())]
+        if content in json.dumps([recalled, got], ensure_ascii=False) or any(map(self._ids[name].endswith, ids)):
+            self.missed.append(f"session {number} saw {name}")
+
+    async def _embedded(self, client: Client) -> None:
+        async def is_done() -> bool:
+            embedding = (await call(client, "get_memory_status")).get("embedding", {})
+            return bool(embedding.get("pending") == 0 and embedding.get("workers"))
+
+        await self._wait(is_done, "the vectors of all memories")
+
+    async def _wait(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Wait, and note a timeout."""
+        try:
+            await until(condition, what=what, within_s=WAIT_S)
+        except TimeoutError as error:
+            self.missed.append(str(error))
+
+
+async def show_week(home: Path, console: Console) -> bool:
+    """Play the week in a home and show it. Returns whether it went as predicted."""
+    console.rule("[bold]A week of ten sessions in two projects")
+    console.print("  tidewatch is the API of a small harbour, slipway its web front end.")
+    week = Week(home, console)
+    fates = await week.play()
+    table, wrong = Table("", "memory", "predicted", "happened", show_lines=True), 0
+    for name, predicted in STORY["fates"].items():
+        kept = fates.get(name) == predicted
+        wrong += not kept
+        happened = "[dim]the same" if kept else f"[red]{escape(fates.get(name, 'was not stored'))}"
+        table.add_row("[green]✓" if kept else "[red]✗", name, escape(predicted), happened)
+    console.print(table)
+    for line in week.missed:
+        console.print(f"[red]✗[/] {escape(line)}")
+    if not (wrong or week.missed):
+        console.print(
+            f"[green]All {len(STORY['fates'])} predictions came about.[/] docs/memory-model.md explains them."
+        )
+    return not (wrong or week.missed)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if anyio.run(in_a_home_of_its_own, show_week, Console()) else 1)
