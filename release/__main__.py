@@ -8,7 +8,6 @@ manifest of MCP bundles (https://github.com/modelcontextprotocol/mcpb).
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import sys
 import zipfile
@@ -17,13 +16,19 @@ from typing import Any, Final
 
 import msgspec
 
-from release.names import AUTHOR, REPOSITORY, SERVER_NAME, placeholders
 from remembrancer import __version__
 from remembrancer.toolsets.tools import load_tools
 
 ROOT: Final = Path(__file__).parents[1]
+SERVER_NAME: Final = "io.github.remembrancer/remembrancer"
+REPOSITORY: Final = "https://github.com/remembrancer/remembrancer"
+AUTHOR: Final = "The Remembrancer authors"
+PLACEHOLDERS: Final = (
+    *("io.github.remembrancer/", "github.com/remembrancer/", "The Remembrancer authors", "The Remembrancer developers"),
+)
+"""The names that are not chosen yet: of the account in the MCP registry, of the repository, of who publishes it and who
+holds the copyright. Remove each here when its name is final."""
 DESCRIPTION: Final = "Long-term memory on your own machine: found by meaning and words, durable, undoable."
-LONGEST_DESCRIPTION: Final = 100
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 IN_THE_WHEEL: Final = (
     "remembrancer/py.typed",
@@ -49,15 +54,19 @@ def main(argv: list[str]) -> int:
 
         print(*make_homes(), sep="\n")
         return 0
-    if argv == ["check"] and (left := placeholders(ROOT)):
-        print(*left, "It cannot be published so: see release/names.py.", sep="\n")
-        return 1
+    if argv == ["check"]:
+        names = [option for each in PLACEHOLDERS for option in ("-e", each)]
+        if subprocess.run(["git", "grep", "-nF", *names, "--", ".", ":!tests"], cwd=ROOT, check=False).returncode == 0:
+            print(
+                "It cannot be published so: these names are still to be chosen (PLACEHOLDERS in release/__main__.py)."
+            )
+            return 1
     out = ROOT / "dist"
     wheel = build_wheel(out)
     bundle = build_bundle(wheel, out / f"remembrancer-{__version__}.mcpb")
     server = out / "server.json"
     server.write_bytes(msgspec.json.format(msgspec.json.encode(make_server(bundle)), indent=2) + b"\n")
-    faults = check(wheel, bundle, server)
+    faults = check(wheel)
     for line in faults or [str(path) for path in (wheel, bundle, server)]:
         print(line)
     return 1 if faults else 0
@@ -137,30 +146,17 @@ def make_server(bundle: Path) -> dict[str, Any]:
     }
 
 
-def check(wheel: Path, bundle: Path, server: Path) -> list[str]:
-    """Return the faults of the built files, one line each."""
+def check(wheel: Path) -> list[str]:
+    """Return the faults of a wheel and of what is published with it, one line each."""
     faults: list[str] = []
-    if msgspec.json.decode(server.read_bytes()) != make_server(bundle):
-        faults.append(f"{server} is not that of {bundle.name}")
-    if len(DESCRIPTION) > LONGEST_DESCRIPTION:
-        faults.append(f"the registry takes no description of more than {LONGEST_DESCRIPTION} characters")
     if f"mcp-name: {SERVER_NAME}" not in (ROOT / "README.md").read_text(encoding="utf-8"):
         faults.append(f"README.md does not say 'mcp-name: {SERVER_NAME}', by which the registry knows the package")
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
         faults += [f"{wheel.name} lacks {name}" for name in (*IN_THE_WHEEL, *WITH_VERSION) if name not in names]
-        versions = {
-            name: re.search(rb'"version": "([^"]+)"', packed.read(name)) for name in WITH_VERSION if name in names
-        }
-    if wheel.name.split("-")[1] != __version__:
-        faults.append(f"{wheel.name} is not of {__version__}")
-    for name, found in versions.items():
-        if found is None or found[1].decode() != __version__:
-            faults.append(f"{name} in {wheel.name} does not say that it is of {__version__}")
-    with zipfile.ZipFile(bundle) as packed:
-        manifest = msgspec.json.decode(packed.read("manifest.json"))
-        if manifest["server"]["entry_point"] not in packed.namelist() or wheel.name not in packed.namelist():
-            faults.append(f"{bundle.name} lacks its program or its wheel")
+        for name in names.intersection(WITH_VERSION):
+            if f'"version": "{__version__}"' not in packed.read(name).decode():
+                faults.append(f"{name} in {wheel.name} does not say that it is of {__version__}")
     return faults
 
 

@@ -1,4 +1,4 @@
-"""Makes the homes and the exports of this release that all later ones have to open: `python -m release home`.
+"""Makes the homes and exports of this release that all later ones have to open: `python -m release home`.
 
 Real sessions fill a home in a runtime of its own. Some writes are left in the queue, as if the store had been away.
 """
@@ -18,16 +18,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import msgspec
-
 from bench.client import StdioClient
-from bench.harness import wait_until
 from remembrancer import __version__
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
-from remembrancer.commands.home_reader import SHARED as LANES
 from remembrancer.commands.hook_files import leave
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure
@@ -57,16 +53,6 @@ REFUSED: Final = "This was too late for a store that had gone."
 PROMPTED: Final = "when does the pilot boat leave?"
 SHARED: Final = "-shared"
 """The suffix of the home whose project is shared."""
-CODE: Final = "-code"
-"""The suffix of the home with a code tree and a memory about it."""
-ABOUT_CODE: Final = "`light_lamp` in lamp.py lights the harbour lamp after six in the evening."
-TREE: Final = {
-    "lamp.py": "def light_lamp(hour):\n    return hour > 18\n",
-    "memory/tides.md": "# Tides\n\nThe tide table hangs in the pilot house.\n",
-}
-"""The files of the project when that memory was stored."""
-TREES: Final = "projects/*/code/trees.json"
-"""The lists of a home's code trees. In the archive their root is `PROJECT`."""
 LANE: Final = "l_0a1b2c3d4e5f"
 RUN: Final = "run:01JHARBOUR"
 PROPOSED: Final = "Every answer about ships names their tonnage."
@@ -74,8 +60,6 @@ NOT_PROPOSED: Final = "The north mole is closed in winter."
 MERGED: Final = "The pilot boat is the one that leaves at seven."
 TOGETHER: Final = "All crews moor at the east quay."
 TOGETHER_NOW: Final = "All crews moor at the west quay since May."
-INDEXED_WITHIN_S: Final = 120.0
-LOOK_S: Final = 0.2
 SETTINGS: Final = 'log_level = "warning"\n'
 SUBJECTS: Final = dict(
     zip(
@@ -101,25 +85,19 @@ SUBJECTS: Final = dict(
 
 
 def make_homes(homes: Path = HOMES) -> list[Path]:
-    """Make the missing files of this release and return them: an archive and an export of its home, of one with a
-    shared project, and of one with code. Existing ones are never rebuilt.
+    """Make an archive and an export of this release's home, and of one with a shared project. Returns their paths.
 
     Raises:
-        FileExistsError: all of them exist.
+        FileExistsError: they exist: what was released stays as it is.
     """
     homes.mkdir(exist_ok=True)
     made = []
-    for name, leave_more in (
-        (__version__, _leave_waiting),
-        (f"{__version__}{SHARED}", _share),
-        (f"{__version__}{CODE}", _index),
-    ):
+    for name, leave_more in ((__version__, _leave_waiting), (f"{__version__}{SHARED}", _share)):
         archive, exported = homes / f"{name}.tar.gz", homes / f"{name}.jsonl"
-        if not archive.exists() and not exported.exists():
-            _make_home(archive, exported, leave_more)
-            made += [archive, exported]
-    if not made:
-        raise FileExistsError(f"the homes of {__version__} are there: what was released stays as it is")
+        if archive.exists() or exported.exists():
+            raise FileExistsError(f"{archive} is there: what was released stays as it is")
+        _make_home(archive, exported, leave_more)
+        made += [archive, exported]
     return made
 
 
@@ -138,7 +116,7 @@ def _make_home(archive: Path, exported: Path, leave_more: Callable[[Path], None]
         with tarfile.open(archive, "w:gz") as packed:
             for path in sorted(home.rglob("*")):
                 name = path.relative_to(home)
-                if path.is_file() and not any(part.match(left) for left in LEFT_OUT for part in _parts(name)):
+                if path.is_file() and not any(Path(part).match(left) for left in LEFT_OUT for part in name.parts):
                     packed.add(path, str(name), filter=_anonymous)
 
 
@@ -148,10 +126,6 @@ def unpack_home(release: str, home: Path, homes: Path = HOMES) -> None:
         packed.extractall(home, filter="data")
     for path in (home, *home.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
-
-
-def _parts(name: Path) -> list[Path]:
-    return [Path(part) for part in name.parts]
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -252,7 +226,6 @@ def _share(home: Path) -> None:
         kept = PromoteMemory(memory_id_of(refused.change) or "", "project")
         _applied(records, waiting, refused, merged, Operation("run", project, "", now, run))
         _applied(records, Operation("kept", project, "monday", now, kept))
-    paths.lanes.mkdir(mode=0o700, exist_ok=True)
     with closing(asyncio.new_event_loop()) as loop:
         journal = InProcessJournal(InProcessServer())
         loop.run_until_complete(journal.create(LANE))
@@ -265,45 +238,8 @@ def _share(home: Path) -> None:
             erased = EraseMemory(memory_id_of(gone.change) or "")
             _applied(shared, Operation("changed", project, "monday", now, change))
             _applied(shared, Operation("erased", project, "monday", now, erased))
-    (home / LANES).write_bytes(msgspec.json.encode({project.id: LANE}))
-
-
-def _index(home: Path) -> None:
-    """Leave an indexed code tree, and a memory about it."""
-    environ = _environment(home) | {"REMEMBRANCER_SESSION_ID": "thursday", "REMEMBRANCER_TOOLSETS": "memory,code"}
-    with TemporaryDirectory(prefix="rmb-") as directory:
-        tree = Path(directory)
-        lay_tree(tree)
-        try:
-            asyncio.run(_remember_code(home, tree, environ))
-        finally:
-            _run(environ, "down")
-        move_trees(home, str(tree), PROJECT)
-
-
-def lay_tree(tree: Path) -> None:
-    """Write the project's files."""
-    for name, text in TREE.items():
-        (tree / name).parent.mkdir(exist_ok=True)
-        (tree / name).write_text(text, encoding="utf-8")
-
-
-def move_trees(home: Path, old: str, new: str) -> None:
-    """Change the directory of the code trees in an idle home."""
-    for path in home.glob(TREES):
-        path.write_text(path.read_text(encoding="utf-8").replace(f'"{old}"', f'"{new}"'), encoding="utf-8")
-
-
-async def _remember_code(home: Path, tree: Path, environ: dict[str, str]) -> None:
-    async with StdioClient(home, environ=environ) as client:
-        indexed = await _called(client, "index_project", path=str(tree))
-
-        async def is_indexed() -> bool:
-            found = await _called(client, "get_index_status", project_id=indexed["project_id"])
-            return bool(found["status"] == "ready")
-
-        await wait_until(is_indexed, INDEXED_WITHIN_S, LOOK_S)
-        await _called(client, "store_memory", content=ABOUT_CODE, scope="project")
+    with closing(SqliteFile(paths.database)) as database, database.transaction() as connection:
+        connection.execute("INSERT INTO shares VALUES (?, ?)", (project.id, LANE))
 
 
 def _stored(name: str, content: str, now: float) -> Operation:
