@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from bench.client import StdioClient
 from bench.harness import Figure, drained, fill, latencies, runtime, wait_until
-from examples.real_text import memories
+from bench.varied_text import varied
 
 SIZE: Final = 10_000
 SAMPLES: Final = 300
@@ -42,7 +42,7 @@ def with_entities(texts: list[str]) -> Iterator[dict[str, Any]]:
 
 async def measure_tools() -> list[Figure]:
     """Measure changes, graph and context, one call after the other."""
-    texts = memories(SIZE)
+    texts = varied(SIZE)
     async with runtime() as running, running.client() as client:
         await fill(client, with_entities(texts))
         await wait_until(lambda: drained(client), 120)

@@ -29,7 +29,7 @@ from bench.harness import (
     wait_until,
 )
 from bench.memory_tools import measure_tools
-from examples.real_text import memories
+from bench.varied_text import varied
 
 STARTS: Final = 15
 COLD_STARTS: Final = 5
@@ -71,7 +71,7 @@ async def measure_starts() -> list[Figure]:
 
 
 async def measure_calls() -> list[Figure]:
-    texts = memories(LARGE + 2 * SAMPLES + BURST)
+    texts = varied(LARGE + 2 * SAMPLES + BURST)
     more = texts[LARGE:]
     figures = []
     async with runtime() as running, running.client() as client:
@@ -103,7 +103,7 @@ async def measure_calls() -> list[Figure]:
 
 async def measure_drain() -> list[Figure]:
     """Measure from the moment that the worker is ready until no passage is pending; each text is one."""
-    texts = [text for text in memories(LARGE) if len(text) <= STATEMENT_CHARACTERS][:DRAINED]
+    texts = [text for text in varied(LARGE) if len(text) <= STATEMENT_CHARACTERS][:DRAINED]
     async with runtime(embedders="0") as running, running.client() as client:
         await fill(client, texts, without_embedder=True)
         await running.command("admin", "scale", "embedder=1")
@@ -120,7 +120,7 @@ async def measure_drain() -> list[Figure]:
 async def measure_restart() -> list[Figure]:
     times = []
     async with runtime() as running, running.client() as client:
-        await fill(client, memories(1000))
+        await fill(client, varied(1000))
         await wait_until(lambda: drained(client), 60)
         for number in range(RESTARTS):
             store = next(p for p in (await running.status())["processes"] if p["role"] == "store")
@@ -140,7 +140,7 @@ async def measure_restart() -> list[Figure]:
 
 async def measure_memory() -> list[Figure]:
     async with runtime(embedders="1") as running, running.client() as client:
-        await fill(client, memories(1000))
+        await fill(client, varied(1000))
         await wait_until(lambda: drained(client), 60)
         await asyncio.sleep(3)
         alone = await _pss(running, [client])

@@ -1,6 +1,6 @@
-"""Provides any number of distinct real texts, for sizes that the standard library's docstrings do not fill.
+"""Provides any number of distinct real texts, from the docstrings of Python's standard library.
 
-First come its paragraphs, in mixed order, then texts of two of its sentences, each under the name of its module. In
+First come their paragraphs, in mixed order, then texts of two of its sentences, each under the name of its module. In
 every round each sentence is once first and once second, with another partner each time. Sentences repeat, but texts
 never do, so that the texts' vectors differ, as those of notes about the same things do; words become more frequent with
 the number of texts, as in a growing memory.
@@ -11,13 +11,19 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
-
-from examples.real_text import paragraphs
 
 SHORTEST: Final = 30
 """The length from which a sentence can stand alone."""
+PARAGRAPH: Final = range(40, 601)
+"""The lengths of paragraphs."""
+PROSE: Final = 0.85
+"""The share of letters and spaces from which a paragraph counts as prose, not code."""
+_TRIPLE_QUOTED: Final = re.compile(r'"""(.*?)"""', re.DOTALL)
+_SKIPPED: Final = {"test", "tests", "idlelib", "lib2to3", "site-packages", "__pycache__"}
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -27,7 +33,7 @@ def varied(count: int) -> list[str]:
 
 
 def _texts() -> Iterator[str]:
-    whole = list(paragraphs())
+    whole = list(_paragraphs())
     _mix(whole, 0)
     seen = set(whole)
     yield from whole
@@ -56,3 +62,21 @@ def _sentences(texts: list[str]) -> list[tuple[str, str]]:
 
 def _mix(texts: list[str] | list[tuple[str, str]], seed: int) -> None:
     random.Random(seed).shuffle(texts)
+
+
+def _paragraphs() -> Iterator[str]:
+    """Return distinct paragraphs, in a fixed order for one version of Python."""
+    seen: set[str] = set()
+    for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
+        if _SKIPPED.intersection(path.parts):
+            continue
+        for docstring in _TRIPLE_QUOTED.findall(path.read_text(encoding="utf-8", errors="ignore")):
+            for block in re.split(r"\n\s*\n", docstring):
+                text = " ".join(block.split())
+                if len(text) in PARAGRAPH and _is_prose(text) and text not in seen:
+                    seen.add(text)
+                    yield f"{path.stem}: {text}"
+
+
+def _is_prose(text: str) -> bool:
+    return sum(character.isalpha() or character.isspace() for character in text) > PROSE * len(text)
