@@ -44,7 +44,7 @@ class RuntimePaths:
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
         self.erasing = home / "erasing.json"
-        """The memories that are being erased, until every trace is gone."""
+        """What earlier releases were erasing when they were killed."""
         self.hooks = home / "hooks"
         """Events of sessions, written by hooks for the gateway."""
         self.keys = home / "keys"

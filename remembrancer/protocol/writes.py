@@ -283,10 +283,9 @@ class InvalidateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"
 
 
 class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Delete a memory for good. `was_queued`: writes were queued about a memory that the store may not have yet."""
+    """Delete a memory for good."""
 
     memory_id: str
-    was_queued: bool = False
 
 
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Erasing as a session asks for it: what goes, what stays, and what is taken up again when it was held up."""
+"""Erasing as a session asks for it: what goes, what stays, and what is said when it is held up."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import pytest
 from remembrancer.actors.gateway import shown_log
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
-from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.session_life import RecordEvents, Turn
-from remembrancer.protocol.writes import Operation, Submit
+from remembrancer.protocol.writes import Operation
 from tests.actors.gateway_rig import Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
@@ -44,7 +43,7 @@ def read(path: Path) -> Iterator[None]:
         yield
 
 
-async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when_it_has_ended(quick_rig: Rig) -> None:
+async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when_it_is_repeated(quick_rig: Rig) -> None:
     def having_it() -> set[str]:
         """The names of the database's files that have the secret in them. Not of its `-shm`: to close that file would
         end the reader's locks, which are this process's."""
@@ -60,7 +59,7 @@ async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when
             assert "still in the log" in refused["message"]
             assert (await client.call("get_memory", memory_id=memory_id))["error"] == "not_found"
             assert having_it(), "the reader sees it still"
-        await until(lambda: not quick_rig.paths.erasing.exists())
+        assert (await client.call("erase_memory", memory_id=memory_id))["already_erased"]
         assert not having_it()
 
 
@@ -83,32 +82,11 @@ async def test_what_another_project_queued_stays_one_s_own_goes(quick_rig: Rig, 
 
         with locked(quick_rig.paths.database):
             queued = await us.store(SECRET)
-            assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
-        await until(lambda: gateway.health().queue_depth == 0 and not quick_rig.paths.erasing.exists())
+            refused = await us.call("erase_memory", memory_id=queued["memory_id"])
+            assert (refused["error"], refused["retry_possible"]) == ("memory_unavailable", True)
+        await until(lambda: gateway.health().queue_depth == 0)
+        assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["status"] == "erased"
         assert (await us.call("get_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
-        assert gateway.health().queue_rejected == 0
-
-
-async def test_a_write_that_arrives_while_it_is_erased_goes(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with store_rig(quick_rig.paths.home), quick_rig.running() as gateway, quick_rig.session(**ADMIN) as client:
-        access = gateway.access
-        await client.store("this makes the file")
-        require = access.require
-
-        async def before_the_queue(question: Any, budget_s: float) -> Any:
-            if not (isinstance(question, Submit) and access.health().queue_depth):
-                return await require(question, budget_s)
-            other.execute("ROLLBACK")
-            await until(lambda: not access.health().queue_depth)
-            raise NotFound("it was not there yet")
-
-        with locked(quick_rig.paths.database) as other:
-            queued = await client.store(SECRET)
-            assert queued["warnings"][0]["code"] == "queued"
-            monkeypatch.setattr(access, "require", before_the_queue)
-            erased = await client.call("erase_memory", memory_id=queued["memory_id"])
-        assert erased.get("status") == "erased", erased
-        assert quick_rig.contents == ["this makes the file"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +94,7 @@ async def test_a_write_that_arrives_while_it_is_erased_goes(quick_rig: Rig, monk
     [(SECRET, f"so {SECRET}, then", False), ("Redis", "we have Redis for the cache", True)],
     ids=["a sentence", "a word"],
 )
-async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself_with_the_quotes_in_its_project(
+async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_takes_the_quotes_in_its_project_when_it_is_repeated(
     quick_rig: Rig, places: tuple[Path, Path], content: str, said: str, *, left: bool
 ) -> None:
     projects = [project_of(each) for each in places]
@@ -144,7 +122,7 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself
         with locked(quick_rig.paths.database):
             assert (await us.call("erase_memory", memory_id=memory_id))["retry_possible"]
             assert turns() == [[said], [said]]
-        await until(lambda: not quick_rig.paths.erasing.exists())
+        assert (await us.call("erase_memory", memory_id=memory_id))["status"] == "erased"
         assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
         assert turns() == [[said] if left else [], [said]]
 

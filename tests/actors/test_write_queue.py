@@ -128,7 +128,7 @@ async def test_what_fails_the_store_goes_aside(tmp_path: Path, monkeypatch: pyte
 async def test_what_was_erased_before_it_is_rejected_is_not_counted_as_set_aside(tmp_path: Path) -> None:
     async with opened(tmp_path / "queue.db") as queue:
         await queue.append(operation(0))
-        await queue.erase(["memory:0"], operation(0))
+        await queue.erase("memory:0")
         await queue.settle([], {operation(0).operation_id: Failure("invalid_input", "it was erased")})
         assert (queue.depth, queue.rejected) == (0, 0)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from remembrancer.actors.store.memory_files import scrub_spaces
 from remembrancer.actors.store.memory_writer import Lanes, MemoryWriter
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, WaitingWork
@@ -64,7 +65,9 @@ def leave_half_made(path: Path) -> None:
 
 def scrub(records: Records, *memory_ids: str, quotes: Sequence[str] = ()) -> None:
     """Leave nothing of erased memories in the database of these records, nor of turns that quote them."""
-    scrub_spaces(records._file.file, records._clock(), memory_ids, quotes, records.name)
+    with records._file.transaction() as connection:
+        SqliteEdits(connection, records._clock()).drop_quotes(quotes)
+    scrub_spaces(records._file.file, records._clock(), memory_ids, quotes)
 
 
 def pending(texts: EmbeddedTexts, model: str | None = None) -> list[int]:

@@ -113,9 +113,9 @@ def test_a_copy_of_queue_or_shown_log_with_an_erased_memory_goes(
     queue.settle([waiting.operation_id], {}, 2.0)  # the store has it: only the copy has its words
     shown.erase(["memory:another"], (), PROJECT.id)
     copies = [copy_of(path, "0.2.0") for path in (queue_path, shown_path)]
-    queue.erase([memory_id_of(other)], other)
+    queue.erase(memory_id_of(other) or "")
     assert all(copy.exists() for copy in copies)
-    queue.erase([memory_id_of(waiting)], waiting)
+    queue.erase(memory_id_of(waiting) or "")
     shown.erase(["memory:shown"], (), PROJECT.id)
     queue.close()
     assert not any(copy.exists() for copy in copies)

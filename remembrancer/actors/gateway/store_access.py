@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import sqlite3
 import time
 from collections import OrderedDict
@@ -19,9 +18,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.abc
 import anyio.to_thread
-import msgspec
 
-from remembrancer.actors.gateway.erasing import Erasing, Erasings
 from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
@@ -81,8 +78,6 @@ MARGIN_S: Final = 0.2
 """The part of a call's budget that is reserved for the way back."""
 ERASE_S: Final = 30.0
 """The time that deleting a memory for good may take: the word index of its file is rebuilt."""
-ERASE_AGAIN_S: Final = 5.0
-"""The time until a failed erasure is retried."""
 MAX_REFUSED: Final = 20
 MAX_REFUSED_SESSIONS: Final = 1000
 """The most sessions, and notices for each, that are kept for their next answer."""
@@ -121,16 +116,14 @@ class StoreAccess(MemoryService):
         self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
         """Notices about a session's queued writes that were refused later, until it gets them."""
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
-        self._erasings = Erasings(RuntimePaths(Path(home)).erasing)
-        self._cut_off = anyio.Event()
-        """Set when an erasure was interrupted, and then replaced by a new event."""
+        if RuntimePaths(Path(home)).erasing.exists():  # it quotes the memory
+            logger.warning("a memory was not erased whole when an earlier release was killed: erase it again")
+            RuntimePaths(Path(home)).erasing.unlink()
         self.open_browser: Callable[[], Awaitable[str]] = _nowhere
 
     async def run(self) -> None:
-        """Drain the write queue and complete interrupted erasures, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._drain.run)
-            tasks.start_soon(self._end_erasings)
+        """Drain the write queue, until cancelled."""
+        await self._drain.run()
 
     def health(self) -> GatewayHealth:
         queue, store = self._queue, self.store_health
@@ -202,70 +195,37 @@ class StoreAccess(MemoryService):
         self._seen.setdefault((operation.project.id, operation.session_id), set()).add(memory_id)
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        await self._wait_for_store(time.time() + ERASE_S)
-        erasing = self._erasings.find(operation.operation_id)
-        if erasing is None:
-            erasing = Erasing(operation, await self._quotes_of(operation))
-            await self._erasings.begin(erasing)
-        try:
-            return await self._erase(erasing)
-        except RemembrancerError:
-            self._cut_off.set()
-            raise
-
-    async def _end_erasings(self) -> None:
-        """Continue erasures that were interrupted by a crash or a temporary error."""
-        while True:
-            await self._store.wait_answering()
-            for erasing in self._erasings.all():
-                try:
-                    await self._erase(erasing)
-                except RemembrancerError as error:
-                    logger.warning("a memory is not erased yet", extra={"code": error.code, "reason": error.message})
-            with anyio.move_on_after(ERASE_AGAIN_S if self._erasings.all() else math.inf):
-                await self._cut_off.wait()
-            self._cut_off = anyio.Event()
-
-    async def _erase(self, erasing: Erasing) -> ErasedResult:
-        operation, memory_id = erasing.operation, memory_id_of(erasing.operation.change) or ""
-        try:
-            result = await self._erase_in_store(erasing, memory_id)
-        except RemembrancerError as error:
-            if not error.retry_possible:
-                await self._erasings.end(erasing)
-            raise
-        gone = tuple(dict.fromkeys((memory_id, *result.gone)))
-        await self._queue.erase(gone, operation)
-        self._answers.clear()
-        try:
-            await anyio.to_thread.run_sync(self.shown_log.erase, gone, erasing.quotes, operation.project.id)
-        except sqlite3.Error as error:
-            raise MemoryUnavailable(f"the record of what was shown cannot be changed: {error}") from error
-        self.applied([operation])
-        await self._erasings.end(erasing)
-        return result
-
-    async def _erase_in_store(self, erasing: Erasing, memory_id: str) -> ErasedResult:
-        """Erase in the store. Raises `NotFound` for a memory that the session sees neither there nor in the queue."""
-        operation = erasing.operation
-        was_queued = await self._queue.makes(memory_id, operation)  # first: it may reach the store meanwhile
-        try:
-            reply = await self.require(Submit(operation, erasing.quotes), ERASE_S)
-        except NotFound:
-            if not was_queued:
-                raise
-            change = EraseMemory(memory_id, was_queued=True)
-            reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), ERASE_S)
+        until, memory_id = time.time() + ERASE_S, memory_id_of(operation.change) or ""
+        await self._wait_for_store(until)
+        with anyio.move_on_after(_left_s(until)):
+            await self._queue.wait_empty(operation.project.id)
+        if self._queue.writes_wait(operation.project.id):
+            raise MemoryUnavailable("writes wait in the queue, maybe of this memory: erase it when they are applied")
+        # The memory itself goes last: whoever gets an error erases again, and nothing is left over.
+        quotes = await self._quotes_of(operation)
+        if quotes is not None:
+            await self._queue.erase(memory_id)
+            await self._erase_shown((memory_id,), quotes, operation.project.id)
+        reply = await self.require(Submit(operation, quotes or ()), ERASE_S)
         assert isinstance(reply.result, ErasedResult)
+        self._answers.clear()
+        await self._erase_shown(reply.result.also_erased)
+        self.applied([operation])
         return reply.result
 
-    async def _quotes_of(self, operation: Operation) -> tuple[str, ...]:
-        """The texts by which quotes of a memory are recognised; none if the store does not know it."""
+    async def _erase_shown(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
+        try:
+            await anyio.to_thread.run_sync(self.shown_log.erase, memory_ids, quotes, project_id)
+        except sqlite3.Error as error:
+            raise MemoryUnavailable(f"the record of what was shown cannot be changed: {error}") from error
+
+    async def _quotes_of(self, operation: Operation) -> tuple[str, ...] | None:
+        """The texts by which quotes of a memory are recognised; None if the session sees none (any more)."""
         try:
             question = GetMemory(operation.project, operation.session_id, memory_id_of(operation.change) or "")
             shown = await self.require(question, ERASE_S)
         except NotFound:
-            return ()
+            return None
         return quotable(texts_of(shown.memory, shown.memory.history))
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:

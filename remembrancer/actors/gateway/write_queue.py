@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -173,37 +172,17 @@ class QueueFile:
         self._identity = _identity(self._path)
         return connection
 
-    def makes(self, memory_id: str, viewer: Operation) -> bool:
-        """True if a write that creates a memory is queued or set aside, and the session of another operation may see
-        that memory."""
-        with self._opened() as database:
-            for table in _COLUMNS:
-                rows = database.execute(
-                    f"SELECT operation FROM {table} WHERE memory_id = ? AND lane IN (?, ?)",  # noqa: S608 - our names
-                    (memory_id, *_lanes_of(viewer)),
-                )
-                for (blob,) in rows:
-                    with suppress(msgspec.DecodeError):
-                        operation = _decoder.decode(blob)
-                        is_own = operation.session_id == viewer.session_id
-                        if isinstance(operation.change, StoreMemory) and (
-                            is_own or operation.change.scope != "session"
-                        ):
-                            return True
-        return False
-
-    def erase(self, memory_ids: Sequence[str], viewer: Operation) -> list[str]:
-        """Delete for good all queued and set-aside operations about memories, in the lanes that the session of another
-        operation can write to. Returns their ids."""
+    def erase(self, memory_id: str) -> list[str]:
+        """Delete for good all queued and set-aside operations about a memory. Returns their ids."""
         erased: list[str] = []
         with self._opened() as database:
             with _transaction(database):
-                for table, memory_id in product(_COLUMNS, memory_ids):
-                    delete = f"DELETE FROM {table} WHERE memory_id = ? AND lane IN (?, ?) RETURNING operation_id"  # noqa: S608
-                    erased += [row[0] for row in database.execute(delete, (memory_id, *_lanes_of(viewer)))]
+                for table in _COLUMNS:
+                    delete = f"DELETE FROM {table} WHERE memory_id = ? RETURNING operation_id"  # noqa: S608 - our names
+                    erased += [row[0] for row in database.execute(delete, (memory_id,))]
             if erased:
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        drop_copies(self._path, *memory_ids)
+        drop_copies(self._path, memory_id)
         return erased
 
     def waiting(self) -> tuple[list[tuple[str, Waiting]], int]:
@@ -328,12 +307,6 @@ def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
     """The row of `queued` for an operation."""
     memory_id = memory_id_of(operation.change) or ""
     return QueuedRow(operation.operation_id, _encoder.encode(operation), lane, memory_id, now)
-
-
-def _lanes_of(viewer: Operation) -> tuple[str, str]:
-    """The lanes of the memories that the session of an operation may change: not every session has access to the
-    user's."""
-    return viewer.project.id, USER_LANE if viewer.project.sees_user else viewer.project.id
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
@@ -481,20 +454,19 @@ class WriteQueue:
             self._remove(operation_id)
         self._announce()
 
-    async def makes(self, memory_id: str, viewer: Operation) -> bool:
-        """True if a queued or set-aside write creates a memory that the session of another operation may see."""
-        return await self._do(lambda file: file.makes(memory_id, viewer))
-
-    async def erase(self, memory_ids: Sequence[str], viewer: Operation) -> None:
-        """Delete all queued and set-aside operations about memories, in the lanes that the session of another operation
-        can write to."""
-        if await self._do(lambda file: file.erase(memory_ids, viewer)):
+    async def erase(self, memory_id: str) -> None:
+        """Delete all queued and set-aside operations about a memory."""
+        if await self._do(lambda file: file.erase(memory_id)):
             await self._count()
 
     async def wait_empty(self, project_id: str) -> None:
         """Wait until no operation is queued whose outcome a session of a project may see, apart from refused ones."""
         while any(self.depths[lane] > 0 and lane not in self.refusals for lane in (project_id, USER_LANE)):
             await self.changed.wait()
+
+    def writes_wait(self, project_id: str) -> bool:
+        """True if any such operation is queued, refused or not."""
+        return self.depths[project_id] + self.depths[USER_LANE] > 0
 
     def _announce(self) -> None:
         self.changed.set()

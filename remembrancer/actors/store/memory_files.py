@@ -226,9 +226,15 @@ class MemoryFiles:
         """True if the database was deleted, emptied or replaced while it was open."""
         return self._database is not None and self._database.is_replaced
 
-    def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
+    def drop_quotes(self, quotes: Sequence[str], project_id: str) -> None:
+        """Delete what a project's sessions recorded that has one of the quotes. Runs on the records' thread."""
+        with self.database.transaction() as connection:
+            for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (project_id,)).fetchall():
+                SqliteEdits(SpaceConnection(connection, number), self._clock()).drop_quotes(quotes)
+
+    def scrub(self, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
         """Like `scrub_spaces`. Runs on the records' thread."""
-        scrub_spaces(self.database, self._clock(), memory_ids, quotes, project_id)
+        scrub_spaces(self.database, self._clock(), memory_ids, texts)
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database as far as readers allow. Never waits. May be called from any
@@ -383,12 +389,10 @@ def _refuse_if_lost(path: Path) -> None:
         )
 
 
-def scrub_spaces(
-    database: SqliteFile, now: float, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = ""
-) -> None:
-    """Remove the remains of erased memories from every space, and the project's sessions' quotes of them, in one
-    transaction, and then from the database's log. A space that still has a memory of that id keeps it: the memory was
-    erased in another space.
+def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
+    """Remove the remains of erased memories from every space, in one transaction, and then from the rest of the
+    database, as `SqliteFile.leave_nothing`. A space that still has a memory of that id keeps it: the memory was erased
+    in another space.
 
     Raises:
         FileLocked: a reader still holds the deleted text in the log. The call can be repeated.
@@ -400,9 +404,7 @@ def scrub_spaces(
             was_erased = [edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]
             if any(was_erased):
                 edits.drop_deleted_words()
-            if name == project_id:
-                edits.drop_quotes(quotes)
-    database.leave_nothing(memory_ids, quotes)
+    database.leave_nothing(memory_ids, texts)
 
 
 class LaneSource(Protocol):

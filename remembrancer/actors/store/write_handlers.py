@@ -61,13 +61,15 @@ class WriteHandlers:
 
     async def submit(self, operation: Operation, quotes: Sequence[str] = ()) -> Applied:
         """Apply one operation; raises the error if it is refused. For `quotes` see `Submit`."""
+        if quotes:  # before the memory, by which they are recognised: a caller who gets an error erases again
+            await self._committer.run(USER, partial(self._files.drop_quotes, quotes, operation.project.id))
         # A caller may leave: the operation is committed and followed up all the same.
         reply = await asyncio.shield(asyncio.ensure_future(self._apply(operation)))
         if isinstance(reply, RemembrancerError):
             raise reply
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
-            await self._committer.run(USER, partial(self._files.scrub, gone, quotes, operation.project.id))
+            await self._committer.run(USER, partial(self._files.scrub, gone, quotes))
             await self._files.purge_journals()
         return reply
 

@@ -487,12 +487,9 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     try:
         memory = writer.memory(change.memory_id)
     except NotFound:
-        was_erased = writer.row(Erased, change.memory_id) is not None
-        if not was_erased:
-            if not change.was_queued:
-                raise
-            space.put(Erased(change.memory_id, writer.at))
-        return ErasedResult(change.memory_id, already=was_erased)
+        if writer.row(Erased, change.memory_id) is None:
+            raise
+        return ErasedResult(change.memory_id, already=True)
     derived = writer.derived_from(memory.id, space.links(memory.id))
     texts = _all_texts(space, memory)
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it

@@ -165,15 +165,15 @@ class SqliteFile:
     def leave_nothing(self, ids: Sequence[str] = (), texts: Sequence[str] = ()) -> None:
         """Remove deleted content from the log, and delete the copies of former releases: all copies of the database,
         and those files of release 0.2.0 that contain one of these ids or texts. The database is rewritten if it still
-        contains one of the texts: when SQLite moves rows between pages, it leaves their bytes in unused space, which
-        `secure_delete` does not reach.
+        contains one of the texts, or if these are not known (any more): when SQLite moves rows between pages, it leaves
+        their bytes in unused space, which `secure_delete` does not reach.
 
         Raises:
             FileLocked: the log cannot be emptied now. The call can be repeated.
             FileUnusable: a copy cannot be deleted.
         """
         self._empty_whole_log()
-        if texts and self._has_any(texts):
+        if not texts or self._has_any(texts):
             with self.writing:
                 self.writer.execute("VACUUM")
             self._empty_whole_log()
