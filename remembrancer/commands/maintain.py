@@ -1,38 +1,37 @@
-"""`remembrancer admin maintain`: archive, delete, sum up and clean up now rather than when it is due, and undo that."""
+"""`remembrancer admin maintain`: archive, delete, sum up and clean up now rather than when it is due."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, get_args
+from typing import Final, get_args
 
 import anyio
+import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.changing import undo_run
 from remembrancer.commands.home_reader import HomeReader, lanes_of_projects
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import connected_store, paths_here
 from remembrancer.commands.selection import Where, short
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef
 
 ANSWER_S: Final = 900.0
 """The time limit for one place: a hundred thousand memories take minutes at low priority."""
 SORTS: Final[tuple[Upkept, ...]] = get_args(Upkept)
-NOT_MEMORIES: Final = ("orphans", "pruned")
 USER: Final = "the user"
 
 Place = ProjectRef | None
 """A project, or the user's own memories."""
 
 
-class Visit(NamedTuple):
-    """The maintenance of one place; `is_shared`: of the shared part of a project."""
+class Visit(msgspec.Struct, frozen=True):
+    """The maintenance of one place; `shared`: of the shared part of a project."""
 
-    place: Place
-    is_shared: bool
-    said: Maintained
+    project: Place
+    shared: bool
+    outcome: Maintained
 
 
 @command(
@@ -40,19 +39,15 @@ class Visit(NamedTuple):
     flag("--user", help="Only the user's own memories."),
     flag("--all-projects", "--all", "everywhere", help="The memories of all projects and of the user."),
     flag("--dry-run", help="Show what would be done without changing anything."),
-    option("--undo", metavar="RUN", help="Undo a run, in its project and in the user's memories."),
     slow="Looking through the memories",
 )
-def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, undo: str | None) -> Report:
+def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -> Report:
     """Archive memories that have not been used for long, delete those that were archived long ago, sum up related ones
-    and clean up loose ends. This also happens automatically in the background. --undo reverses a run within 90 days,
-    except for deletions. docs/memory-model.md has the rules."""
-    if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
-        raise InvalidInput("use only one of --project, --user and --all-projects, and of --dry-run and --undo")
-    where = Where(project, user, everywhere)
-    if undo:
-        return undo_run(where, undo)
-    places = places_of(where)
+    and clean up loose ends. This also happens automatically in the background. 'remembrancer undo' reverses a run
+    within 90 days, except for deletions. docs/memory-model.md has the rules."""
+    if sum((project is not None, user, everywhere)) > 1:
+        raise InvalidInput("use only one of --project, --user and --all-projects")
+    places = places_of(Where(project, user, everywhere))
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
     try:
@@ -61,8 +56,8 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
         refusals.append(error)
     lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
     status = max((exit_codes.OF_ERRORS.get(each.code, exit_codes.REFUSED) for each in refusals), default=exit_codes.OK)
-    notes = [f"remembrancer admin maintain: {each.message}" for each in refusals]
-    return Report({"dry_run": dry_run, "places": [_facts(*each) for each in visits]}, lines, status, notes)
+    notes = [f"remembrancer admin maintain: {message}" for message in dict.fromkeys(each.message for each in refusals)]
+    return Report({"dry_run": dry_run, "places": visits}, lines, status, notes)
 
 
 def places_of(where: Where) -> list[Place]:
@@ -81,42 +76,32 @@ def places_of(where: Where) -> list[Place]:
     return [place.project]
 
 
-async def _maintain(
-    places: list[Place], dry_run: bool, reports: list[Visit], refusals: list[RemembrancerError]
-) -> None:
+async def _maintain(places: list[Place], dry_run: bool, visits: list[Visit], refusals: list[RemembrancerError]) -> None:
     """Maintain the places one by one, each project's own memories before its shared ones. If a place refuses, because
     another machine is at work there, the others are still done."""
     lanes = lanes_of_projects(paths_here())
+    parts: list[tuple[Place, bool, Place]] = []
+    for place in places:
+        parts.append((place, False, place))
+        if place is not None and (lane := lanes.get(place.id)):
+            parts.append((place, True, ProjectRef(lane, place.path)))
     async with connected_store() as ask_store:
-        for place in places:
-            report = await ask_store(Maintain(place, dry_run), answer_s=ANSWER_S)
-            reports.append(Visit(place, False, report))
-            lane = None if place is None else lanes.get(place.id)
-            if place is None or lane is None:
-                continue
+        for place, is_shared, where in parts:
             try:
-                of_lane = Maintain(ProjectRef(lane, place.path), dry_run)
-                reports.append(Visit(place, True, await ask_store(of_lane, answer_s=ANSWER_S)))
-            except RemembrancerError as error:
+                visits.append(Visit(place, is_shared, await ask_store(Maintain(where, dry_run), answer_s=ANSWER_S)))
+            except ConsolidatorUnavailable as error:
                 refusals.append(error)
-
-
-def _facts(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:
-    """A visit for a program, with all keys."""
-    ids = {f"{sort.removesuffix('s')}_ids": report.of(sort).ids for sort in SORTS if sort not in NOT_MEMORIES}
-    counts = {sort: report.of(sort).count for sort in SORTS}
-    about = {"project": place, "shared": is_shared, "examined": report.examined, "run_ids": report.run_ids}
-    return about | counts | ids
 
 
 def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
     """A line for each place with the counts that are not 0. `is_whole`: nothing was refused."""
     lines: list[str] = []
-    for place, is_shared, report in visits:
+    for visit in visits:
+        place, report = visit.project, visit.outcome
         counts = [f"{report.examined:,} examined"]
         done = [(report.of(sort).count, sort) for sort in SORTS if sort in report.done]
         counts += [f"{number:,} {sort if number != 1 else sort.removesuffix('s')}" for number, sort in done]
-        what = ", what is shared" if is_shared else ""
+        what = ", what is shared" if visit.shared else ""
         name = USER if place is None else place.path.removesuffix("/.git")
         lines.append(f"{name}{what}: {', '.join(counts)}")
         lines += [f"  {line}" for line in _memory_lines(place, report)]
@@ -124,7 +109,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
         lines += [f"  to undo: remembrancer undo {run_id} {where}" for run_id in report.run_ids]
     if dry_run:
         lines.append("Nothing was changed: this is what would be done.")
-    elif is_whole and not any(report.done for _, _, report in visits):
+    elif is_whole and not any(visit.outcome.done for visit in visits):
         lines.append("There was nothing to do.")
     return lines
 

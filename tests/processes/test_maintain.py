@@ -41,8 +41,10 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
     assert said["dry_run"] is True
     (place,) = said["places"]
     assert place["project"]["path"] == str(project)
-    assert place["examined"] in (1, 2), "the memory, and what its session hands over once its end is dealt with"
-    assert (place["archived"], place["deleted"], place["run_ids"]) == (0, 0, [])
+    assert place["outcome"]["examined"] in (1, 2), (
+        "the memory, and what its session hands over once its end is dealt with"
+    )
+    assert place["outcome"].keys().isdisjoint(("done", "run_ids"))
     first, *others = done("admin", "maintain", "--all-projects", home=home).splitlines()
     assert first in (f"{project}: 1 examined", f"{project}: 2 examined")
     assert others == ["the user: 0 examined", "There was nothing to do."]
@@ -60,17 +62,17 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     would_be = done("admin", "maintain", "--project", str(project), "--dry-run", home=home)
     said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))
     (place,) = said["places"]
-    assert place["archived"] == 1
+    (memory,) = place["outcome"]["done"]["archived"]["ids"]
     assert ", 1 archived\n" in would_be
-    assert f"  {place['archived_ids'][0][-4:]}\n" in would_be
-    (run_id,) = place["run_ids"]
-    undone = json.loads(done("admin", "maintain", "--undo", run_id, "--all", "--json", home=home))
-    ((found,), (memory,)) = undone["places"], place["archived_ids"]
+    assert f"  {memory[-4:]}\n" in would_be
+    (run_id,) = place["outcome"]["run_ids"]
+    undone = json.loads(done("undo", run_id, "--all-projects", "--json", home=home))
+    (found,) = undone["places"]
     assert not found["already"]
     assert [memory.endswith(each) for each in found["memories"]] == [True]
-    again = done("admin", "maintain", "--undo", run_id, "--project", str(project), home=home)
+    again = done("undo", run_id, "--project", str(project), home=home)
     assert again == f"{project}: it was undone before\n"
-    refused = command("admin", "maintain", "--undo", "run:unknown", "--all", home=home)
+    refused = command("undo", "run:unknown", "--all-projects", home=home)
     assert refused.returncode == exit_codes.USAGE
     assert "there is no run run:unknown" in refused.stderr
 

@@ -187,11 +187,10 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     ("place", "error", "status", "done"),
     [
         (LANE, ConsolidatorUnavailable("it is at work"), exit_codes.REFUSED, ["/work/a", "/work/b", "the user"]),
-        (YARD, ConsolidatorUnavailable("there is none"), exit_codes.REFUSED, ["/work/a", "/work/a, what is shared"]),
-        (LANE, InvalidInput("nobody shares that"), exit_codes.USAGE, ["/work/a", "/work/b", "the user"]),
+        (YARD, InvalidInput("nobody has that"), exit_codes.USAGE, ["/work/a", "/work/a, what is shared"]),
     ],
 )
-def test_a_refusal_is_said_behind_what_was_done_and_one_of_what_is_shared_keeps_nothing_else_from_being_done(
+def test_a_refusal_is_said_behind_what_was_done(
     refused: dict[str, RemembrancerError],
     capsys: pytest.CaptureFixture[str],
     place: str,
@@ -204,15 +203,6 @@ def test_a_refusal_is_said_behind_what_was_done_and_one_of_what_is_shared_keeps_
     out, err = capsys.readouterr()
     assert [line for line in out.splitlines() if "examined" in line] == [f"{each}: 12 examined" for each in done]
     assert err == f"remembrancer admin maintain: {error.message}\n"
-
-
-def test_places_are_reported_beside_a_refusal(
-    refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused[LANE] = ConsolidatorUnavailable("another machine is at work there")
-    assert main(["admin", "maintain", "--all", "--json"]) == exit_codes.REFUSED
-    places = json.loads(capsys.readouterr().out)["places"]
-    assert [place["shared"] for place in places] == [False, False, False]
 
 
 def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict[str, RemembrancerError]) -> None:
