@@ -24,7 +24,7 @@ from remembrancer.protocol.errors import (
     disk_full,
     is_disk_full,
 )
-from remembrancer.protocol.paths import look_at
+from remembrancer.protocol.paths import problem_of
 
 BUSY_S: Final = 2.0
 BUSY_MOMENT_S: Final = 10.0
@@ -72,9 +72,9 @@ def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Conn
     Raises:
         sqlite3.Error: from this function and from the use of the connection.
     """
-    look = look_at(path, "file", os.R_OK)
-    if look.problem is not None:  # SQLite would wait for a writer of a pipe
-        raise sqlite3.OperationalError(look.problem)
+    problem = problem_of(path, os.R_OK)
+    if problem is not None:
+        raise sqlite3.OperationalError(problem)
     address = _address(path, immutable=_is_at_rest(path))
     with closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
         if limit_s is not None:
@@ -95,9 +95,9 @@ def take_snapshot(path: Path, schema: Schema, *, leaves_no_log: bool = False) ->
         RecordsUnusable: it cannot be read.
         FileLocked: another program has locked it.
     """
-    look = look_at(path, "file", os.R_OK)
-    if look.problem is not None:
-        raise RecordsUnusable(look.problem)
+    problem = problem_of(path, os.R_OK)
+    if problem is not None:
+        raise RecordsUnusable(problem)
     try:
         try:
             return _begun(path, schema, immutable=leaves_no_log and _is_at_rest(path))

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 _SOCKET_PATH_LIMIT: Final = 107
 """The longest path of a Unix socket on Linux in bytes, without its terminating NUL (unix(7)); macOS allows 103."""
@@ -78,50 +78,15 @@ def _run_directory(home: Path) -> Path:
     return Path("/tmp") / f"remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked
 
 
-FileKind = Literal["missing", "file", "directory", "pipe", "socket", "device", "unreachable"]
-_KINDS: Final[tuple[tuple[FileKind, int], ...]] = (
-    ("file", stat.S_IFREG),
-    ("directory", stat.S_IFDIR),
-    ("pipe", stat.S_IFIFO),
-    ("socket", stat.S_IFSOCK),
-)
-
-
-class Look(NamedTuple):
-    """The state of a path. `problem` says why it cannot be used, and what to do (None: it can)."""
-
-    kind: FileKind
-    size_bytes: int = 0
-    problem: str | None = None
-
-
-def look_at(path: Path | str, wanted: FileKind = "file", access: int = os.R_OK | os.W_OK) -> Look:
-    """Check a path before it is opened: opening a pipe may block for ever, and opening a device may do anything."""
-    try:
-        about = os.stat(path)  # noqa: PTH116 - the bridge has strings
-    except FileNotFoundError:
-        is_link = os.path.lexists(path)
-        return Look("missing", problem=f"{path} is a link that leads nowhere: remove it" if is_link else None)
-    except OSError as error:  # no permission to search a directory, or a file in its place
-        return Look("unreachable", problem=f"{path} cannot be reached: {error.strerror or error}")
-    sort = stat.S_IFMT(about.st_mode)
-    kind: FileKind = next((name for name, each in _KINDS if each == sort), "device")
-    if kind != wanted:
-        return Look(kind, about.st_size, f"{path} is a {kind} and no {wanted}: move it away")
-    if not os.access(path, access | (os.X_OK if kind == "directory" else 0)):
-        whose = "" if about.st_uid == os.geteuid() else f" and its owner is another user (uid {about.st_uid})"
-        mode = f"its mode is {stat.S_IMODE(about.st_mode):04o}{whose}"
-        return Look(kind, about.st_size, f"{path} may not be read and written: {mode}: fix its owner and mode")
-    return Look(kind, about.st_size)
-
-
-def look_at_database(path: Path) -> Look:
-    """Like `look_at`, for a SQLite file and the files beside it: the problem may be in its log."""
-    look = look_at(path)
-    for beside in database_files(path)[1:]:
-        if look.problem is None:
-            look = look._replace(problem=look_at(beside).problem)
-    return look
+def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
+    """Why a SQLite file, or one beside it, cannot be used for its type or mode; None if it can, or is missing. To be
+    asked before it is opened: opening a pipe may block for ever."""
+    for each in database_files(path):
+        if os.path.lexists(each) and not os.path.isfile(each):  # noqa: PTH113 - never raises
+            return f"{each} is not a file: move it away"
+        if os.path.lexists(each) and not os.access(each, access):
+            return f"{each} may not be read and written: fix its owner and mode"
+    return None
 
 
 def database_files(path: Path) -> tuple[Path, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -24,7 +24,7 @@ from remembrancer.commands.home_reader import examine_file
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import RecordsUnusable, StorageFull
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, look_at, read_file, set_aside
+from remembrancer.protocol.paths import RuntimePaths, problem_of, read_file, set_aside
 from remembrancer.protocol.problems import find_problems
 from tests.contracts.records_factories import leave_half_made
 from tests.patience import PATIENCE_S
@@ -64,31 +64,25 @@ def test_everything_but_the_sockets_of_a_deep_home_stays_in_the_home() -> None:
     assert RuntimePaths(Path("/h")).run == Path("/h/run")
 
 
-def test_a_look_says_what_is_there_and_what_to_do_about_it(tmp_path: Path) -> None:
-    file, directory, pipe, device, lost = (tmp_path / name for name in ("file", "directory", "pipe", "device", "lost"))
-    file.write_bytes(b"12345")
-    directory.mkdir()
-    os.mkfifo(pipe)
-    device.symlink_to("/dev/zero")
-    lost.symlink_to("nowhere")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "socket"))
-        assert look_at(tmp_path / "socket").kind == "socket"
-    assert look_at(file) == ("file", 5, None)
-    assert look_at(directory, "directory").problem is None
-    assert look_at(tmp_path / "missing") == ("missing", 0, None)
-    assert look_at(directory).problem == f"{directory} is a directory and no file: move it away"
-    assert look_at(pipe).problem == f"{pipe} is a pipe and no file: move it away"
-    assert look_at(device).problem == f"{device} is a device and no file: move it away"
-    assert look_at(lost).problem == f"{lost} is a link that leads nowhere: remove it"
-    assert look_at(file / "below").kind == "unreachable"
+def test_what_is_no_file_or_has_one_beside_it_that_is_none_is_named(tmp_path: Path) -> None:
+    path, log = tmp_path / "memory.db", tmp_path / "memory.db-wal"
+    assert problem_of(path) is None
+    path.write_bytes(b"12345")
+    assert problem_of(path) is None
+    os.mkfifo(log)
+    assert problem_of(path) == f"{log} is not a file: move it away"
+    path.unlink()
+    for target in ("/dev/zero", "nowhere", str(tmp_path)):
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+        assert problem_of(path) == f"{path} is not a file: move it away"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_look_says_what_may_not_be_read(tmp_path: Path) -> None:
+def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch(mode=0)
-    assert look_at(path).problem == (f"{path} may not be read and written: its mode is 0000: fix its owner and mode")
+    assert problem_of(path) == f"{path} may not be read and written: fix its owner and mode"
 
 
 @pytest.mark.timeout(PATIENCE_S)
@@ -233,33 +227,38 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
 
 # --- A database is read as of one moment, also where nothing can be written beside it.
 def make_database(path: Path) -> None:
-    """One in WAL mode that nobody has open, and beside which no log can be made."""
+    """One in WAL mode that nobody has open."""
     with closing(sqlite3.connect(path)) as made:
         made.executescript("PRAGMA journal_mode = WAL; CREATE TABLE memories (id TEXT);")
         made.execute(f"PRAGMA user_version = {MEMORY.latest}")
         made.execute("INSERT INTO memories VALUES ('one')")
         made.commit()
-    nowhere = path.parent / "no such directory"
-    for beside in ("-wal", "-shm"):
-        path.with_name(path.name + beside).symlink_to(nowhere / "file")
 
 
-def test_a_database_on_a_disk_that_cannot_be_written_is_read(tmp_path: Path) -> None:
-    make_database(tmp_path / "memory.db")
-    file = take_snapshot(tmp_path / "memory.db", MEMORY)
+def test_a_database_on_a_disk_that_cannot_be_written_is_read_unless_its_log_has_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, connect = tmp_path / "memory.db", sqlite3.connect
+    make_database(path)
+
+    def without_log(address: str, **options: Any) -> Any:
+        if "immutable" in address:
+            return connect(address, **options)
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", without_log)
+    file = take_snapshot(path, MEMORY)
     with closing(file.connection) as connection:
         assert connection.execute("SELECT id FROM memories").fetchall() == [("one",)]
     assert file.version == MEMORY.latest
-
-
-def test_a_database_whose_log_has_more_is_not_read_without_it_and_one_half_made_has_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    make_database(path)
-    log = path.with_name("memory.db-wal")
-    log.unlink()
-    log.write_bytes(b"what was committed last")
+    path.with_name("memory.db-wal").write_bytes(b"what was committed last")
     with pytest.raises(RecordsUnusable):
         take_snapshot(path, MEMORY)
+
+
+def test_a_database_half_made_has_nothing(tmp_path: Path) -> None:
     leave_half_made(tmp_path / "memory.db")
     file = take_snapshot(tmp_path / "memory.db", MEMORY)
     with closing(file.connection):

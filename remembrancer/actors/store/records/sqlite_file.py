@@ -32,7 +32,7 @@ from remembrancer.protocol.errors import (
     is_disk_full,
     size_on_disk,
 )
-from remembrancer.protocol.paths import look_at_database
+from remembrancer.protocol.paths import problem_of
 
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size to which the write-ahead log is truncated after a checkpoint."""
@@ -111,9 +111,9 @@ class SqliteFile:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise unusable(path, error) from error
-        look = look_at_database(path)
-        if look.problem is not None:
-            raise RecordsUnusable(look.problem)
+        problem = problem_of(path)
+        if problem is not None:
+            raise RecordsUnusable(problem)
         self.path = path
         self._local = threading.local()
         self._readers: list[_Reader] = []
