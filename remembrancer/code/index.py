@@ -21,7 +21,6 @@ from remembrancer.code.ranking import Corpus, Paths, Postings, rank
 from remembrancer.code.read_files import ReadChunk, ReadFile
 from remembrancer.code.words import names_in, question_words, terms_of
 from remembrancer.protocol.files import ListedFile
-from remembrancer.protocol.paths import delete_database
 
 VERSION: Final = 14
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
@@ -93,7 +92,6 @@ class CodeIndex:
     """
 
     def __init__(self, path: Path, mode: Mode = "read") -> None:
-        self._path = path
         self._log = path.with_name(f"{path.name}-wal")
         opening = {"make": "rwc", "write": "rw", "read": "ro"}[mode]
         self._connection = sqlite3.connect(
@@ -252,11 +250,11 @@ class CodeIndex:
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Answer all questions inside the block, which one thread enters at a time, from one snapshot of the index. A
-        damaged index is deleted, and the store has it made anew.
+        """Answer all questions inside the block, which one thread enters at a time, from one snapshot of the index.
 
         Raises:
-            sqlite3.Error: it cannot be read.
+            sqlite3.OperationalError: it cannot be read now.
+            sqlite3.DatabaseError: it is damaged.
         """
         with self._lock:
             if self._connection.in_transaction:
@@ -271,7 +269,6 @@ class CodeIndex:
             except (sqlite3.Error, *UNDECODABLE) as error:
                 if not self._is_damaged(error):
                     raise
-                delete_database(self._path)
                 raise sqlite3.DatabaseError(f"the index of code was damaged ({error}), and is made anew") from error
 
     def _is_damaged(self, error: Exception) -> bool:

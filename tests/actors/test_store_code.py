@@ -10,11 +10,12 @@ import pytest
 from remembrancer.code.index import CodeIndex
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import DeleteCode, DescribeCode, IndexCode, ListCodeFiles, SearchCode
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MoveProject
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
+from tests.patience import until
 
 
 async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,12 +68,13 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         await rig.restart()  # nobody has it open
         harm(database)
         if question is SearchCode:
-            found = await rig.gateway.ask(SearchCode(PROJECT, "lantern"))
-            assert found == ()
+            assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == ()
+            assert [notice.code for notice in rig.gateway.notices] == ["partial_results"]
         elif question is ListCodeFiles:
-            await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id))
-        (after,) = await rig.gateway.ask(DescribeCode(PROJECT))
-        assert (after.id, after.status, after.error) == (tree.id, "queued", "")
+            with pytest.raises(MemoryUnavailable):
+                await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id))
+        (after,) = await until(lambda: rig.gateway.ask(DescribeCode(PROJECT)), lambda trees: not trees[0].error)
+        assert (after.id, after.status) == (tree.id, "queued")
         (made,) = rig.paths.projects.glob("*/code/*.db")
         assert made != database, "whoever has the old one open writes into no new one"
         await rig.gateway.ask(DeleteCode(PROJECT, tree.id))

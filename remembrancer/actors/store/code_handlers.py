@@ -97,9 +97,11 @@ class CodeHandlers(Handlers):
     async def remake_lost(self) -> None:
         """Make the lost indexes of the projects in use anew."""
         for project_id in {Path(tree.database).parent.parent.name for tree in self._indexer.work.trees}:
-            for tree in tuple(self._of(project_id).values()):
-                if not await asyncio.to_thread(os.path.exists, tree.database):
-                    await self._make_anew(project_id, tree, "it was deleted")
+            async with self._listing:
+                for tree in tuple(self._of(project_id).values()):
+                    if not await asyncio.to_thread(os.path.exists, tree.database):
+                        logger.warning("an index of code is lost, and is made anew", extra={"root": tree.root})
+                        await self._listed(project_id, tree.root, watch=tree.watch, anew=True)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
         """The answer, in which each memory that names a file of the indexed code says if that file is gone. These
@@ -214,39 +216,23 @@ class CodeHandlers(Handlers):
         return tree
 
     async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
-        """Ask the index of a tree, as of one moment. A lost or damaged index is replaced at once by an empty one, which
-        is filled in the background.
+        """Ask the index of a tree, as of one moment. A damaged index is deleted, and made anew as a lost one is.
 
         Raises:
-            sqlite3.Error: it cannot be read, for another reason.
+            sqlite3.Error: it cannot be read.
         """
+
+        def read() -> T:
+            with (index := self._opened(tree)).at_one_moment():
+                return question(index)
+
         try:
-            return await self._readers.read(partial(self._read, tree, question))
+            return await self._readers.read(read)
         except sqlite3.Error as error:
-            is_lost = not await asyncio.to_thread(os.path.exists, tree.database)
-            if isinstance(error, sqlite3.OperationalError) and not is_lost:
-                raise
-            now = await self._make_anew(project_id, tree, str(error))
-            if now is None:
-                raise  # it was deleted meanwhile
-        return await self._readers.read(partial(self._read, now, question))
-
-    def _read(self, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
-        """Blocks. Raises as `_ask`."""
-        index = self._opened(tree)
-        with index.at_one_moment():
-            return question(index)
-
-    async def _make_anew(self, project_id: str, tree: CodeTree, reason: str) -> CodeTree | None:
-        """The tree with a new index in place of a lost or damaged one; None if the tree was deleted meanwhile."""
-        async with self._listing:
-            now = self._of(project_id).get(tree.id)
-            if now is not None and now.database == tree.database:
-                logger.warning("an index of code is made anew", extra={"root": tree.root, "reason": reason})
-                now = await self._listed(project_id, tree.root, watch=tree.watch, anew=True)
-        self._asked_at[project_id] = time.monotonic()
-        self.keep_house({project_id, *self._asked_at})
-        return now
+            if not isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):  # the latter: it was closed
+                await self._readers.read(partial(self._delete_index, Path(tree.database)))
+            self._asked_at[project_id] = time.monotonic()  # so that it is looked at
+            raise
 
     async def _search(self, request: SearchCode, context: RequestContext) -> tuple[CodeChunk, ...]:
         trees, notices = self._chosen(request.project, request.tree_id), context.notices
