@@ -14,7 +14,7 @@ from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import connected_store, paths_here
 from remembrancer.commands.selection import Where, short
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
-from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import ConsolidatorUnavailable, DeadlineExceeded, InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef
 
 ANSWER_S: Final = 900.0
@@ -78,7 +78,7 @@ def places_of(where: Where) -> list[Place]:
 
 async def _maintain(places: list[Place], dry_run: bool, visits: list[Visit], refusals: list[RemembrancerError]) -> None:
     """Maintain the places one by one, each project's own memories before its shared ones. If a place refuses, because
-    another machine is at work there, the others are still done."""
+    another machine is at work there, or takes too long, the others are still done."""
     lanes = lanes_of_projects(paths_here())
     parts: list[tuple[Place, bool, Place]] = []
     for place in places:
@@ -89,7 +89,7 @@ async def _maintain(places: list[Place], dry_run: bool, visits: list[Visit], ref
         for place, is_shared, where in parts:
             try:
                 visits.append(Visit(place, is_shared, await ask_store(Maintain(where, dry_run), answer_s=ANSWER_S)))
-            except ConsolidatorUnavailable as error:
+            except (ConsolidatorUnavailable, DeadlineExceeded) as error:
                 refusals.append(error)
 
 

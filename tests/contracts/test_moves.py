@@ -279,6 +279,7 @@ def test_what_quotes_it_goes_along_and_the_record_of_its_session_stays(rig: Reco
     )
     rig.do(ApplyRun("run", "project", "consolidation", "promote", edits), session="")
     assert rig.do(EraseMemory(secret)) == ErasedResult(secret, also_erased=(made.id,))
+    assert rig.do(EraseMemory(secret)) == ErasedResult(secret, already=True, also_erased=(made.id,))
     scrub(rig.records, secret, quotes=quotable([f"Next: {SECRET}"]))
     told = rig.records.describe_session(SESSION)
     assert "worked on cellar" in (told.summary or "")

@@ -246,8 +246,14 @@ class StoreAccess(MemoryService):
             if isinstance(operation.change, EraseMemory):
                 gone = (operation.change.memory_id,)
                 self._answers.clear()
-                self._tasks.start_soon(anyio.to_thread.run_sync, self.shown_log.erase, gone, (), "")
+                self._tasks.start_soon(self._forget_shown, gone)
             self.writes.note(operation)
+
+    async def _forget_shown(self, memory_ids: Sequence[str]) -> None:
+        try:
+            await self._erase_shown(memory_ids)
+        except RemembrancerError as error:  # its entries have no words of it, and go with their time
+            logger.warning("what was shown of an erased memory stays", extra={"reason": error.message})
 
     def shown(
         self,

@@ -487,9 +487,12 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     try:
         memory = writer.memory(change.memory_id)
     except NotFound:
-        if writer.row(Erased, change.memory_id) is None:
+        known = writer.row(Erased, change.memory_id)
+        if known is None:
             raise
-        return ErasedResult(change.memory_id, already=True)
+        together = space.rows(Erased, "erased_at", known.erased_at)  # for a caller whose first attempt was cut off
+        also_erased = tuple(each.memory_id for each in together if each.memory_id != change.memory_id)
+        return ErasedResult(change.memory_id, already=True, also_erased=also_erased)
     derived = writer.derived_from(memory.id, space.links(memory.id))
     texts = _all_texts(space, memory)
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it

@@ -297,7 +297,7 @@ class SqliteEdits:
         )
         return [Link(*row) for row in rows]
 
-    def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
+    def rows(self, kind: type[R], field: str, value: str | float) -> list[R]:
         """The rows of a kind in which a field has a value, in order."""
         return read_rows(self._query, kind, field, value)
 
@@ -791,7 +791,7 @@ def merge(target: SpaceConnection, source: SpaceConnection, now: float) -> None:
     drop_space(source)
 
 
-def read_rows(query: Query, kind: type[R], field: str | None = None, value: str | int | None = None) -> list[R]:
+def read_rows(query: Query, kind: type[R], field: str | None = None, value: str | float | None = None) -> list[R]:
     """The rows of a kind, or those in which a field has a value, in their order."""
     table, order = LOGS[kind] if kind in LOGS else (TABLES[kind], field or _COLUMNS[kind][0])
     names = _COLUMNS[kind]
