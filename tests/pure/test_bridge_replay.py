@@ -295,8 +295,11 @@ def test_lines_are_the_same_however_the_bytes_are_cut(pieces: list[bytes]) -> No
 def test_an_overlong_line_is_refused() -> None:
     buffer = LineBuffer(12)
     assert buffer.feed(b"short\n12345") == [b"short"]
+    assert buffer.feed(b"6789012\nabcdefghijkl") == [b"123456789012"], "one line, and not what came with it"
     with pytest.raises(OverflowError, match="at most 12 bytes"):
-        buffer.feed(b"67890123")
+        buffer.feed(b"m")
+    with pytest.raises(OverflowError, match="at most 12 bytes"):
+        LineBuffer(12).feed(b"1234567890123\n")
 
 
 def test_the_hello_names_bridge_session_and_settings_but_no_keys() -> None:

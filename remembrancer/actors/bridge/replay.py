@@ -366,13 +366,14 @@ class LineBuffer:
         Raises:
             OverflowError: a line would exceed the limit.
         """
-        if len(self._rest) + len(data) > self._limit:
-            raise OverflowError(f"a line may have at most {self._limit} bytes")
-        if b"\n" not in data:
+        if b"\n" in data:
+            *lines, rest = (bytes(self._rest) + data).split(b"\n")
+            self._rest = bytearray(rest)
+        else:
+            lines = []
             self._rest += data
-            return []
-        *lines, rest = (bytes(self._rest) + data).split(b"\n")
-        self._rest = bytearray(rest)
+        if max(len(self._rest), len(lines[0]) if lines else 0) > self._limit:
+            raise OverflowError(f"a line may have at most {self._limit} bytes")
         return lines
 
     def finish(self) -> list[bytes]:
