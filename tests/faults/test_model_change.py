@@ -64,6 +64,8 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
         for number in range(300):
             await client.store(f"Minutes of meeting {number}. {FILLER}")
         await until(runtime.is_drained)
+        bills = partial(client.call, "memory_search", query="which database holds the bills?")
+        await until(bills, lambda said: bool(said["results"]))  # its vector is made behind those of the memories
 
         async def without_meaning() -> list[object]:
             """Ask everything: why answers went without meaning. What is found by meaning is always the right."""
