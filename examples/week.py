@@ -109,7 +109,7 @@ class Week:
                         )
 
     def _way(self, memory_id: str) -> list[str]:
-        """How a memory was promoted or merged in the week, with the score."""
+        """Say how a memory was promoted or merged in the week, with the score."""
         steps = self._rows(
             """SELECT p.*, r.kind AS run FROM promotion_log AS p LEFT JOIN runs AS r USING (run_id, space)
                WHERE p.memory_id = ? ORDER BY p.sequence""",

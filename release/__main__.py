@@ -24,7 +24,10 @@ SERVER_NAME: Final = "io.github.remembrancer/remembrancer"
 REPOSITORY: Final = "https://github.com/remembrancer/remembrancer"
 AUTHOR: Final = "The Remembrancer authors"
 PLACEHOLDERS: Final = (
-    *("io.github.remembrancer/", "github.com/remembrancer/", "The Remembrancer authors", "The Remembrancer developers"),
+    "io.github.remembrancer/",
+    "github.com/remembrancer/",
+    "The Remembrancer authors",
+    "The Remembrancer developers",
 )
 """The names that are not chosen yet: of the account in the MCP registry, of the repository, of who publishes it and who
 holds the copyright. Remove each here when its name is final."""

@@ -113,6 +113,17 @@ def take_snapshot(path: Path, schema: Schema, *, leaves_no_log: bool = False) ->
         raise unreadable(path, error) from error
 
 
+@contextmanager
+def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
+    """Like `take_snapshot`, closed after the block; None if there is no database yet, or an empty one."""
+    if not os.path.lexists(path):
+        yield None
+        return
+    file = take_snapshot(path, schema, leaves_no_log=leaves_no_log)
+    with closing(file.connection):
+        yield file if file.version > 0 else None
+
+
 def _begun(path: Path, schema: Schema, *, immutable: bool) -> Snapshot:
     """Open a database and begin a transaction, whose moment is that of its first read."""
     address = _address(path, immutable=immutable)

@@ -50,7 +50,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     size_in_words,
 )
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import RuntimePaths, is_empty
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 
 if TYPE_CHECKING:
@@ -306,9 +306,8 @@ def check_files(at: Examination) -> Finding:
 
 def _is_lost(paths: RuntimePaths) -> bool:
     """True if the file of memories existed and is gone. The next start makes that of an old home."""
-    path, had_memories = paths.database, was_made(paths.database) or paths.catalog.exists()
-    is_gone = had_memories and not (path.exists() and path.stat().st_size)
-    return is_gone and not (is_old(paths) and old_files(paths))
+    had_memories = was_made(paths.database) or paths.catalog.exists()
+    return had_memories and is_empty(paths.database) and not (is_old(paths) and old_files(paths))
 
 
 def check_disk(at: Examination) -> Finding:

@@ -26,6 +26,7 @@ from remembrancer.actors.snapshots import (
     Snapshot,
     copy_snapshot,
     opened,
+    snapshot_of,
     take_snapshot,
     unreadable,
 )
@@ -201,14 +202,8 @@ class HomeReader:
             if is_old(paths) or MEMORY.is_older(path):
                 path = Path(directory, RECORDS)
                 self._bring_forward(path)
-            if not os.path.lexists(path):
-                yield None
-                return
-            file = take_snapshot(path, MEMORY, leaves_no_log=leaves_no_log)
-            try:
-                yield file if file.version > 0 else None
-            finally:
-                file.connection.close()
+            with snapshot_of(path, MEMORY, leaves_no_log=leaves_no_log) as file:
+                yield file
 
     def _bring_forward(self, copy: Path) -> None:
         """Make a copy of the records in the form of this release."""

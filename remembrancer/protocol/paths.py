@@ -89,6 +89,11 @@ def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
     return None
 
 
+def is_empty(path: Path) -> bool:
+    """True if a SQLite file is missing or has no content; False if what is there is no file that may be used."""
+    return problem_of(path) is None and not (path.exists() and path.stat().st_size)
+
+
 def database_files(path: Path) -> tuple[Path, ...]:
     """A SQLite file and the files that may lie beside it: its log and the log's index."""
     return path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")

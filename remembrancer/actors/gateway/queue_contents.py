@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from remembrancer.actors.gateway.write_queue import NOTES, SCHEMA
-from remembrancer.actors.snapshots import Snapshot, copy_snapshot, take_snapshot
+from remembrancer.actors.snapshots import copy_snapshot, snapshot_of
 
 
 class QueuedWrite(NamedTuple):
@@ -34,19 +32,6 @@ class QueueContents(NamedTuple):
         return sum(write.lane in (project_id, project_id + NOTES) for write in self.queued)
 
 
-@contextmanager
-def _snapshot(path: Path, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
-    """The queue as of one moment; None if it does not exist or is still empty."""
-    if not path.exists() and not path.is_symlink():
-        yield None
-        return
-    file = take_snapshot(path, SCHEMA, leaves_no_log=leaves_no_log)
-    try:
-        yield file if file.version > 0 else None
-    finally:
-        file.connection.close()
-
-
 def read_queue(path: Path) -> QueueContents:
     """Read the waiting and the refused writes.
 
@@ -54,7 +39,7 @@ def read_queue(path: Path) -> QueueContents:
         SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: it cannot be read.
     """
     columns = "SELECT operation_id, lane, memory_id, operation, queued_at"
-    with _snapshot(path, leaves_no_log=True) as file:
+    with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
         if file is None:
             return QueueContents([], [])
         queued = file.rows(f"{columns} FROM queued ORDER BY sequence")
@@ -64,6 +49,6 @@ def read_queue(path: Path) -> QueueContents:
 
 def copy_queue(path: Path, target: Path) -> None:
     """Copy the queue and check the copy, if there is something to copy."""
-    with _snapshot(path) as file:
+    with snapshot_of(path, SCHEMA) as file:
         if file is not None:
             copy_snapshot(file, target)

@@ -116,9 +116,9 @@ class StoreAccess(MemoryService):
         self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
         """Notices about a session's queued writes that were refused later, until it gets them."""
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
-        if RuntimePaths(Path(home)).erasing.exists():  # it quotes the memory
+        if (erasing := RuntimePaths(Path(home)).erasing).exists():  # it quotes the memory
             logger.warning("a memory was not erased whole when an earlier release was killed: erase it again")
-            RuntimePaths(Path(home)).erasing.unlink()
+            erasing.unlink()
         self.open_browser: Callable[[], Awaitable[str]] = _nowhere
 
     async def run(self) -> None:
@@ -209,7 +209,8 @@ class StoreAccess(MemoryService):
         reply = await self.require(Submit(operation, quotes or ()), ERASE_S)
         assert isinstance(reply.result, ErasedResult)
         self._answers.clear()
-        await self._erase_shown(reply.result.also_erased)
+        if reply.result.also_erased:
+            await self._erase_shown(reply.result.also_erased)
         self.applied([operation])
         return reply.result
 

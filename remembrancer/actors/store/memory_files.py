@@ -34,7 +34,7 @@ from remembrancer.protocol.errors import (
     size_on_disk,
 )
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import RuntimePaths, is_empty
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import (
@@ -381,7 +381,7 @@ class MemoryFiles:
 
 def _refuse_if_lost(path: Path) -> None:
     """Raises `RecordsUnusable` if a database is missing or empty that existed once."""
-    if was_made(path) and not (path.exists() and path.stat().st_size):
+    if was_made(path) and is_empty(path):
         raise RecordsUnusable(
             f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' puts back its last "
             f"copy, 'remembrancer backup restore' a backup; or delete {path.parent / BACKUPS} to begin anew"
