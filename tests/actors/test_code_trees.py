@@ -175,3 +175,15 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Code
         await until(lambda: not trees.trees)
         await until(lambda: not readers())
     assert not list(Path(tree.database).parent.glob("code.db*"))
+
+
+async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: CodeTree) -> None:
+    watched = CodeTree(tree.id, tree.root, tree.database, watch=True)
+    async with indexing(Work(watched)) as trees:
+        await until(lambda: trees.syncs >= 1)
+        write(tree, "pool.py", "class Reservoir:\n    pass\n")
+        await until(lambda: found(tree, "Reservoir") == ["pool.py"])
+        for number in range(300):
+            write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n")
+        write(tree, "pool.py", "")
+        await until(lambda: found(tree, "part_299")[:1] == ["part_299.py"] and not found(tree, "Reservoir"))
