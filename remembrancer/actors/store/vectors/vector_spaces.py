@@ -39,9 +39,9 @@ IDLE_S: Final = 600.0
 """The time after their last search at which vectors are freed."""
 MOST_BYTES: Final = 512 * 1024 * 1024
 """The size of all vectors in memory above which the least recently searched are freed."""
-COMPARED_AT_ONCE: Final = 64
-"""The number of passages compared in one batch. Progress is stored after each batch; after a crash the rest is compared
-again."""
+COMPARED_AT_ONCE: Final = 16
+"""The number of passages compared in one batch, during which recalls are late. Progress is stored after each batch;
+after a crash the rest is compared again."""
 REACH_AGAIN_S: Final = 4.0
 """The delay before Chroma is tried again after a failure."""
 NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install the extra chroma"
