@@ -30,7 +30,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     disk_full,
 )
-from remembrancer.protocol.paths import database_files, delete_database, is_empty, problem_of
+from remembrancer.protocol.paths import database_files, delete_database, problem_of
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import (
@@ -256,7 +256,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     problem = problem_of(path)
     if problem is not None:
         raise MemoryUnavailable(f"the write queue cannot be used: {problem}")
-    if path.exists() and is_empty(path):
+    if path.exists() and not path.stat().st_size:
         raise sqlite3.DatabaseError("it was cut to nothing")
     SCHEMA.check(path, LOCKED_S)
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S)
