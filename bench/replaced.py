@@ -184,7 +184,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
             is_replaced = pair in haystack.replaced
             if earlier.text == item.text or pair in haystack.undecided:
                 continue
-            if other not in near or cosine < LEAST_COSINE or same_in_words(earlier.text, item.text, cosine):
+            if other not in near or cosine < LEAST_COSINE or same_in_words(earlier.text, item.text):
                 missed += is_replaced
                 continue
             compared = TextPair(texts[other], texts[place], cosine, item.at - earlier.at, frequencies, place + 1)

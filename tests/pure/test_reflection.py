@@ -190,7 +190,7 @@ def test_what_two_projects_say_is_found_by_a_look_at_each_memory_once(monkeypatc
 
 
 def test_what_says_the_same_as_well_stands_for_a_memory_and_in_two_projects_nearly_the_same_words() -> None:
-    texts = ("Ilse wants short commits with a reason", "Ilse wants short commits, with a reason given", "Ada is away")
+    texts = ("Ilse wants short commits with a reason", "Ilse wants short commits, each with its reason", "Ada is away")
     one, near, far = with_vectors([memory(place, text) for place, text in enumerate(texts)], rows([0, 0, 1], 0.97))
     assert [other.id for _, other, _ in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]
     text = "The API runs on Postgres"

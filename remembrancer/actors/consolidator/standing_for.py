@@ -25,7 +25,7 @@ def says_the_same(
     for other, cosine in near:
         if cosine <= min_cosine or other.is_derived or not still_holds(other, now) or _is_made_of(memory, other):
             continue
-        if same_in_words(memory.content, other.content, cosine):
+        if same_in_words(memory.content, other.content):
             return other, cosine
     return None
 

@@ -64,7 +64,7 @@ class ReplacedMemories:
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: (each.happened_at, each.number))
             if earlier.scope == "session" or not _can_replace(later.kind, earlier.kind):
                 continue
-            if same_in_words(earlier.content, later.content, found.cosine):
+            if same_in_words(earlier.content, later.content):
                 continue
             apart_s = later.happened_at - earlier.happened_at
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)

@@ -273,7 +273,7 @@ def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:
     if max(len(a.content), len(b.content)) > COMPARED_CHARACTERS:
         return a.content == b.content
     if is_near:
-        return same_in_words(a.content, b.content, cosine)
+        return same_in_words(a.content, b.content)
     return normalised(a.content) == normalised(b.content)
 
 
