@@ -64,11 +64,10 @@ class ReplacedMemories:
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: (each.happened_at, each.number))
             if earlier.scope == "session" or not _can_replace(later.kind, earlier.kind):
                 continue
-            if same_in_words(earlier.content, later.content):
-                continue
             apart_s = later.happened_at - earlier.happened_at
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
-            if (at_most := probability(compared, POSSIBLE)) >= POSSIBLE:
+            at_most = probability(compared, POSSIBLE)
+            if at_most >= POSSIBLE and not same_in_words(earlier.content, later.content):
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
         chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
