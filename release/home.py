@@ -27,7 +27,7 @@ from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.hook_files import leave
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure
-from remembrancer.protocol.gateway_link import HOOK_FORMAT, PROMPT
+from remembrancer.protocol.gateway_link import HOOK_FORMAT
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.paths import RuntimePaths
@@ -204,8 +204,8 @@ def _leave_waiting(home: Path) -> None:
     queue.append([queued_row(each, project.id, now) for each in (waiting, refused)])
     queue.settle((), {refused.operation_id: Failure("invalid_input", "it was too late")}, now)
     queue.close()
-    event = {"format": HOOK_FORMAT, "event": PROMPT, "at": now, "session": "wednesday", "directory": PROJECT}
-    leave(str(home / "hooks"), event | {"text": PROMPTED}, time.time_ns())
+    event = {"format": HOOK_FORMAT, "event": "UserPromptSubmit", "at": now, "session": "wednesday"}
+    leave(str(home / "hooks"), event | {"directory": PROJECT, "given": {"prompt": PROMPTED}}, time.time_ns())
     shutil.rmtree(home / "hooks" / "running", ignore_errors=True)
 
 

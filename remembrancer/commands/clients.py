@@ -25,7 +25,6 @@ import msgspec
 import tomlkit
 import yaml
 
-from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.paths import write_whole
 
 ClientScope = Literal["project", "user"]
@@ -33,7 +32,7 @@ Json = dict[str, Any]
 
 HOOKS: Final = "hooks"
 HOOK_TIMEOUT_S: Final = 10
-TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE, link.TOOL_FAILED)
+TOOL_EVENTS: Final = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 COMMAND: Final = "remembrancer"
 _YAML_COMMENT: Final = re.compile(r"(?:^|\s)#")
 """Also matches inside a string: leaving one file too many alone is the safer error."""

@@ -1,12 +1,12 @@
 """`remembrancer hook`: records an event of a client's session, and gives the assistant context from memory.
 
 A client waits for its hooks, so this module uses little of the standard library and nothing else. The record is one
-small file in a private directory of the home, which the gateway reads later. No failure may disturb the session: the
-exit status is 0, and a line on standard error describes the problem.
+small file in a private directory of the home with what the client has given, which the gateway understands later. No
+failure may disturb the session: the exit status is 0, and a line on standard error describes the problem.
 
 The format of the input is Claude Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code
-share. Those of Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) are
-translated by the tables of names below.
+share. Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) have names of
+their own.
 """
 
 # ruff: noqa: PTH123
@@ -19,57 +19,41 @@ import sys
 import time
 
 from remembrancer.actors.bridge.places import find_places, working_directory
-from remembrancer.commands.hook_files import Session, leave
-from remembrancer.protocol import gateway_link as link
-from remembrancer.protocol.gateway_link import (
-    COMPACTED,
-    COMPACTS,
-    GIVEN,
-    HOOK_EVENTS,
-    MAX_TOOL_BYTES,
-    MAX_TURN_BYTES,
-    PROMPT,
-    SESSION_START,
-    TOOL_BEGINS,
-    TOOL_DONE,
-)
+from remembrancer.commands.hook_files import Session
+from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_EVENTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     Given = Mapping[str, Any]
-MAX_NAME = 200
+SESSION_START, PROMPT, TOOL_BEGINS = "SessionStart", "UserPromptSubmit", "PreToolUse"
+COMPACTIONS = ("PreCompact", "PostCompact")
+NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
+"""The events of which only the end is recorded."""
+LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
+LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
+"""The bytes that are kept of a turn, and of any other member of the input; the rest is cut, with a note."""
+STRING_LIMITS = (2000, 1500, 1000, 500, 100)
+"""Limits for the length of each text in a structured member: the first with which all of them fit is used."""
 DEEPEST = 6
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
-STRING_LIMITS = (1000, 100)
-"""Limits for the length of each text in a tool's arguments: the first with which all of them fit is used."""
 AGAIN = b"again"
 """The note on a session whose conversation has lost its context."""
 INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
 """The time to wait for the input, and the number of bytes read from it."""
-TAIL_BYTES = 256 * 1024
-"""The number of bytes at the end of a transcript in which the last message is looked for."""
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
 EVENTS_BY_NAME = {
     **{event: event for event in HOOK_EVENTS},
     **{event[0].lower() + event[1:]: event for event in HOOK_EVENTS},
-    **{"BeforeAgent": PROMPT, "AfterAgent": link.STOP, "BeforeTool": TOOL_BEGINS, "AfterTool": TOOL_DONE},
-    **{"beforeSubmitPrompt": PROMPT, "afterAgentResponse": link.STOP},
+    **{"BeforeAgent": PROMPT, "AfterAgent": "Stop", "BeforeTool": TOOL_BEGINS, "AfterTool": "PostToolUse"},
+    **{"beforeSubmitPrompt": PROMPT, "afterAgentResponse": "Stop"},
 }
 """The events by their names in all clients. Cursor's begin with a small letter, Gemini CLI has different words. Its
 `PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
-OTHER_NAMES = {
-    "session_id": ("sessionId", "conversation_id"),
-    "hook_event_name": ("hookEventName",),
-    "last_assistant_message": ("prompt_response", "text"),
-    "tool_response": ("tool_output",),
-    "duration_ms": ("duration",),
-}
-"""The names of input fields in other clients."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]  (its input, a JSON object, comes on standard input)
 
 Record an event of an assistant's session; 'remembrancer setup CLIENT --hooks' has a client report them.
@@ -82,21 +66,7 @@ exit status: always 0, so that no session fails because of its memory; errors go
 """
 
 
-class NoEvent(Exception):
-    """The input holds no event to record; the message says why."""
-
-
-def in_our_words(given: Given) -> dict[str, Any]:
-    """The input with our names for its fields."""
-    renamed = dict(given)
-    for ours, others in OTHER_NAMES.items():
-        for name in others:
-            if name in given:
-                renamed.setdefault(ours, given[name])
-    return renamed
-
-
-def client_of(named: str | None, given: Given) -> str:
+def client_of(named: str, given: Given) -> str:
     """The client that sent an event: named by its hook's command, or else guessed from the form of the input.
 
     Cursor and VS Code also run the hooks in Claude Code's settings, whose commands name no client.
@@ -108,12 +78,13 @@ def session_of(given: Given, environ: Mapping[str, str]) -> str:
     """The session that an event belongs to: named by the same variables as for the bridge, or else by the client.
 
     Raises:
-        NoEvent: nothing names one.
+        ValueError: nothing names one.
     """
     named = environ.get("REMEMBRANCER_SESSION_ID") or environ.get("MEMORY_SESSION_ID")
-    session = named or given.get("session_id") or environ.get("CLAUDE_CODE_SESSION_ID")
+    of_client = next((given[name] for name in ("session_id", "sessionId", "conversation_id") if name in given), None)
+    session = named or of_client or environ.get("CLAUDE_CODE_SESSION_ID")
     if not isinstance(session, str) or not session.strip():
-        raise NoEvent("the input names no session_id")
+        raise ValueError("the input names no session_id")
     return whole(session)
 
 
@@ -132,141 +103,24 @@ def directory_of(given: Given, environ: Mapping[str, str], here: str) -> str:
     return here
 
 
-def to_event(
-    event: str, given: Given, session: str, directory: str, now: float, read_tail: Callable[[str], bytes]
-) -> dict[str, Any]:
-    """The event in its stored form. `read_tail` returns the end of the transcript at a path.
-
-    Raises:
-        NoEvent: the input lacks the data for such an event.
-    """
-    about: dict[str, Any]
-    match event:
-        case link.SESSION_START | link.SESSION_END:
-            about = _metadata(given, "source", "reason")
-        case link.PROMPT:
-            about = {"text": _turn(given.get("prompt"), "the input has no prompt")}
-        case link.STOP | link.SUBAGENT_STOP:
-            about = _last_message(event, given, read_tail)
-        case link.COMPACTED:
-            about = {"text": _turn(given.get("compact_summary"), "the input has no summary")}
-            about |= _metadata(given, "trigger")
-        case link.TOOL_DONE | link.TOOL_FAILED:
-            about = _tool_call(event, given)
-        case _:
-            raise NoEvent(f"the event {event[:60]!r} is not known")
-    return {"format": link.HOOK_FORMAT, "event": event, "at": now, "session": session, "directory": directory, **about}
+def bounded(given: Given) -> dict[str, Any]:
+    """The input with its long members cut, in a form that can be stored."""
+    return {
+        whole(name): _bounded(member, LONG_MEMBER_BYTES if name in LONG_MEMBERS else MEMBER_BYTES)
+        for name, member in given.items()
+    }
 
 
-def _turn(text: object, otherwise: str) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise NoEvent(otherwise)
-    return cut(text, MAX_TURN_BYTES)
-
-
-def _metadata(given: Given, *names: str) -> dict[str, Any]:
-    metadata = {name: cut(given[name], MAX_NAME) for name in names if isinstance(given.get(name), str) and given[name]}
-    return {"metadata": metadata} if metadata else {}
-
-
-def _last_message(event: str, given: Given, read_tail: Callable[[str], bytes]) -> dict[str, Any]:
-    """The assistant's last message, from the client or else from its transcript."""
-    text = given.get("last_assistant_message")
-    if not isinstance(text, str) or not text.strip():
-        is_subagent = event == link.SUBAGENT_STOP
-        own = given.get("agent_transcript_path") if is_subagent else None
-        path = own or given.get("transcript_path")
-        text = last_said(read_tail(path), sidechain=is_subagent) if isinstance(path, str) and path else None
-    about = {"text": _turn(text, "the assistant's last message was not found")}
-    return {**about, **(_metadata(given, "agent_type", "agent_id") if event == link.SUBAGENT_STOP else {})}
-
-
-def last_said(tail: bytes, *, sidechain: bool) -> str | None:
-    """The last text of the assistant (in a sidechain: of its subagent), from the end of a transcript.
-
-    A transcript is JSON Lines; the first line of its tail may be incomplete. Lines in another form are skipped.
-    """
-    for line in reversed(tail.split(b"\n")):
-        if b'"assistant"' not in line:
-            continue
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(entry, dict) or entry.get("type") != "assistant":
-            continue
-        if bool(entry.get("isSidechain")) is not sidechain:
-            continue
-        message = entry.get("message")
-        text = _text_of(message.get("content")) if isinstance(message, dict) else ""
-        if text.strip():
-            return text
-    return None
-
-
-def _text_of(content: object) -> str:
-    """The text in the content of a message or an answer: a text, or a list of blocks, some of which are texts."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    texts = [block.get("text") for block in content if isinstance(block, dict) and block.get("type") == "text"]
-    return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _tool_call(event: str, given: Given) -> dict[str, Any]:
-    name = given.get("tool_name")
-    if not isinstance(name, str) or not name.strip():
-        raise NoEvent("the input has no tool_name")
-    about: dict[str, Any] = {"tool": cut(name, MAX_NAME)}
-    arguments = given.get("tool_input")
-    if isinstance(arguments, dict) and arguments:
-        about["arguments"] = shortened(arguments)
-    response = given.get("error") if event == link.TOOL_FAILED else given.get("tool_response")
-    summary = summarized(response)
-    if summary:
-        about["result"] = summary
-    about["success"] = event == link.TOOL_DONE and succeeded(response)
-    duration = given.get("duration_ms")
-    if isinstance(duration, int | float) and 0 <= duration < LARGEST_INTEGER:
-        about["duration_ms"] = int(duration)
-    return about
-
-
-def succeeded(response: object) -> bool:
-    """True if a tool's answer reports success, or reports neither success nor failure."""
-    if isinstance(response, str):
-        return not response.lstrip().startswith(("Error:", "<tool_use_error>"))
-    if not isinstance(response, dict):
-        return True
-    if any(response.get(name) is True for name in ("is_error", "isError", "interrupted")):
-        return False
-    if response.get("success") is False or response.get("error"):
-        return False
-    code = next((response[name] for name in ("exitCode", "exit_code", "returnCode") if name in response), 0)
-    return code in (0, None)
-
-
-def summarized(response: object) -> str:
-    """The text of a tool's answer, shortened; empty if it has none."""
-    if response is None:
-        return ""
-    text = _text_of(response)
-    if isinstance(response, dict):
-        outputs = [response.get(name) for name in ("stdout", "stderr", "error")]
-        text = "\n".join(output for output in outputs if isinstance(output, str) and output.strip())
-        text = text or _text_of(response.get("content")) or _text_of(response.get("llmContent"))
-    return cut(text.strip() or json.dumps(response, ensure_ascii=False), MAX_TOOL_BYTES)
-
-
-def shortened(arguments: dict[str, Any]) -> dict[str, Any]:
-    """A tool's arguments within their size limit: long texts and lists are cut until everything fits."""
+def _bounded(member: Any, limit_bytes: int) -> Any:
+    """A member in at most `limit_bytes`: its long texts and lists are cut until everything fits."""
+    if isinstance(member, str):
+        return cut(member, limit_bytes)
     for longest in STRING_LIMITS:
-        short = _short(arguments, longest, DEEPEST)
-        if len(json.dumps(short, ensure_ascii=False).encode()) <= MAX_TOOL_BYTES:
-            cut_arguments: dict[str, Any] = short
-            return cut_arguments
-    return {"cut": cut(json.dumps(_short(arguments, STRING_LIMITS[-1], DEEPEST), ensure_ascii=False), MAX_TOOL_BYTES)}
+        short = _short(member, longest, DEEPEST)
+        encoded = json.dumps(short, ensure_ascii=False)
+        if len(encoded.encode()) <= limit_bytes:
+            return short
+    return {"cut": cut(encoded, limit_bytes)}
 
 
 def _short(value: Any, longest: int, deep: int) -> Any:
@@ -307,9 +161,22 @@ def main(argv: list[str]) -> int:
     try:
         if argv[:1] in (["-h"], ["--help"]):
             _write(1, USAGE)
-        elif (give := _hear([*argv, None, None], os.environ, began)) is not None:
-            failure = "no context is given"
-            give()
+            return 0
+        argument, client, *_ = [*argv, "", ""]
+        given = _parsed(_read_input(began + INPUT_WAIT_S))
+        name, event = _event_of(argument, given)
+        session = _session(client_of(client, given), given, os.environ, began)
+        if event in COMPACTIONS:  # the conversation has lost the memories that it had
+            session.note("given", AGAIN)
+        if event not in NOT_RECORDED:
+            try:
+                session.leave(event, bounded(given))
+            except OSError as error:
+                _complain(f"{event} is not recorded: {error}")
+        failure = "no context is given"
+        output = _output(name, event, given, session)
+        if output is not None:
+            _write(1, json.dumps(output) + "\n")
     except Exception as error:  # noqa: BLE001 - the session must go on, and the line says what was wrong
         _complain(f"{failure}: {error or 'an unexpected error'}")
     return 0
@@ -329,43 +196,38 @@ def _started() -> float:
     return time.monotonic() - time.process_time()
 
 
-def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> Callable[[], None] | None:
-    """Record the event. Returns the function that then gives the assistant the memories that are due."""
-    raw = _parsed(_read_input(began + INPUT_WAIT_S))
-    given = in_our_words(raw)
-    name = argv[0] if argv[0] in EVENTS_BY_NAME else given.get("hook_event_name")
+def _event_of(argument: str, given: Given) -> tuple[str, str]:
+    """The client's name of the event, and ours. Raises `ValueError` if it is not known."""
+    name = argument if argument in EVENTS_BY_NAME else given.get("hook_event_name", given.get("hookEventName"))
     event = EVENTS_BY_NAME.get(name) if isinstance(name, str) else None
     if event is None:
-        _complain(f"unknown event {str(argv[0] or name)[:60]!r}: nothing is recorded")
-        return None
-    directory = directory_of(given, environ, working_directory(environ))
+        raise ValueError(f"unknown event {str(argument or name)[:60]!r}")
+    return name, event
+
+
+def _session(client: str, given: Given, environ: Mapping[str, str], began: float) -> Session:
+    here = working_directory(environ)
+    directory = directory_of(given, environ, here)
     if not os.path.isdir(directory):  # noqa: PTH112 - pathlib costs as much as all
-        directory = working_directory(environ)
-    session = Session(
-        find_places(environ), environ, client_of(argv[1], raw), session_of(given, environ), directory, began
-    )
-    if event in (COMPACTS, COMPACTED):  # the conversation has lost the memories that it had
-        session.note("given", AGAIN)
-    try:
-        recorded = _record(event, given, session)
-    except (NoEvent, OSError) as error:
-        _complain(f"{event} is not recorded: {error}")
-        recorded = None
+        directory = here
+    return Session(find_places(environ), environ, client, session_of(given, environ), directory, began)
 
-    def give() -> None:
-        output = None
-        if event == SESSION_START or (event == PROMPT and recorded is not None):
-            text = str(recorded["text"]) if recorded is not None and event == PROMPT else ""
-            is_due = event == PROMPT or begins_anew(session.client, given)
-            context = _context_for(event, text, session, is_due=is_due)
-            output = _as_output(session.client, str(name), context) if context is not None else None
-        if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
-            about = _before_action(given["tool_input"], session)
-            output = {"hookSpecificOutput": {"hookEventName": str(name), **about}} if about is not None else None
-        if output is not None:
-            _write(1, json.dumps(output) + "\n")
 
-    return give
+def _output(name: str, event: str, given: Given, session: Session) -> dict[str, Any] | None:
+    """The memories that are due, in the form that the client accepts. `name` is its name of the event."""
+    if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
+        about = _before_action(given["tool_input"], session)
+        return {"hookSpecificOutput": {"hookEventName": name, **about}} if about is not None else None
+    prompt = given.get("prompt") if event == PROMPT else None
+    text = whole(prompt) if isinstance(prompt, str) and not prompt.isspace() else ""
+    if not text and event != SESSION_START:
+        return None
+    context = _context_for(event, text, session, is_due=event == PROMPT or begins_anew(session.client, given))
+    if context is None:
+        return None
+    if session.client == CURSOR:
+        return {"continue": True, "additional_context": context}
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
 
 
 def begins_anew(client: str, given: Given) -> bool:
@@ -373,26 +235,6 @@ def begins_anew(client: str, given: Given) -> bool:
     conversation was just compacted and continues without a prompt, or its client accepts no context with a prompt (VS
     Code)."""
     return given.get("source") == "compact" or client == VSCODE
-
-
-def _record(event: str, given: Given, session: Session) -> dict[str, Any] | None:
-    """Leave the event for the gateway. Returns it in its stored form, or None if it is not stored.
-
-    Raises:
-        NoEvent: there is nothing to record.
-        OSError: it cannot be written.
-    """
-    now_ns = time.time_ns()
-    if event in (COMPACTS, TOOL_BEGINS):
-        return None  # only the end is recorded
-    kept = to_event(event, given, session.name, session.directory, now_ns / 1e9, _read_tail)
-    if session.client != CLAUDE_CODE:
-        kept["client"] = session.client
-    places = session.places
-    if places.on_disk != places.home and not os.path.isdir(places.home):  # noqa: PTH112 - pathlib costs as much as all
-        raise NoEvent("the memory is in RAM, and no runtime is up")
-    leave(session.spool, kept, now_ns)
-    return kept
 
 
 def _context_for(event: str, text: str, session: Session, *, is_due: bool) -> str | None:
@@ -424,11 +266,8 @@ def _context_for(event: str, text: str, session: Session, *, is_due: bool) -> st
     block: str = answer["context_block"]
     if not new:  # report an empty memory only once
         return block or None if is_whole else None
-    now_ns = time.time_ns()
     count = f"{len(new)} {'memory' if len(new) == 1 else 'memories'}"
-    given: dict[str, Any] = {"format": link.HOOK_FORMAT, "event": GIVEN, "at": now_ns / 1e9, "session": session.name}
-    given |= {"text": f"{count} given with {event}", "metadata": {"memories": new}}
-    leave(session.spool, given | {"directory": session.directory}, now_ns)
+    session.leave(CONTEXT_GIVEN, {"text": f"{count} given with {event}", "metadata": {"memories": new}})
     return block
 
 
@@ -448,13 +287,6 @@ def _before_action(called: Given, session: Session) -> dict[str, str] | None:
     if answer.get("ask") and session.client not in NO_ASK:
         return {"permissionDecision": "ask", "permissionDecisionReason": answer["context_block"]}
     return {"additionalContext": answer["context_block"]}
-
-
-def _as_output(client: str, name: str, context: str) -> dict[str, Any]:
-    """Context in the form that a client accepts. `name` is the client's name of the event."""
-    if client == CURSOR:
-        return {"continue": True, "additional_context": context}
-    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
@@ -485,17 +317,6 @@ def _read_input(until: float) -> bytes:
     if len(data) > INPUT_BYTES:
         raise ValueError(f"the input has more than {INPUT_BYTES} bytes")
     return bytes(data)  # someone keeps the pipe open, but the input may be complete
-
-
-def _read_tail(path: str) -> bytes:
-    """The end of a transcript; empty if it cannot be read."""
-    try:
-        with open(os.path.expanduser(path), "rb", buffering=0) as file:  # noqa: PTH111 - as above
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - TAIL_BYTES))
-            return file.read(TAIL_BYTES)
-    except (OSError, ValueError):
-        return b""
 
 
 def _complain(text: str) -> None:

@@ -4,14 +4,15 @@ An event exists as soon as its file is renamed; it survives the end of every pro
 next seconds.
 """
 
-# ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH112, PTH118, PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import json
 import os
 import stat
+import time
 
-from remembrancer.protocol.gateway_link import MAX_WAITING_EVENTS, RUNNING, event_name
+from remembrancer.protocol.gateway_link import HOOK_FORMAT, HOOK_SUFFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
     from remembrancer.actors.bridge.places import Places
 
+MAX_WAITING_EVENTS = 5000
+"""The most events that wait for a gateway. Beyond that none is recorded."""
+RUNNING = "running"
+"""The directory of the notes."""
 MAX_NOTES = 1000
 """The number of notes on what sessions were given."""
 MAX_NOTE_BYTES = 64 * 1024
@@ -34,7 +39,7 @@ def leave(directory: str, event: dict[str, Any], now_ns: int) -> None:
     _make_private(directory)
     if len(os.listdir(directory)) > MAX_WAITING_EVENTS:
         raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody takes them")
-    name = event_name(now_ns, os.urandom(4).hex())
+    name = f"{now_ns:020d}-{os.urandom(4).hex()}{HOOK_SUFFIX}"
     unnamed = os.path.join(directory, f".{name}")
     _write_new(unnamed, json.dumps(event, separators=(",", ":")).encode())
     os.rename(unnamed, os.path.join(directory, name))
@@ -79,6 +84,14 @@ class Session:
         self.places, self.environ, self.client = places, environ, client
         self.name, self.directory, self.began = name, directory, began
         self.spool = os.path.join(places.home, "hooks")
+
+    def leave(self, event: str, given: Mapping[str, Any]) -> None:
+        """Leave an event of the session, with the client's input. Raises as the function, and if there is no home."""
+        if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
+            raise FileNotFoundError("the memory is in RAM, and no runtime is up")
+        now_ns = time.time_ns()
+        about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.name}
+        leave(self.spool, about | {"directory": self.directory, "client": self.client, "given": given}, now_ns)
 
     def noted(self, kind: str) -> bytes | None:
         """The ids that were given to the session; None if nothing was."""

@@ -6,10 +6,10 @@ is the time at which the bridge read it (milliseconds since the epoch), a space,
 the last one. The gateway's lines are JSON-RPC for the client, except those that start with `!`, which no JSON text can:
 they are for the bridge. Both sides ignore `!` lines that they do not know.
 
-`remembrancer hook` writes a file for each event into the home's `hooks`. Their names sort by time, and each holds one
-JSON object: `format`, `event`, `at` (seconds since the epoch), `session`, `directory`, and the fields of the event:
-`text` of a turn, `tool`, `arguments`, `result`, `success` and `duration_ms` of a tool call, `metadata` of either. A
-name that begins with a dot is not an event yet.
+`remembrancer hook` leaves a file for each event in the home's `hooks`. Their names sort by time, and each holds one
+JSON object: `format`, `event` (one of `HOOK_EVENTS` or `CONTEXT_GIVEN`), `at` (seconds since the epoch), `session`,
+`directory`, `client`, and `given`: the client's input, with its long members cut. A name that begins with a dot is not
+an event yet.
 """
 
 LINK_VERSION = 1
@@ -39,34 +39,17 @@ INVALID_PARAMS = -32602
 UNAVAILABLE = -32000
 """JSON-RPC error codes that both sides use: all are JSON-RPC's own but the last, which is in the range for servers."""
 
-HOOK_FORMAT = 1
-HOOK_SUFFIX = ".json"
-SESSION_START = "SessionStart"
-PROMPT = "UserPromptSubmit"
-TOOL_BEGINS = "PreToolUse"
-TOOL_DONE = "PostToolUse"
-TOOL_FAILED = "PostToolUseFailure"
-STOP = "Stop"
-SUBAGENT_STOP = "SubagentStop"
-SESSION_END = "SessionEnd"
-COMPACTS = "PreCompact"
-COMPACTED = "PostCompact"
+HOOK_FORMAT = 2
+HOOK_SUFFIX = ".event"
 HOOK_EVENTS = (
-    *(SESSION_START, PROMPT, TOOL_BEGINS, TOOL_DONE, STOP, SUBAGENT_STOP, COMPACTS, SESSION_END),
-    *(TOOL_FAILED, COMPACTED),
+    *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "PreCompact"),
+    *("SessionEnd", "PostToolUseFailure", "PostCompact"),
 )
 """The known events. Not every release of the client that sends them has the last two."""
-GIVEN = "ContextGiven"
+CONTEXT_GIVEN = "ContextGiven"
 """The hook's own event: the memories that it gave the assistant."""
-MAX_WAITING_EVENTS = 5000
-"""The most events that wait for a gateway. Beyond that none is recorded."""
 MAX_EVENT_BYTES = 256 * 1024
 """The largest file of an event: the longest turn takes a fraction of it."""
-MAX_TURN_BYTES = 32 * 1024
-MAX_TOOL_BYTES = 2 * 1024
-"""The bytes that are kept of a turn, of a tool's arguments and of its result; the rest is cut, with a note."""
-RUNNING = "running"
-"""The directory where a hook notes which memories it has given to a session."""
 
 
 def stamped(line: bytes, stamp_ms: int) -> bytes:
@@ -80,8 +63,3 @@ def split_stamp(line: bytes) -> tuple[int, bytes]:
     if not space or len(stamp) > MAX_STAMP_BYTES or not stamp.isdigit():
         raise ValueError("a line without its time stamp")
     return int(stamp), rest
-
-
-def event_name(at_ns: int, distinction: str) -> str:
-    """The file name of a hook event: `at_ns` is its time in nanoseconds since the epoch."""
-    return f"{at_ns:020d}-{distinction}{HOOK_SUFFIX}"

@@ -226,7 +226,7 @@ async def test_hooks_of_codex_tell_of_its_session_and_give_it_memories(home: Pat
     run(environ, COMMAND, "add", DEPLOY)
     requests = codex(environ, "When is production deployed?", "--dangerously-bypass-hook-trust")
     assert DEPLOY in json.dumps(requests[0]["input"])
-    await until(lambda: not list((home / "hooks").glob("*.json")))
+    await until(lambda: not list((home / "hooks").glob("*.event")))
     said = turns_of(home)
     assert "When is production deployed?" in said
     assert "Done." in said
@@ -273,7 +273,7 @@ async def test_the_hooks_of_other_command_lines_tell_of_a_session_and_give_it_wh
         done = run(environ | own, str(CLIENTS / program), "-p", "When is production deployed?", *options)
     assert "Done." in done.stdout
     assert any(DEPLOY in json.dumps(request) for request in script.requests)
-    await until(lambda: not list((home / "hooks").glob("*.json")))
+    await until(lambda: not list((home / "hooks").glob("*.event")))
     assert {"When is production deployed?", "1 memory given with UserPromptSubmit"} <= set(turns_of(home))
     assert list((home / "hooks" / "running").glob("given-*")), "the next prompt is not the first"
 

@@ -63,7 +63,7 @@ def context_in(finished: subprocess.CompletedProcess[bytes], event: str) -> str:
 
 
 def waiting(home: Path) -> list[str]:
-    return sorted(path.name for path in RuntimePaths(home).hooks.glob("*.json"))
+    return sorted(path.name for path in RuntimePaths(home).hooks.glob("*.event"))
 
 
 def rows(home: Path, query: str) -> list[tuple[Any, ...]]:
@@ -74,10 +74,7 @@ EVENT = b'{"session_id": "s", "cwd": "/", "last_assistant_message": "x"}'
 TURNS = "SELECT role, content FROM turns ORDER BY session_id, turn_number"
 
 
-def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Path, tmp_path: Path) -> None:
-    transcript = tmp_path / "transcript.jsonl"
-    said = {"type": "assistant", "message": {"content": [{"type": "text", "text": "It is green."}]}}
-    transcript.write_text(json.dumps(said) + "\n")
+def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Path) -> None:
     tool: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "make test"}, "tool_use_id": "toolu_1"}
     start(home)
     hook("SessionStart", project, source="startup")
@@ -85,7 +82,7 @@ def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Pa
     hook("PreToolUse", project, **tool)
     hook("PostToolUse", project, **tool, tool_response={"stdout": "3 passed", "stderr": ""})
     hook("SubagentStop", project, last_assistant_message="The tests live in tests/.")
-    hook("Stop", project, transcript_path=str(transcript))
+    hook("Stop", project, last_assistant_message="It is green.")
     hook("SessionEnd", project, reason="logout")
     until(lambda: waiting(home) == [])
     ending = "SELECT ending FROM sessions WHERE session_id = 's'"

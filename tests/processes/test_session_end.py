@@ -88,7 +88,7 @@ async def test_an_erasing_cut_off_by_kills_is_repeated(home: Path, tmp_path: Pat
         prompt = {"session_id": "session:vault", "cwd": str(tmp_path), "prompt": f"Do this: {secret}!"}
         hook = partial(command, "hook", "UserPromptSubmit", home=home, stdin=json.dumps(prompt))
         assert (await anyio.to_thread.run_sync(hook)).returncode == 0
-        await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
+        await until(lambda: not list(RuntimePaths(home).hooks.glob("*.event")))
         await client.call("recall_memories", query=secret)
         with locked(RuntimePaths(home).database):
             erase = partial(command, "erase", memory_id, "--yes", home=home, directory=tmp_path)

@@ -132,7 +132,7 @@ def test_an_error_is_the_same_after_its_journey(kind: type[RemembrancerError]) -
 PACKAGE = Path(__file__).parents[2] / "remembrancer"
 ONE_THREAD = {
     "actors/gateway/hello.py": "the event loop",
-    "actors/gateway/hook_events.py": "the event loop",
+    "actors/gateway/hook_events.py": "the intake, in one thread at a time",
     "toolsets/arguments.py": "the event loop",
     "actors/launcher/supervision.py": "the launcher",
     "config/reading.py": "the start of a process",

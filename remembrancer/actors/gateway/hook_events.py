@@ -1,4 +1,8 @@
-"""Reads the events that hooks leave in a directory, records each as an operation, and deletes its file.
+"""Reads the events that hooks leave in a directory, understands them, records each as an operation, and deletes its
+file.
+
+The members of a client's input are Claude Code's, which Codex, VS Code and Qwen Code share, those of Gemini CLI or
+Cursor, or those of a file that release 0.2.0 has left.
 
 Hooks notify nobody, so the directory, which is usually empty, is listed twice a second. If a crash leaves an event's
 file, the event is recorded again under the same operation id, which changes nothing.
@@ -31,35 +35,39 @@ from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
 MAX_TOOL_NAME: Final = 400
 MAX_CLIENT: Final = 100
 
-EventName = Literal[
-    "SessionStart",
-    "UserPromptSubmit",
-    "PostToolUse",
-    "PostToolUseFailure",
-    "Stop",
-    "SubagentStop",
-    "PostCompact",
-    "SessionEnd",
-    "ContextGiven",
-]
+EARLIER_FORMAT: Final = 1
+EARLIER_SUFFIX: Final = ".json"
+"""The events of release 0.2.0, whose members were not those of the client."""
+LARGEST_DURATION: Final = 2**63
+
+SAID: Final = ("last_assistant_message", "prompt_response", "text")
+TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
+    "UserPromptSubmit": ("user", ("prompt", "text")),
+    "Stop": ("assistant", SAID),
+    "SubagentStop": ("tool", SAID),
+    "PostCompact": ("system", ("compact_summary", "text")),
+    "ContextGiven": ("system", ("text",)),
+}
+"""The events that are turns, with the role and the members of which the first that is given is the text. A subagent
+counts as a tool of its session."""
+METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
+"""The members that are kept with a turn."""
 
 
 class HookEvent(msgspec.Struct, frozen=True):
     """The content of an event's file: see `protocol.gateway_link`. `at` is seconds since the epoch."""
 
     format: int
-    event: EventName
+    event: str
     at: float
     session: str
     directory: str
     client: str = "claude-code"
-    text: str = ""
-    tool: str = ""
-    arguments: dict[str, Any] = {}
-    result: str | None = None
-    success: bool = True
-    duration_ms: int | None = None
-    metadata: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+
+    def first(self, *names: str) -> Any:
+        """The first of these members that is given; None if none is."""
+        return next((self.given[name] for name in names if self.given.get(name) is not None), None)
 
 
 def to_operation(name: str, content: bytes) -> Operation:
@@ -89,10 +97,13 @@ def read_event(content: bytes) -> HookEvent:
     """Read the event in a file. Raises InvalidInput if there is none, or one of a newer format."""
     try:
         # The standard library's decoder, because paths that are not UTF-8 contain lone surrogates.
-        event = msgspec.convert(json.loads(content), HookEvent)
+        raw = json.loads(content)
+        event = msgspec.convert(raw, HookEvent)
     except (ValueError, RecursionError) as error:  # msgspec's error is a ValueError as well
         raise InvalidInput(f"no event of a hook: {error}") from error
-    if event.format != HOOK_FORMAT:
+    if event.format == EARLIER_FORMAT:
+        event = msgspec.structs.replace(event, given=raw)
+    elif event.format != HOOK_FORMAT:
         raise InvalidInput(f"an event of form {event.format}, and this release reads form {HOOK_FORMAT}")
     if not event.at > 0 or "\0" in event.directory:
         raise InvalidInput("an event of no time, or of no place")
@@ -100,41 +111,82 @@ def read_event(content: bytes) -> HookEvent:
 
 
 def change_of(event: HookEvent, session: str) -> SessionChange:
-    """The change that records an event. A subagent counts as a tool of its session: its last words are a tool's
-    turn."""
+    """The change that records an event. Raises InvalidInput if it lacks the data for that, or is not known."""
     match event.event:
         case "SessionStart":
             tree = str(working_tree_of(Path(event.directory))).encode("utf-8", "replace").decode()
             return StartSession(session, clean_name(event.client, field="client", longest=MAX_CLIENT), tree)
         case "SessionEnd":
             return EndSession(session)
-        case "UserPromptSubmit":
-            return RecordEvents(session, turns=(_turn(event, "user", event.metadata),))
-        case "Stop":
-            return RecordEvents(session, turns=(_turn(event, "assistant", event.metadata),))
-        case "SubagentStop":
-            return RecordEvents(session, turns=(_turn(event, "tool", {**event.metadata, "subagent": True}),))
-        case "PostCompact" | "ContextGiven":
-            return RecordEvents(session, turns=(_turn(event, "system", event.metadata),))
         case "PostToolUse" | "PostToolUseFailure":
             return RecordEvents(session, tool_calls=(_tool_call(event),))
+        case name if name in TURNS:
+            return RecordEvents(session, turns=(_turn(event, *TURNS[name]),))
+        case name:
+            raise InvalidInput(f"the event {name[:60]!r} is not known")
 
 
-def _turn(event: HookEvent, role: TurnRole, metadata: dict[str, Any]) -> Turn:
-    if not event.text.strip():
-        raise InvalidInput("a turn without words")
-    return Turn(role, masked(event.text), event.at, metadata=masked_value(metadata))
+def _turn(event: HookEvent, role: TurnRole, names: tuple[str, ...]) -> Turn:
+    text = event.first(*names)
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"{event.event} without a text")
+    more = event.first("metadata")
+    metadata = {name: event.given[name] for name in METADATA if name in event.given}
+    metadata |= more if isinstance(more, dict) else {}
+    metadata |= {"subagent": True} if event.event == "SubagentStop" else {}
+    return Turn(role, masked(text), event.at, metadata=masked_value(metadata))
 
 
 def _tool_call(event: HookEvent) -> ToolCall:
+    name, arguments = event.first("tool_name", "tool"), event.first("tool_input", "arguments")
+    has_failed = event.event == "PostToolUseFailure"
+    response = event.first(*(["error"] if has_failed else ["tool_response", "tool_output"]), "result")
+    success, duration = event.first("success"), event.first("duration_ms", "duration")
+    is_duration = isinstance(duration, int | float) and 0 <= duration < LARGEST_DURATION
     return ToolCall(
-        tool_name=clean_name(event.tool, field="tool", longest=MAX_TOOL_NAME),
+        tool_name=clean_name(name if isinstance(name, str) else "", field="tool", longest=MAX_TOOL_NAME),
         at=event.at,
-        arguments=masked_value(event.arguments),
-        result_summary=None if event.result is None else masked(event.result),
-        success=event.success,
-        duration_ms=event.duration_ms,
+        arguments=masked_value(arguments) if isinstance(arguments, dict) else {},
+        result_summary=masked(summarized(response)) or None,
+        success=success if isinstance(success, bool) else not has_failed and succeeded(response),
+        duration_ms=int(duration) if is_duration else None,
     )
+
+
+def succeeded(response: object) -> bool:
+    """True if a tool's answer reports success, or reports neither success nor failure."""
+    if isinstance(response, str):
+        return not response.lstrip().startswith(("Error:", "<tool_use_error>"))
+    if not isinstance(response, dict):
+        return True
+    if any(response.get(name) is True for name in ("is_error", "isError", "interrupted")):
+        return False
+    if response.get("success") is False or response.get("error"):
+        return False
+    code = next((response[name] for name in ("exitCode", "exit_code", "returnCode") if name in response), 0)
+    return code in (0, None)
+
+
+def summarized(response: object) -> str:
+    """The text of a tool's answer; empty if it has none."""
+    if response is None:
+        return ""
+    text = _text_of(response)
+    if isinstance(response, dict):
+        outputs = [response.get(name) for name in ("stdout", "stderr", "error")]
+        text = "\n".join(output for output in outputs if isinstance(output, str) and output.strip())
+        text = text or _text_of(response.get("content")) or _text_of(response.get("llmContent"))
+    return text.strip() or json.dumps(response, ensure_ascii=False)
+
+
+def _text_of(content: object) -> str:
+    """The text in the content of an answer: a text, or a list of blocks, some of which are texts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = [block.get("text") for block in content if isinstance(block, dict) and block.get("type") == "text"]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 LOOK_S: Final = 0.5
@@ -205,41 +257,42 @@ class HookIntake:
         path = self._directory / name
         try:
             operation = await anyio.to_thread.run_sync(_read, path)
+            with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
+                await self._apply(operation, self._clock())
         except FileNotFoundError:
             return False
-        except InvalidInput as error:
-            _drop(path, error.message)
-            return False
-        with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
-            try:
-                await self._apply(operation, self._clock())
-            except RemembrancerError as error:
-                if error.retry_possible:
-                    raise
-                _drop(path, error.message)
-                return False
-            except Exception as error:
-                logger.exception("an event of a hook could not be recorded")
-                _drop(path, type(error).__name__)
-                return False
-            key = (operation.project.id, operation.session_id)
-            if isinstance(operation.change, EndSession):
-                self._last_events.pop(key, None)
-            else:
-                self._last_events[key] = (operation.requested_at, operation.project)
-            path.unlink(missing_ok=True)
+        except RemembrancerError as error:
+            if error.retry_possible:
+                raise
+            return _drop(path, error.message)
+        except OSError:
+            raise
+        except Exception as error:
+            logger.exception("an event of a hook could not be recorded")
+            return _drop(path, type(error).__name__)
+        key = (operation.project.id, operation.session_id)
+        if isinstance(operation.change, EndSession):
+            self._last_events.pop(key, None)
+        else:
+            self._last_events[key] = (operation.requested_at, operation.project)
+        path.unlink(missing_ok=True)
         return True
 
 
 def _is_event(entry: os.DirEntry[str]) -> bool:
     name = entry.name
-    return name.endswith(HOOK_SUFFIX) and not name.startswith(".") and entry.is_file(follow_symlinks=False)
+    return (
+        name.endswith((HOOK_SUFFIX, EARLIER_SUFFIX))
+        and not name.startswith(".")
+        and entry.is_file(follow_symlinks=False)
+    )
 
 
-def _drop(path: Path, reason: str) -> None:
+def _drop(path: Path, reason: str) -> Literal[False]:
     """Delete the file of an event that can never be recorded."""
-    logger.error("an event of a hook is not recorded", extra={"file": path.name, "reason": reason})
+    logger.warning("an event of a hook is not recorded", extra={"file": path.name, "reason": reason})
     path.unlink(missing_ok=True)
+    return False
 
 
 def _read(path: Path) -> Operation:
