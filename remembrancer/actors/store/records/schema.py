@@ -64,6 +64,7 @@ FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
 
 
 MEMORY: Final = Schema(
+    *[Step("0.3.0", "")] * 4,  # never released
     Step(
         "0.3.0",
         """
@@ -245,18 +246,15 @@ MEMORY: Final = Schema(
         record TEXT NOT NULL,
         changed_at REAL NOT NULL,
         details TEXT NOT NULL DEFAULT '{}',
-        -- From when until when the version says to be valid (a forgotten one never), when another one took its place,
-        -- and whose it is if it is a session's own.
-        begins REAL,
-        ends REAL,
-        replaced_at REAL,
+        -- Whose the version is if it is a session's own.
         owner TEXT,
         PRIMARY KEY (space, memory_id, version, operation_id)
     ) WITHOUT ROWID;
-    CREATE INDEX history_by_time ON history (space, changed_at, memory_id, begins, ends, replaced_at, owner);
-    -- The versions of facts, by the time from which they hold.
-    CREATE INDEX history_by_validity ON history (space, begins, memory_id, ends, changed_at, replaced_at, owner)
-        WHERE begins IS NOT NULL;
+    CREATE INDEX history_by_time ON history (space, changed_at, memory_id);
+    -- The versions that each run made: from these it is undone.
+    CREATE INDEX history_by_run
+        ON history (space, CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END, memory_id)
+        WHERE CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END IS NOT NULL;
     CREATE INDEX history_by_session ON history (space, session_id, change) WHERE change != 'stored';
 
     -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.
@@ -292,19 +290,12 @@ MEMORY: Final = Schema(
     CREATE INDEX sessions_active ON sessions (space, started_at) WHERE status = 'active';
     CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
 
-    -- Moves of release 0.2.0 that were under way, and notes that were being written.
+    -- Moves of release 0.2.0 that were under way.
     CREATE TABLE moves (
         space INTEGER NOT NULL REFERENCES spaces,
         operation_id TEXT NOT NULL,
         operation BLOB NOT NULL,
         begun_at REAL NOT NULL,
-        PRIMARY KEY (space, operation_id)
-    ) WITHOUT ROWID;
-    CREATE TABLE note_writes (
-        space INTEGER NOT NULL REFERENCES spaces,
-        operation_id TEXT NOT NULL,
-        operation BLOB NOT NULL,
-        result BLOB NOT NULL,
         PRIMARY KEY (space, operation_id)
     ) WITHOUT ROWID;
 
@@ -374,7 +365,6 @@ MEMORY: Final = Schema(
     CREATE INDEX promotion_log_by_memory ON promotion_log (space, memory_id);
     CREATE INDEX promotion_log_by_target ON promotion_log (space, merged_into) WHERE merged_into IS NOT NULL;
 
-    -- Runs, and what each of their parts changed: from this a run is undone.
     CREATE TABLE runs (
         space INTEGER NOT NULL REFERENCES spaces,
         run_id TEXT NOT NULL,
@@ -384,17 +374,6 @@ MEMORY: Final = Schema(
         undone_at REAL,
         PRIMARY KEY (space, run_id)
     ) WITHOUT ROWID;
-
-    CREATE TABLE run_changes (
-        sequence INTEGER PRIMARY KEY,
-        space INTEGER NOT NULL,
-        run_id TEXT NOT NULL,
-        memory_id TEXT NOT NULL,
-        details TEXT NOT NULL,
-        FOREIGN KEY (space, run_id) REFERENCES runs ON DELETE CASCADE
-    );
-    CREATE INDEX run_changes_by_run ON run_changes (space, run_id, sequence);
-    CREATE INDEX run_changes_by_memory ON run_changes (space, memory_id);
 
     -- Of the user: the projects in which a pattern was observed.
     CREATE TABLE cross_project_patterns (
@@ -427,15 +406,11 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
 
     -- Of a shared lane: its mark in the journal and the time of the newest entry, and the newest entry that has an
-    -- erased memory's words or erased it. `lane_entries` is dropped again.
+    -- erased memory's words or erased it.
     CREATE TABLE lane (
         space INTEGER PRIMARY KEY REFERENCES spaces, journal TEXT NOT NULL, position INTEGER NOT NULL,
         entry_id TEXT NOT NULL, applied_at REAL NOT NULL
     );
-    CREATE TABLE lane_entries (
-        space INTEGER NOT NULL REFERENCES spaces, memory_id TEXT NOT NULL, position INTEGER NOT NULL,
-        PRIMARY KEY (space, memory_id, position)
-    ) WITHOUT ROWID;
     CREATE TABLE lane_erasures (
         space INTEGER NOT NULL REFERENCES spaces, memory_id TEXT NOT NULL, position INTEGER NOT NULL,
         PRIMARY KEY (space, memory_id)
@@ -452,29 +427,6 @@ MEMORY: Final = Schema(
     CREATE TABLE models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL);
     CREATE TABLE shares (name TEXT PRIMARY KEY, lane TEXT NOT NULL) WITHOUT ROWID;
     """.replace("@PASSAGES", PASSAGES),
-    ),
-    Step(
-        "0.3.0",
-        """
-    -- The versions that each run made: from these it is undone.
-    CREATE INDEX history_by_run
-        ON history (space, CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END, memory_id)
-        WHERE CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END IS NOT NULL;
-    DROP TABLE run_changes;
-    """,
-    ),
-    Step("0.3.0", "DROP TABLE lane_entries;"),
-    Step("0.3.0", "DROP TABLE note_writes;"),
-    Step(
-        "0.3.0",
-        """
-    DROP INDEX history_by_time;
-    DROP INDEX history_by_validity;
-    ALTER TABLE history DROP COLUMN begins;
-    ALTER TABLE history DROP COLUMN ends;
-    ALTER TABLE history DROP COLUMN replaced_at;
-    CREATE INDEX history_by_time ON history (space, changed_at, memory_id);
-    """,
     ),
 )
 
