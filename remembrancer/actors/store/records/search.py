@@ -548,47 +548,26 @@ def _told_around(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[
 
 
 def _counts(query: Query, session_id: str | None) -> Counts:
+    if session_id is None:  # asked after every commit, and so without a look at each memory
+        sorts = query("SELECT scope, type, forgotten, count FROM tallies WHERE space = @SPACE AND count > 0", ())
+        graph = query(
+            """SELECT (SELECT count(*) FROM entities WHERE space = @SPACE), (SELECT count(*) FROM entities AS e
+                   CROSS JOIN memory_entities AS s ON s.entity = e.number WHERE e.space = @SPACE)""",
+            (),
+        )
+    else:
+        seen = f"FROM {_SCANNED} {{}} WHERE m.space = @SPACE AND {shown_to()}"
+        by_sort = f"SELECT scope, type, forgotten_at IS NOT NULL, count(*) {seen.format('')} GROUP BY 1, 2, 3"
+        sorts = query(by_sort, (session_id,))
+        edges = seen.format("CROSS JOIN memory_entities AS s ON s.memory = m.number")
+        graph = query(f"SELECT count(DISTINCT s.entity), count(*) {edges}", (session_id,))
     by_scope: Counter[str] = Counter()
     by_type: Counter[str] = Counter()
     forgotten = 0
-    if session_id is None:
-        sorts = query("SELECT scope, type, forgotten, count FROM tallies WHERE space = @SPACE AND count > 0", ())
-    else:
-        sorts = query(
-            """SELECT scope, type, forgotten, count FROM tallies
-               WHERE space = @SPACE AND scope != 'session' AND count > 0
-               UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
-               WHERE space = @SPACE AND session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
-            (session_id,),
-        )
     for scope, kind, is_forgotten, count in sorts:
         if is_forgotten:
             forgotten += count
         else:
             by_scope[scope] += count
             by_type[kind] += count
-    entities, relationships = _count_graph(query, session_id)
-    return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, entities, relationships)
-
-
-def _count_graph(query: Query, session_id: str | None) -> tuple[int, int]:
-    """Count entities, and the statements of memories about them: all, less those of hidden memories only."""
-    ((entities, relationships),) = query(
-        """SELECT (SELECT count(*) FROM entities WHERE space = @SPACE), (SELECT count(*) FROM entities AS e
-               CROSS JOIN memory_entities AS s ON s.entity = e.number WHERE e.space = @SPACE)""",
-        (),
-    )
-    if session_id is None:
-        return entities, relationships
-    ((hidden_entities, hidden_relationships),) = query(
-        """WITH hidden AS MATERIALIZED (  -- few index entries are read where other sessions have few memories
-               SELECT number FROM memories WHERE space = @SPACE AND scope = 'session' AND session_id != ?),
-           named AS MATERIALIZED (
-               SELECT link.entity, count(*) AS said FROM hidden
-               CROSS JOIN memory_entities AS link ON link.memory = hidden.number GROUP BY link.entity)
-           SELECT coalesce(sum(NOT EXISTS (SELECT 1 FROM memory_entities AS other
-                                           WHERE other.entity = named.entity AND other.memory NOT IN hidden)), 0),
-               coalesce(sum(said), 0) FROM named""",
-        (session_id,),
-    )
-    return entities - hidden_entities, relationships - hidden_relationships
+    return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, *graph[0])
