@@ -1,4 +1,4 @@
-"""Processes that change records and kill themselves before a certain statement."""
+"""Processes that change records until they are killed, or kill themselves before a certain statement."""
 
 from __future__ import annotations
 
@@ -14,9 +14,23 @@ from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.writes import Applied, Operation
 from tests.contracts.records_factories import writer_of
 from tests.contracts.runs_rig import consolidating, run_operation
-from tests.operations import PROJECT, REQUESTED_AT
+from tests.operations import PROJECT, REQUESTED_AT, store_operation
 
 APPLIED = 17
+
+
+def write_for_ever(path: Path, first: int) -> None:
+    """Store memories, numbered from `first` on, in groups. The id of each acknowledged operation is printed at once."""
+    records = Records(SqliteFile(path), PROJECT.id, time.time)
+    for start in range(first, first + 1_000_000, 4):
+        operations = [
+            store_operation(f"op{n}", f"lantern number {n} " + "x" * (n % 500)) for n in range(start, start + 4)
+        ]
+        for operation, outcome in zip(operations, records.apply(operations), strict=True):
+            assert isinstance(outcome.reply, Applied)
+            print(operation.operation_id, flush=True)
+        if start % 40 == 0:
+            records._file.file.checkpoint()
 
 
 def carry_out_and_die(path: Path, statements: int) -> None:

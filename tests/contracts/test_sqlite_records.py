@@ -7,8 +7,6 @@ import random
 import resource
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,7 +41,9 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, EraseMemory, ProjectRef
+from tests.contracts.dying_process import write_for_ever
 from tests.contracts.records_factories import SqliteFactory, leave_half_made, pending, scrub
+from tests.forked import ForkedProcess
 from tests.operations import (
     OTHER_PROJECT,
     PROJECT,
@@ -260,19 +260,15 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: Sqli
     rng = random.Random(SEED)
     acknowledged: set[str] = set()
     for turn in range(KILLS):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.contracts.applying_process", str(factory.path), str(turn * 100_000)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        wanted = rng.randrange(1, 200)
-        for _ in range(wanted):
-            acknowledged.add(process.stdout.readline().strip())
-        process.kill()
-        acknowledged.update(process.stdout.read().splitlines())
+        source, sink = os.pipe()
+        process = ForkedProcess(write_for_ever, factory.path, turn * 100_000, stdout=sink)
+        os.close(sink)
+        process.stdin.close()
+        with os.fdopen(source) as printed:
+            acknowledged.update(printed.readline().strip() for _ in range(rng.randrange(1, 200)))
+            process.kill()
+            acknowledged.update(printed.read().splitlines())
         process.wait()
-        process.stdout.close()
         assert is_sound(factory.path), f"seed {SEED}, turn {turn}"
     applied = {str(row[0]) for row in query(factory.path, "SELECT operation_id FROM applied_operations")}
     assert acknowledged <= applied
