@@ -20,14 +20,14 @@ from typing import Any, Final
 
 from bench.client import StdioClient
 from remembrancer import __version__
+from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
-from remembrancer.commands.hook_files import leave
+from remembrancer.commands.hook_files import Session
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure
-from remembrancer.protocol.gateway_link import HOOK_FORMAT
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.paths import RuntimePaths
@@ -204,8 +204,8 @@ def _leave_waiting(home: Path) -> None:
     queue.append([queued_row(each, project.id, now) for each in (waiting, refused)])
     queue.settle((), {refused.operation_id: Failure("invalid_input", "it was too late")}, now)
     queue.close()
-    event = {"format": HOOK_FORMAT, "event": "UserPromptSubmit", "at": now, "session": "wednesday"}
-    leave(str(home / "hooks"), event | {"directory": PROJECT, "given": {"prompt": PROMPTED}}, time.time_ns())
+    places = find_places({"REMEMBRANCER_HOME": str(home)})
+    Session(places, {}, "claude-code", "wednesday", PROJECT, 0.0).leave("UserPromptSubmit", {"prompt": PROMPTED})
     shutil.rmtree(home / "hooks" / "running", ignore_errors=True)
 
 

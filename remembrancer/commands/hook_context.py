@@ -171,23 +171,10 @@ def _only_looks(words: list[str]) -> bool:
 def ask_about_action(session: Session, action: dict[str, str], given: list[str]) -> dict[str, Any] | None:
     """The memories that are relevant to an action and not in `given`; None if they do not arrive in time. Starts no
     runtime."""
-    until = session.began + min(
-        MOST_WAIT_S, _setting(ACTION_WAIT, DEFAULT_ACTION_WAIT_S, session.places, session.environ)
-    )
-    left_s = until - time.monotonic()  # none left if the machine was too busy to start this process
-    link = Starter(session.places, session.environ).dial() if left_s > 0 else None
-    if link is None:
-        return None
-    with link:
-        try:
-            link.settimeout(left_s)
-            return _client(link, session).call("get_memory_context", {"action": action, "given": given}, until)
-        except OSError:
-            return None
-
-
-def _client(link: socket.socket, session: Session) -> GatewayClient:
-    return GatewayClient(link, session.places, session.name, session.directory, {}, CLIENT)
+    wait_s = min(MOST_WAIT_S, _setting(ACTION_WAIT, DEFAULT_ACTION_WAIT_S, session.places, session.environ))
+    until = session.began + wait_s  # which may be over, if the machine was too busy to start this process
+    link = Starter(session.places, session.environ).dial() if time.monotonic() < until else None
+    return _answer(link, session, {"action": action, "given": given}, until)
 
 
 def start(session: Session) -> None:
@@ -206,15 +193,23 @@ def ask(session: Session, arguments: dict[str, Any], wait_s: float, *, is_first:
     """
     until = session.began + (STARTING if is_first else 1) * wait_s
     link = reach(Starter(session.places, session.environ), until)
-    if link is None:
-        return None
     if is_first and time.monotonic() < until:
         until = time.monotonic() + wait_s
+    return _answer(link, session, arguments, until)
+
+
+def _answer(
+    link: socket.socket | None, session: Session, arguments: dict[str, Any], until: float
+) -> dict[str, Any] | None:
+    """The answer of `get_memory_context`; None if there is no connection, or it does not arrive by `until`."""
+    if link is None:
+        return None
     with link:
         try:
-            gateway = _client(link, session)
+            link.settimeout(max(0.0, until - time.monotonic()))
+            gateway = GatewayClient(link, session.places, session.name, session.directory, {}, CLIENT)
             answer = gateway.call("get_memory_context", arguments, until)
-            while answer.get("degraded") and not answer["memory_ids"] and time.monotonic() + AGAIN_S < until:
+            while answer.get("degraded") and not answer.get("memory_ids") and time.monotonic() + AGAIN_S < until:
                 time.sleep(AGAIN_S)  # the gateway is up before the store
                 answer = gateway.call("get_memory_context", arguments, until)
         except OSError:  # it disconnected, or is too slow

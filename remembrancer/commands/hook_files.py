@@ -23,56 +23,9 @@ if TYPE_CHECKING:
 
 MAX_WAITING_EVENTS = 5000
 """The most events that wait for a gateway. Beyond that none is recorded."""
-RUNNING = "running"
-"""The directory of the notes."""
 MAX_NOTES = 1000
 """The number of notes on what sessions were given."""
 MAX_NOTE_BYTES = 64 * 1024
-
-
-def leave(directory: str, event: dict[str, Any], now_ns: int) -> None:
-    """Leave an event for the gateway. `now_ns` is the time in nanoseconds since the epoch.
-
-    Raises:
-        OSError: it cannot be written, too many wait already, or others may write there.
-    """
-    _make_private(directory)
-    if len(os.listdir(directory)) > MAX_WAITING_EVENTS:
-        raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody takes them")
-    name = f"{now_ns:020d}-{os.urandom(4).hex()}{HOOK_SUFFIX}"
-    unnamed = os.path.join(directory, f".{name}")
-    _write_new(unnamed, json.dumps(event, separators=(",", ":")).encode())
-    os.rename(unnamed, os.path.join(directory, name))
-
-
-def note(directory: str, key: str, content: bytes) -> None:
-    """Store a note about a session. Raises as `leave`."""
-    _make_private(directory)
-    running = os.path.join(directory, RUNNING)
-    _make_private(running)
-    notes = os.listdir(running)
-    if len(notes) >= MAX_NOTES:
-        for name in sorted(notes, key=lambda name: _changed_at(os.path.join(running, name)))[: len(notes) // 2]:
-            _remove(os.path.join(running, name))
-    path = os.path.join(running, key)
-    _remove(path)
-    _write_new(path, content)
-
-
-def noted(directory: str, key: str) -> bytes | None:
-    """The note with that key; None if there is none."""
-    try:
-        with open(os.path.join(directory, RUNNING, key), "rb", buffering=0) as file:
-            return file.read(MAX_NOTE_BYTES)
-    except OSError:
-        return None
-
-
-def given_key(session: str, directory: str, kind: str = "given") -> str:
-    """The key of the note on the memories that a session in a directory already has."""
-    from binascii import crc32
-
-    return f"{kind}-{crc32(session.encode()):08x}-{crc32(directory.encode('utf-8', 'replace')):08x}"
 
 
 class Session:
@@ -83,23 +36,53 @@ class Session:
     ) -> None:
         self.places, self.environ, self.client = places, environ, client
         self.name, self.directory, self.began = name, directory, began
-        self.spool = os.path.join(places.home, "hooks")
+        self._spool = os.path.join(places.home, "hooks")
+        self._notes = os.path.join(self._spool, "running")
 
     def leave(self, event: str, given: Mapping[str, Any]) -> None:
-        """Leave an event of the session, with the client's input. Raises as the function, and if there is no home."""
+        """Leave an event for the gateway, with the client's input.
+
+        Raises:
+            OSError: it cannot be written, too many wait already, others may write there, or there is no home.
+        """
         if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
             raise FileNotFoundError("the memory is in RAM, and no runtime is up")
+        _make_private(self._spool)
+        if len(os.listdir(self._spool)) > MAX_WAITING_EVENTS:
+            raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody takes them")
         now_ns = time.time_ns()
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.name}
-        leave(self.spool, about | {"directory": self.directory, "client": self.client, "given": given}, now_ns)
-
-    def noted(self, kind: str) -> bytes | None:
-        """The ids that were given to the session; None if nothing was."""
-        return noted(self.spool, given_key(self.name, self.directory, kind))
+        about |= {"directory": self.directory, "client": self.client, "given": given}
+        name = f"{now_ns:020d}-{os.urandom(4).hex()}{HOOK_SUFFIX}"
+        unnamed = os.path.join(self._spool, f".{name}")
+        _write_new(unnamed, json.dumps(about, separators=(",", ":")).encode())
+        os.rename(unnamed, os.path.join(self._spool, name))
 
     def note(self, kind: str, content: bytes) -> None:
         """Note the ids that are given to the session. Raises as `leave`."""
-        note(self.spool, given_key(self.name, self.directory, kind), content)
+        _make_private(self._spool)
+        _make_private(self._notes)
+        notes = os.listdir(self._notes)
+        if len(notes) >= MAX_NOTES:
+            for name in sorted(notes, key=lambda name: _changed_at(os.path.join(self._notes, name)))[: len(notes) // 2]:
+                _remove(os.path.join(self._notes, name))
+        path = self._note(kind)
+        _remove(path)
+        _write_new(path, content)
+
+    def noted(self, kind: str) -> bytes | None:
+        """The ids that were given to the session; None if nothing was."""
+        try:
+            with open(self._note(kind), "rb", buffering=0) as file:
+                return file.read(MAX_NOTE_BYTES)
+        except OSError:
+            return None
+
+    def _note(self, kind: str) -> str:
+        from binascii import crc32
+
+        name, directory = self.name.encode(), self.directory.encode("utf-8", "replace")
+        return os.path.join(self._notes, f"{kind}-{crc32(name):08x}-{crc32(directory):08x}")
 
 
 def _make_private(directory: str) -> None:

@@ -25,7 +25,7 @@ from remembrancer.commands.hook import (
     session_of,
 )
 from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
-from remembrancer.commands.hook_files import leave, note
+from remembrancer.commands.hook_files import Session
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
@@ -81,9 +81,13 @@ def intake_of(spool: Path, writes: Recorder) -> HookIntake:
     return HookIntake(spool, writes.apply)
 
 
-def prompt(text: str) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads(content("UserPromptSubmit", {"prompt": text}))
-    return about
+def session_in(home: Path) -> Session:
+    return Session(find_places({"REMEMBRANCER_HOME": str(home)}), {}, "codex", "s", "/app", 0.0)
+
+
+def leave(home: Path, *prompts: str) -> None:
+    for prompt in prompts:
+        session_in(home).leave("UserPromptSubmit", {"prompt": prompt})
 
 
 @pytest.mark.parametrize(("client", "name", "given", "expected"), cases("hook_input", "clients"))
@@ -148,7 +152,7 @@ async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_
     intake = HookIntake(tmp_path, Recorder().apply, lambda: now)
 
     async def take(**event: Any) -> None:
-        leave(str(tmp_path), json.loads(content(**event)), 1)
+        (tmp_path / "1-a.event").write_bytes(content(**event))
         assert await intake.take_all() == 1
 
     await take(event="UserPromptSubmit", given={"prompt": "hi"})
@@ -164,13 +168,12 @@ async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_
 
 
 async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -> None:
-    spool = tmp_path / "home" / "hooks"
+    home, spool = tmp_path / "home", tmp_path / "home" / "hooks"
     writes = Recorder()
     intake = intake_of(spool, writes)
     assert await intake.take_all() == 0
-    for number in range(5):
-        leave(str(spool), prompt(f"{number}"), 1000 + number)
-    assert spool.stat().st_mode & 0o777 == spool.parent.stat().st_mode & 0o777 == 0o700
+    leave(home, "0", "1", "2", "3", "4")
+    assert spool.stat().st_mode & 0o777 == home.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in spool.iterdir()} == {0o600}
     assert await intake.take_all() == 5
     assert writes.texts == ["0", "1", "2", "3", "4"]
@@ -178,28 +181,27 @@ async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -
 
 
 async def test_a_broken_file_is_deleted_and_the_rest_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    writes = Recorder()
-    (tmp_path / "1-a.event").write_bytes(b"{")
-    (tmp_path / "2-a.event").symlink_to("/etc/passwd")
-    (tmp_path / "3-a.event").write_bytes(b" " * 1_000_000)
-    (tmp_path / "4-a.event").mkdir()
-    (tmp_path / ".5-a.event").write_bytes(content("UserPromptSubmit", {"prompt": "not yet there"}))
-    leave(str(tmp_path), prompt("fine"), 6)
-    assert await intake_of(tmp_path, writes).take_all() == 1
+    spool, writes = tmp_path / "hooks", Recorder()
+    leave(tmp_path, "fine")
+    (spool / "1-a.event").write_bytes(b"{")
+    (spool / "2-a.event").symlink_to("/etc/passwd")
+    (spool / "3-a.event").write_bytes(b" " * 1_000_000)
+    (spool / "4-a.event").mkdir()
+    (spool / ".5-a.event").write_bytes(content("UserPromptSubmit", {"prompt": "not yet there"}))
+    assert await intake_of(spool, writes).take_all() == 1
     assert writes.texts == ["fine"]
     assert [vars(each)["file"] for each in caplog.records] == ["1-a.event", "3-a.event"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".5-a.event", "2-a.event", "4-a.event"]
+    assert sorted(path.name for path in spool.iterdir()) == [".5-a.event", "2-a.event", "4-a.event"]
 
 
 async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> None:
     writes = Recorder()
-    leave(str(tmp_path), prompt("one"), 1)
-    leave(str(tmp_path), prompt("two"), 2)
+    leave(tmp_path, "one", "two")
     writes.error = QueueFull("later")
     with pytest.raises(QueueFull):
-        await intake_of(tmp_path, writes).take_all()
+        await intake_of(tmp_path / "hooks", writes).take_all()
     writes.error = None
-    assert await intake_of(tmp_path, writes).take_all() == 2
+    assert await intake_of(tmp_path / "hooks", writes).take_all() == 2
     assert writes.texts == ["one", "two"]
 
 
@@ -208,36 +210,34 @@ async def test_an_event_that_can_never_be_written_is_deleted(tmp_path: Path, err
     assert not isinstance(error, RemembrancerError) or not error.retry_possible
     writes = Recorder()
     writes.error = error
-    leave(str(tmp_path), prompt("one"), 1)
-    assert await intake_of(tmp_path, writes).take_all() == 0
-    assert list(tmp_path.iterdir()) == []
+    leave(tmp_path, "one")
+    assert await intake_of(tmp_path / "hooks", writes).take_all() == 0
+    assert list((tmp_path / "hooks").iterdir()) == []
 
 
 async def test_of_too_many_events_the_later_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_files, "MAX_WAITING_EVENTS", 3)
-    for number in range(4):
-        leave(str(tmp_path), prompt(f"{number}"), number)
+    leave(tmp_path, "0", "1", "2", "3")
     with pytest.raises(OSError, match="doctor"):
-        leave(str(tmp_path), prompt("4"), 4)
+        leave(tmp_path, "4")
     writes = Recorder()
-    await intake_of(tmp_path, writes).take_all()
+    await intake_of(tmp_path / "hooks", writes).take_all()
     assert writes.texts == ["0", "1", "2", "3"]
 
 
 def test_notes_on_sessions_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = str(tmp_path / "hooks")
     monkeypatch.setattr(hook_files, "MAX_NOTES", 10)
     for number in range(50):
-        note(spool, f"{number}", b"%d" % number)
+        session_in(tmp_path).note(f"{number}", b"%d" % number)
+    assert session_in(tmp_path).noted("49") == b"49"
     assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10
 
 
 def test_nothing_is_left_where_others_may_write(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
     (tmp_path / "hooks").mkdir(mode=0o700)
     (tmp_path / "hooks").chmod(0o777)
     with pytest.raises(PermissionError):
-        leave(str(tmp_path / "hooks"), prompt("x"), 1)
+        leave(tmp_path, "x")
 
 
 # --- The input of a client's hook: cut, and of the right session.
