@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import select
 import socket
 import ssl
 import threading
@@ -35,8 +36,8 @@ from remembrancer.protocol.gateway_link import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+    from collections.abc import Callable, Iterator
+    from typing import Any, BinaryIO
 
 CONNECT_S = 5.0
 ANSWER_S = 150.0
@@ -59,7 +60,7 @@ class MendError(Exception):
 
 
 class LostError(Exception):
-    """The connection to the host, or the session there, is lost: start a new one."""
+    """The connection to the host, to the bridge, or the session is lost: start a new one."""
 
 
 class RemoteGateway:
@@ -120,17 +121,10 @@ class RemoteGateway:
         threading.Thread(target=_Way(self, theirs).run, daemon=True).start()
         return ours
 
-    def tend(self, now: float) -> None:
-        """Does nothing: no runtime is started from here."""
+    def _ignore(self, *_: object) -> None:
+        """There is no runtime to start, and no child process."""
 
-    def connected(self) -> None:
-        """Note that the host has answered."""
-
-    def refused(self, reason: str, now: float) -> None:
-        """Note that the bridge has reported the refusal to its client."""
-
-    def reap(self) -> None:
-        """Does nothing: there is no child process."""
+    tend = connected = refused = reap = _ignore
 
     def finish(self) -> None:
         """End the session, since the client has gone."""
@@ -164,20 +158,24 @@ class _Way:
 
     def run(self) -> None:
         """Read the bridge's lines until the bridge or the connection ends."""
-        with self._end.makefile("rb") as lines, self._ending_well():
-            lines.readline()  # the hello: the headers have the parts that the host needs
-            for line in lines:
-                if not line.startswith(CONTROL):
-                    self._forward(split_stamp(line.rstrip(b"\n"))[1])
-                elif line.rstrip() == END:
-                    return
+        with self._end.makefile("rb") as lines:
+            self._attempt(self._read, lines)
 
-    @contextlib.contextmanager
-    def _ending_well(self) -> Iterator[None]:
-        """Whatever happens, report the error to the bridge and close its socket."""
-        remote = self._remote
+    def _read(self, lines: BinaryIO) -> None:
+        lines.readline()  # the hello: the headers have the parts that the host needs
+        for line in lines:
+            if not line.startswith(CONTROL):
+                self._forward(split_stamp(line.rstrip(b"\n"))[1])
+            elif line.rstrip() == END:
+                break
+        raise LostError
+
+    def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Do a part of the work. Whatever error it ends with, report it to the bridge and close its socket."""
+        remote, is_done = self._remote, False
         try:
-            yield
+            work(*arguments)
+            is_done = True
         except ssl.SSLCertVerificationError as error:
             why = f"the certificate of {remote.host} is not trusted ({error.verify_message}): --ca-file names your own"
             self._say(INVALID + _sentence(why) + b"\n" + REFUSED + _sentence(why))
@@ -189,9 +187,13 @@ class _Way:
         except LostError:
             pass
         finally:
-            self._is_open = False
-            with contextlib.suppress(OSError):
-                self._end.shutdown(socket.SHUT_RDWR)
+            if not is_done:
+                self._is_open = False
+                with contextlib.suppress(OSError):
+                    self._end.shutdown(socket.SHUT_RDWR)
+
+    def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
+        threading.Thread(target=self._attempt, args=(work, *arguments), daemon=True).start()
 
     def _say(self, line: bytes) -> None:
         with self._saying, contextlib.suppress(OSError):
@@ -205,40 +207,24 @@ class _Way:
             if str(asked).startswith(REPLAY_ID) and self._remote.session:
                 return  # the session continues with the present gateway
             self._remote.session = {}
-        line, is_used = self._send(text, message)
+        line = self._send(text, message)
         if asked is None or method is None or method == HANDSHAKE:
-            self._take(line, text, message, is_used=is_used)
+            self._take(line, message)
             if method == "notifications/initialized" and self._remote.session:
-                threading.Thread(target=self._listen, daemon=True).start()
+                self._in_thread(self._listen)
         else:
+            self._in_thread(self._take, line, message)
 
-            def take() -> None:
-                with self._ending_well_if_broken():
-                    self._take(line, text, message, is_used=is_used)
-
-            threading.Thread(target=take, daemon=True).start()
-
-    @contextlib.contextmanager
-    def _ending_well_if_broken(self) -> Iterator[None]:
-        """For a thread of its own: close the connection only on an error."""
-        try:
-            yield
-        except Exception as error:
-            with self._ending_well():
-                raise error
-
-    def _send(self, text: bytes, message: dict[str, Any]) -> tuple[http.client.HTTPConnection, bool]:
-        """Send a request. Returns its connection, and whether that had been used before."""
+    def _send(self, text: bytes, message: dict[str, Any]) -> http.client.HTTPConnection:
+        """Send a request. Returns its connection."""
         while self._idle:
             since, line = self._idle.pop()
-            if time.monotonic() - since < IDLE_S:
+            is_closed = select.select([line.sock], (), (), 0)[0]
+            if not is_closed and time.monotonic() - since < IDLE_S:
                 with contextlib.suppress(OSError, http.client.HTTPException):
                     line.request("POST", self._remote.path, text, self._headers(message))
-                    return line, True
+                    return line
             line.close()
-        return self._send_anew(text, message), False
-
-    def _send_anew(self, text: bytes, message: dict[str, Any]) -> http.client.HTTPConnection:
         line = self._remote.connect(CONNECT_S)
         line.sock.settimeout(ANSWER_S)
         line.request("POST", self._remote.path, text, self._headers(message))
@@ -256,19 +242,12 @@ class _Way:
                 headers["Mcp-Name"] = _header(name)
         return headers
 
-    def _take(self, line: http.client.HTTPConnection, text: bytes, message: dict[str, Any], *, is_used: bool) -> None:
+    def _take(self, line: http.client.HTTPConnection, message: dict[str, Any]) -> None:
         """Pass the host's answer on to the bridge."""
-        try:
-            response = line.getresponse()
-        except (ConnectionError, http.client.BadStatusLine):
-            line.close()
-            if not is_used:
-                raise
-            line = self._send_anew(text, message)  # the host had closed the idle connection
-            response = line.getresponse()
-        with contextlib.closing(response):
+        with contextlib.closing(line.getresponse()) as response:
             if response.status in (200, 202, 204):
-                self._is_answered()
+                self._remote.was_reached = True
+                self._say(WELCOME + b"{}")
                 self._pass_on(response, message)
             else:
                 self._explain(response, message)
@@ -276,10 +255,6 @@ class _Way:
             line.close()
         else:
             self._idle.append((time.monotonic(), line))
-
-    def _is_answered(self) -> None:
-        self._remote.was_reached = True
-        self._say(WELCOME + b"{}")
 
     def _pass_on(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
         is_stream = response.getheader("Content-Type", "").startswith("text/event-stream")
@@ -331,20 +306,17 @@ class _Way:
 
     def _listen(self) -> None:
         """Pass on the messages that the host sends on its own initiative."""
-        with self._ending_well_if_broken():
-            if not (self._is_open and self._remote.session):
+        headers = {**self._remote.read_token(), **self._remote.session, "Accept": "text/event-stream"}
+        line = self._remote.connect(CONNECT_S)
+        line.sock.settimeout(LISTEN_S)
+        line.request("GET", self._remote.path, headers=headers)
+        with contextlib.closing(line), contextlib.closing(line.getresponse()) as response:
+            if response.status != 200:
+                self._explain(response, {})
                 return
-            headers = {**self._remote.read_token(), **self._remote.session, "Accept": "text/event-stream"}
-            line = self._remote.connect(CONNECT_S)
-            line.sock.settimeout(LISTEN_S)
-            line.request("GET", self._remote.path, headers=headers)
-            with contextlib.closing(line), contextlib.closing(line.getresponse()) as response:
-                if response.status != 200:
-                    self._explain(response, {})
-                    return
-                for data in _events(response):
-                    self._say(data)
-            raise LostError
+            for data in _events(response):
+                self._say(data)
+        raise LostError
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
