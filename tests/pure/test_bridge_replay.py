@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import socket
 import time
 from collections.abc import Iterator
@@ -324,16 +323,14 @@ def test_the_hello_names_bridge_session_and_settings_but_no_keys() -> None:
 
 def test_options_are_read_with_a_space_or_an_equals_sign_also_those_of_another_server() -> None:
     assert _options([]) == {}
-    assert _options(["--project", "/tmp"]) == _options(["--project=/tmp"]) == {"--project": "/tmp"}
-    assert _options(["--url=https://a/mcp?b=c", "--token-file", "t"])["--url"] == "https://a/mcp?b=c"
-    wants, unknown = "--project wants one directory", "unknown argument '--projet': did you mean --project?"
+    assert _options(["--project", "/tmp"]) == _options(["--project=/tmp"]) == {"project": "/tmp"}
+    assert _options(["--url=https://a/mcp?b=c", "--token-file", "t"])["url"] == "https://a/mcp?b=c"
     for wrong, why in (
-        (["--project"], wants),
-        (["--project="], wants),
-        (["--projet", "x"], re.escape(unknown)),
-        (["--nonsense"], "unknown argument '--nonsense'$"),
-        (["--project", "a", "b"], "unknown argument|too much"),
-        (["--project", "a", "--project=b"], "'b' is too much"),
+        (["--project"], "--project requires argument"),
+        (["--project="], "is --NAME VALUE"),
+        (["--projet", "x"], "--projet not recognized"),
+        (["--project", "a", "b"], "is --NAME VALUE"),
+        (["--project", "a", "--project=b"], "given once"),
         (["--ca-file", "c"], "are for --url"),
     ):
         with pytest.raises(ValueError, match=why):

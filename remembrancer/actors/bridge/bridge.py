@@ -7,6 +7,7 @@ replay and when to give up, `starter` whether to start a runtime. One thread, on
 # ruff: noqa: PTH100, PTH118, PTH120
 from __future__ import annotations
 
+import getopt
 import math
 import os
 import select
@@ -80,21 +81,9 @@ exit status: 0 the client has gone (or SIGTERM, SIGHUP), 1 a line of it is too l
 """
 
 
-SETTINGS = {
-    "--model": "a model",
-    "--cache-size": "a number",
-    "--batch-size": "a number",
-    "--timeout": "seconds",
-    "--log-level": "a level",
-}
+SETTINGS = ("model", "cache-size", "batch-size", "timeout", "log-level")
 """Options that stand for a variable of the same setting: --model is MEMORY_MCP_MODEL."""
-OPTIONS = SETTINGS | {
-    "--project": "one directory",
-    "--data-dir": "a directory",
-    "--url": "an address",
-    "--token-file": "a file",
-    "--ca-file": "a file",
-}
+OPTIONS = (*SETTINGS, "project", "data-dir", "url", "token-file", "ca-file")
 
 
 class ClientGoneError(Exception):
@@ -138,8 +127,6 @@ class Bridge:
         """True if the present gateway has been told of the end, or the message is in the output buffer."""
         self._leave_at = math.inf
         self._heard = False
-        self._poll = select.poll()
-        self._polled: dict[int, int] = {}
 
     def run(self) -> int:
         """Pass lines on until the client has gone."""
@@ -168,14 +155,17 @@ class Bridge:
 
     def _wait(self) -> None:
         self._heard = False
-        self._watch()
+        wanted = self._wanted()
         until = min(self._conversation.next_expiry(), self._leave_at)
         if self._is_seeking:
             until = min(until, self._next_attempt)
         timeout_ms = None if until == math.inf else max(0.0, (until - time.monotonic()) * 1000) + 1
-        for descriptor, events in self._poll.poll(timeout_ms):
+        poll = select.poll()
+        for descriptor, events in wanted.items():
+            poll.register(descriptor, events)
+        for descriptor, events in poll.poll(timeout_ms):
             if descriptor == self._client_in:
-                if events & select.POLLIN or (events & _HANGUP and self._polled[descriptor] & select.POLLIN):
+                if events & select.POLLIN or (events & _HANGUP and wanted[descriptor] & select.POLLIN):
                     self._read_client()
                 elif events & (_HANGUP | _GONE):
                     self._leave_soon()
@@ -187,9 +177,9 @@ class Bridge:
                 if events & (select.POLLIN | _HANGUP):
                     self._read_gateway()
 
-    def _watch(self) -> None:
-        """Register the events to wait for. A side is not read while the other side's buffer is full, which slows it
-        down in turn."""
+    def _wanted(self) -> dict[int, int]:
+        """The events to wait for, by descriptor. A side is not read while the other side's buffer is full, which slows
+        it down in turn."""
         wanted: dict[int, int] = {}
         client_is_behind = len(self._to_client) >= HIGH_WATER_BYTES
         if not self._ended:
@@ -204,14 +194,7 @@ class Bridge:
             interest = (0 if client_is_behind else select.POLLIN) | (select.POLLOUT if self._to_gateway else 0)
             if interest:
                 wanted[self._gateway.fileno()] = interest
-        if wanted == self._polled:
-            return
-        for descriptor in self._polled.keys() - wanted.keys():
-            self._poll.unregister(descriptor)
-        for descriptor, events in wanted.items():
-            if self._polled.get(descriptor) != events:
-                self._poll.register(descriptor, events)
-        self._polled = wanted
+        return wanted
 
     @property
     def _is_seeking(self) -> bool:
@@ -359,7 +342,6 @@ class Bridge:
     def _lose(self) -> None:
         gateway, self._gateway = self._gateway, None
         assert gateway is not None
-        self._watch()
         gateway.close()
         self._to_gateway.clear()
         self._conversation.disconnect(time.monotonic())
@@ -404,44 +386,38 @@ def _leave_on_signal(_: int, __: FrameType | None) -> None:
 
 
 def _options(argv: list[str]) -> dict[str, str]:
-    """The options of the command line, by name; each is `--name VALUE` or `--name=VALUE`.
+    """The options of the command line, by name.
 
     Raises:
         ValueError: an option is wrong, with the reason.
     """
-    options: dict[str, str] = {}
-    left = list(argv)
-    while left:
-        name, has_value, value = left.pop(0).partition("=")
-        if name not in OPTIONS:
-            hint = next((f": did you mean {each}?" for each in OPTIONS if name.startswith(each[:3])), "")
-            raise ValueError(f"unknown argument {name[:60]!a}{hint}")
-        value = value if has_value else left.pop(0) if left else ""
-        if not value:
-            raise ValueError(f"{name} wants {OPTIONS[name]}")
-        if name in options:
-            raise ValueError(f"{name} {value[:60]!a} is too much")
-        options[name] = value
-    if "--url" not in options and not options.keys().isdisjoint({"--token-file", "--ca-file"}):
+    try:
+        given, others = getopt.getopt(argv, "", [f"{name}=" for name in OPTIONS])
+    except getopt.GetoptError as error:
+        raise ValueError(error.msg) from error
+    options = {name.removeprefix("--"): value for name, value in given}
+    if others or len(options) < len(given) or "" in options.values():
+        raise ValueError("each argument is --NAME VALUE, and given once")
+    if "url" not in options and not options.keys().isdisjoint({"token-file", "ca-file"}):
         raise ValueError("--token-file and --ca-file are for --url")
-    if "--url" in options and (local := options.keys() & {"--data-dir", *SETTINGS}):
-        raise ValueError(f"{min(local)} is for a memory here, not for --url")
+    if "url" in options and (local := options.keys() & {"data-dir", *SETTINGS}):
+        raise ValueError(f"--{min(local)} is for a memory here, not for --url")
     return options
 
 
 def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """The environment with the options that are settings, each as the equivalent variable."""
-    said = {name: value for name, value in options.items() if name in SETTINGS}
-    return {**environ} | {f"MEMORY_MCP_{name[2:].replace('-', '_').upper()}": value for name, value in said.items()}
+    named = {name.replace("-", "_").upper(): options[name] for name in SETTINGS if name in options}
+    return {**environ} | {f"MEMORY_MCP_{name}": value for name, value in named.items()}
 
 
 def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
     """A bridge to the gateway of this user, which is started if it is not running."""
     environ = with_settings(options, environ)
-    if "--data-dir" in options:
-        environ = {**environ, "REMEMBRANCER_HOME": os.path.abspath(options["--data-dir"])}
+    if "data-dir" in options:
+        environ = {**environ, "REMEMBRANCER_HOME": os.path.abspath(options["data-dir"])}
     now, places = time.time(), find_places(environ)
-    whose = named_project(options.get("--project"), environ)
+    whose = named_project(options.get("project"), environ)
     hello = hello_line(new_identity(now), session_id(environ, now), whose, environ, places.config)
     prepared = PreparedAnswers(PREPARED_FILE, own_toolsets="REMEMBRANCER_TOOLSETS" in environ)
     return Bridge(hello, Starter(places, environ), environ, prepared, 0, _claim_output())
@@ -452,11 +428,11 @@ def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Br
     from remembrancer.actors.bridge.remote import RemoteGateway
 
     remote = RemoteGateway(
-        options["--url"],
+        options["url"],
         as_ulid(new_identity(time.time())),
-        token_file=options.get("--token-file"),
-        ca_file=options.get("--ca-file"),
-        project=options.get("--project") or environ.get("REMEMBRANCER_PROJECT", ""),
+        token_file=options.get("token-file"),
+        ca_file=options.get("ca-file"),
+        project=options.get("project") or environ.get("REMEMBRANCER_PROJECT", ""),
         toolsets=environ.get("REMEMBRANCER_TOOLSETS", ""),
     )
     return Bridge(b"\n", remote, environ, None, 0, _claim_output())
@@ -469,7 +445,7 @@ def main(argv: list[str]) -> int:
         return 0
     try:
         options = _options(argv)
-        bridge = _remote_bridge(options, os.environ) if "--url" in options else _bridge(options, os.environ)
+        bridge = _remote_bridge(options, os.environ) if "url" in options else _bridge(options, os.environ)
     except ValueError as error:
         sys.stderr.write(f"remembrancer mcp: {error}\n{USAGE}")
         return 2

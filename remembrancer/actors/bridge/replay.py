@@ -38,8 +38,6 @@ MAX_OPEN_BYTES = 32 * 1024 * 1024
 PREPARED_AFTER_S = 0.4
 """The time that a request with the same answer for every session waits for the gateway, before the bridge gives the
 answer that it was installed with: a runtime may need many seconds to start, and clients ask for tools only once."""
-_ANSWER_START = b'{"jsonrpc":"2.0","id":'
-_HEAD_BYTES = 512
 
 
 class OpenRequest:
@@ -191,13 +189,15 @@ class Conversation:
     def from_gateway(self, line: bytes) -> bytes | None:
         """The line for the client, or None if the client must not see it."""
         try:
-            kind, answered = _kind_and_id(line)
-        except (ValueError, TypeError):
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
             return None  # not JSON-RPC, which is all that the client may get
-        if kind == "request" and answered is not None:
-            self._asked.add(answered)
-            return line
-        if kind in ("request", "notification"):
+        answered = _id_of(message)
+        if "method" in message:
+            if answered is not None:
+                self._asked.add(answered)
             return line
         if answered is None:
             return line  # an error about a message whose id could not be read
@@ -205,7 +205,7 @@ class Conversation:
         if request is None:
             return None
         self._close(answered)
-        if kind == "result":
+        if "result" in message:
             self._remember(request.message)
         return line
 
@@ -333,24 +333,6 @@ def _is_text(text: str) -> bool:
 def _uri_of(message: dict[str, Any]) -> str:
     params = message.get("params")
     return str(params.get("uri")) if isinstance(params, dict) else ""
-
-
-def _kind_and_id(line: bytes) -> tuple[str, RequestId | None]:
-    """`result`, `error`, `request` or `notification`, and the id. The usual answer is recognised by its first bytes."""
-    if line.startswith(_ANSWER_START):
-        head = line[:_HEAD_BYTES].decode("utf-8", "ignore")
-        try:
-            found, end = _decoder.raw_decode(head, len(_ANSWER_START))
-        except ValueError:
-            found, end = None, 0
-        if isinstance(found, int | str) and head.startswith(',"result":', end):
-            return "result", found
-        if isinstance(found, int | str) and head.startswith(',"error":', end):
-            return "error", found
-    message = _decoder.decode(line.decode())
-    if "method" in message:
-        return ("request" if "id" in message else "notification"), _id_of(message)
-    return ("result" if "result" in message else "error"), _id_of(message)
 
 
 class LineBuffer:

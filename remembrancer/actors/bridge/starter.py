@@ -76,7 +76,7 @@ class Starter:
         self._reached = True
         self._fail(None)
         self._forget_said()
-        self._release()
+        self.finish()
 
     def refused(self, reason: str, now: float) -> None:
         """Note that the gateway was reached and refuses this bridge."""
@@ -96,7 +96,7 @@ class Starter:
         try:
             self._tend(now)
         except OSError as error:
-            self._release()
+            self.finish()
             self._fail(
                 f"the memory's home {self._places.home} cannot be used: {error.strerror or error}", status=HOME_UNUSABLE
             )
@@ -122,7 +122,7 @@ class Starter:
         self._lock = lock
         # Check only with the start lock, and not while our child starts: the check takes the lock for a moment.
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
-            self._release()
+            self.finish()
             self._not_before = now + LOOK_AGAIN_S
             return
         self._spawn()
@@ -176,7 +176,7 @@ class Starter:
         from remembrancer.protocol.file_locks import FileLock
 
         self._child = None
-        self._release()
+        self.finish()
         if self._reached:
             return  # it did start, and has died since: that is not a failure to start
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
@@ -206,10 +206,7 @@ class Starter:
             self._child = None
 
     def finish(self) -> None:
-        """Release everything, since the client has gone."""
-        self._release()
-
-    def _release(self) -> None:
+        """Release the start lock, if it is held: a runtime runs, none can be started, or the client has gone."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
