@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
@@ -60,3 +61,14 @@ def kill_after(connection: sqlite3.Connection, statements: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     connection.set_trace_callback(count)
+
+
+def dies_of(work: Callable[[], object]) -> bool:
+    """True if a fork of this process is killed while it does some work."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])

@@ -6,179 +6,114 @@ import asyncio
 import os
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
 import pytest
 
-from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.lane_follower import LaneFollower
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
-from remembrancer.actors.store.shared_lane import SharedLane
-from remembrancer.journal.contract import SNAPSHOT_FORM, Journal, LaneMark, LaneSnapshot, NewEntry, Trimmed
+from remembrancer.actors.store.records.types import Filters, PassageFilter, Phrase
+from remembrancer.journal.contract import SNAPSHOT_FORM, LaneMark, LaneSnapshot, NewEntry, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, SchemaTooNew
-from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, EraseMemory, Operation, UpdateMemory
-from tests.contracts.records_factories import pending, texts_of
-from tests.contracts.test_shared_lane import LANE
-from tests.in_process_journal import InProcessJournal, InProcessServer
+from remembrancer.protocol.writes import EraseMemory, UpdateMemory
+from tests.contracts.dying_process import dies_of
+from tests.contracts.lane_rig import LANE, Hosts
+from tests.contracts.records_factories import pending
+from tests.in_process_journal import InProcessJournal
 from tests.lane_dump import dump_of
-from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
+from tests.operations import change_operation, memory_id_of, store_operation
 
 EVERY = 5
 SECRET = store_operation("secret", "the password is brimstone")
 T = TypeVar("T")
 
 
-class Host:
-    def __init__(self, path: Path, journal: Journal) -> None:
-        self.path = path
-        self.journal = journal
-        self.committer = Committer()
-        self.taken: list[tuple[str, ...]] = []
-        loop = asyncio.get_running_loop()
-
-        def ask(question: Coroutine[Any, Any, T]) -> T:
-            return asyncio.run_coroutine_threadsafe(question, loop).result()
-
-        self.lane = SharedLane(SqliteFile(path), LANE, lambda: REQUESTED_AT, self.journal, path.stem, ask)
-        self.snapshots = LaneFollower(self.lane, self.committer, lambda: REQUESTED_AT, self.taken.append, self._scrub)
-
-    async def _scrub(self, _: str) -> None:
-        """Nothing is scrubbed, since nobody follows."""
-
-    async def submit(self, *operations: Operation) -> None:
-        outcomes = await self.committer.run(self.lane.name, lambda: self.lane.apply(operations))
-        assert [outcome.reply for outcome in outcomes if not isinstance(outcome.reply, Applied)] == []
-
-    async def store(self, *names: str) -> None:
-        await self.submit(*(store_operation(name, f"the {name} burns oil in Rotterdam") for name in names))
-
-    async def erase(self, text: str = "the password is brimstone", name: str = "secret") -> None:
-        secret = store_operation(name, text)
-        await self.submit(secret)
-        await self.submit(change_operation(f"erase {name}", EraseMemory(memory_id_of(secret))))
-
-    async def embed(self) -> None:
-        """Make the vectors and find the names, as the host does for itself."""
-        texts = texts_of(self.lane, pending(self.lane))
-        digests = dict(self.lane._file.read("SELECT number, content_digest FROM memories"))
-        row = np.ones((1, 4), dtype=np.float32)
-        embedded = [EmbeddedMemory(n, digests[n], (Passage(0, len(text)),), row) for n, text in texts.items()]
-        await self.committer.run(self.lane.name, lambda: self.lane.save_embeddings("model", embedded))
-        await self.committer.run(self.lane.name, self.lane.tidy)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self.committer.close)
-        self.lane.close()
-
-
-class World:
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.server = InProcessServer()
-        self.hosts: list[Host] = []
-
-    def host(self, name: str) -> Host:
-        self.hosts.append(Host(self.directory / f"{name}.db", InProcessJournal(self.server)))
-        return self.hosts[-1]
-
-    @property
-    def kept(self) -> list[tuple[LaneSnapshot, bytes]]:
-        return list(self.server.lanes[LANE].snapshots.values())
-
-    def damage(self, position: int, content: bytes) -> None:
-        for name, (snapshot, _) in list(self.server.lanes[LANE].snapshots.items()):
-            if snapshot.mark.position == position:
-                self.server.lanes[LANE].snapshots[name] = snapshot, content
-
-
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
-    await InProcessJournal(made.server).create(LANE)
-    yield made
-    for host in made.hosts:
-        await host.close()
+def world(tmp_path: Path) -> Iterator[Hosts]:
+    with closing(Hosts(tmp_path)) as made:
+        yield made
+
+
+def damage(world: Hosts, position: int, content: bytes) -> None:
+    for name, (snapshot, _) in list(world.server.lanes[LANE].snapshots.items()):
+        if snapshot.mark.position == position:
+            world.server.lanes[LANE].snapshots[name] = snapshot, content
 
 
 def names(count: int, word: str = "lantern") -> list[str]:
     return [f"{word}{number}" for number in range(count)]
 
 
-async def test_who_joins_after_an_erasure_has_the_same_by_a_snapshot_and_no_word_of_it(world: World) -> None:
-    first, second = world.host("first"), world.host("second")
-    await first.store(*names(EVERY))
-    await first.snapshots.keep()
+def test_who_joins_after_an_erasure_has_the_same_by_a_snapshot_and_no_word_of_it(world: Hosts) -> None:
+    first, second = world.join("first"), world.join("second")
+    first.store(*names(EVERY))
+    first.keep()
     assert world.kept == [], "nothing was erased"
-    await second.snapshots.catch_up()
-    await first.erase()
-    await first.embed()
+    second.catch_up()
+    first.erase()
+    first.embed()
     assert first.lane._file.read("SELECT count(*) FROM memory_entities WHERE found") != [(0,)]
-    await first.snapshots.keep()
+    first.keep()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY + 2]
     assert world.server.lanes[LANE].entries == {}
-    await first.store("torch")
-    joined = world.host("joined")
-    await joined.snapshots.catch_up()
+    first.store("torch")
+    joined = world.join("joined")
+    joined.catch_up()
     assert joined.taken == [(memory_id_of(SECRET),)]
     assert joined.lane.mark == first.lane.mark
     assert dump_of(joined.path) == dump_of(first.path)
     assert joined.lane.keyword_hits([Phrase("torch")], Filters("session:elsewhere"), 5)
-    await joined.embed()
+    joined.embed()
     assert pending(joined.lane) == []
-    await joined.erase("the password is sulphur", "another")
-    await joined.snapshots.keep()
+    joined.erase("the password is sulphur", "another")
+    joined.keep()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY + 5], "one is enough"
     assert not any(b"brimstone" in content or b"sulphur" in content for _, content in world.kept)
 
 
-async def test_what_is_appended_late_about_an_erased_memory_goes_with_the_next_snapshot(world: World) -> None:
-    first, second = world.host("first"), world.host("second")
-    await first.submit(SECRET)
-    await second.snapshots.catch_up()
-    await first.submit(change_operation("erase", EraseMemory(memory_id_of(SECRET))))
-    await first.snapshots.keep()
+def test_what_is_appended_late_about_an_erased_memory_goes_with_the_next_snapshot(world: Hosts) -> None:
+    first, second = world.join("first"), world.join("second")
+    first.submit(SECRET)
+    second.catch_up()
+    first.submit(change_operation("erase", EraseMemory(memory_id_of(SECRET))))
+    first.keep()
     late = change_operation("update", UpdateMemory(memory_id_of(SECRET), content="the password is new brimstone"))
     body = second.lane._body_of(late, None)
-    await second.journal.append(LANE, [NewEntry("late", body)], behind=second.lane.mark)
+    world.run(second.journal.append(LANE, [NewEntry("late", body)], behind=second.lane.mark))
     for host in (first, second):
-        await host.snapshots.catch_up()
+        host.catch_up()
         assert host.lane.erased_at == 3
-    await second.snapshots.keep()
+    second.keep()
     assert world.server.lanes[LANE].entries == {}
     assert [b"brimstone" in content for _, content in world.kept] == [False]
-    await first.snapshots.keep()
-    await first.store("torch")
-    await second.snapshots.catch_up()
+    first.keep()
+    first.store("torch")
+    second.catch_up()
     assert dump_of(second.path) == dump_of(first.path)
 
 
-async def test_who_missed_what_was_purged_goes_on_from_the_snapshot_with_its_vectors_and_writes(world: World) -> None:
-    first, away = world.host("first"), world.host("away")
-    await away.store("torch", "bottle")
-    await away.embed()
+def test_who_missed_what_was_purged_goes_on_from_the_snapshot_with_its_vectors_and_writes(world: Hosts) -> None:
+    first, away = world.join("first"), world.join("away")
+    away.store("torch", "bottle")
+    away.embed()
     passages = [number for (number,) in away.lane._file.read("SELECT number FROM passages")]
-    await first.snapshots.catch_up()
+    first.catch_up()
     queued = store_operation("queued", "the bottle was offline")
     erased = memory_id_of(store_operation("bottle", "the bottle burns oil in Rotterdam"))
-    await first.submit(change_operation("erase", EraseMemory(erased)))
-    await first.store(*names(EVERY))
-    await first.snapshots.keep()
-    (outcome,) = await away.committer.run(LANE, lambda: away.lane.apply([queued]))
+    first.submit(change_operation("erase", EraseMemory(erased)))
+    first.store(*names(EVERY))
+    first.keep()
+    (outcome,) = away.lane.apply([queued])
     assert isinstance(outcome.reply, JournalAway)
     assert outcome.reply.retry_possible, "so that it is queued"
-    await away.snapshots.catch_up()
+    away.catch_up()
     (taken,) = away.taken
     assert taken == (erased,)
     assert away.lane.passages(PassageFilter(numbers=passages)).numbers == []
-    await away.submit(queued)
-    await away.submit(store_operation("torch", "the torch burns oil in Rotterdam"))  # which it had stored before
-    await first.snapshots.catch_up()
+    away.submit(queued)
+    away.submit(store_operation("torch", "the torch burns oil in Rotterdam"))  # which it had stored before
+    first.catch_up()
     assert dump_of(away.path) == dump_of(first.path)
     fresh = [number for (number,) in away.lane._file.read("SELECT number FROM passages")]
     assert len(fresh) == 1, "the vector of the text that is still there"
@@ -186,18 +121,18 @@ async def test_who_missed_what_was_purged_goes_on_from_the_snapshot_with_its_vec
     assert min(fresh) > max(passages), "no vector in an index is taken for another's"
 
 
-async def test_a_torn_damaged_or_newer_snapshot_is_not_taken_and_an_older_good_one_is(world: World) -> None:
-    first = world.host("first")
-    await first.store(*names(EVERY))
-    await first.snapshots._write()
+def test_a_torn_damaged_or_newer_snapshot_is_not_taken_and_an_older_good_one_is(world: Hosts) -> None:
+    first = world.join("first")
+    first.store(*names(EVERY))
+    first.write_snapshot()
     ((_, good),) = world.kept
-    await first.store(*names(EVERY, "candle"))
-    await first.snapshots._write()
+    first.store(*names(EVERY, "candle"))
+    first.write_snapshot()
     whole = {snapshot.mark.position: content for snapshot, content in world.kept}
     for number, content in enumerate((b"", whole[2 * EVERY][:-9000], os.urandom(20_000), good)):
-        world.damage(2 * EVERY, content)
-        joined = world.host(f"joined{number}")
-        await joined.snapshots.catch_up()
+        damage(world, 2 * EVERY, content)
+        joined = world.join(f"joined{number}")
+        joined.catch_up()
         assert len(joined.taken) == 1
         assert dump_of(joined.path) == dump_of(first.path)
     newer = world.directory / "newer.db"
@@ -205,31 +140,31 @@ async def test_a_torn_damaged_or_newer_snapshot_is_not_taken_and_an_older_good_o
     with closing(sqlite3.connect(newer)) as connection:
         connection.execute("PRAGMA user_version = 99999999")
     for position in (EVERY, 2 * EVERY):
-        world.damage(position, newer.read_bytes())
-    joined = world.host("newer_joins")
+        damage(world, position, newer.read_bytes())
+    joined = world.join("newer_joins")
     with pytest.raises(SchemaTooNew, match="newer release"):
-        await joined.snapshots.catch_up()
+        joined.catch_up()
     assert joined.lane.mark.position == 0
 
 
-async def test_a_snapshot_of_release_0_2_0_is_replaced(world: World) -> None:
-    first = world.host("first")
-    await first.store(*names(EVERY))
+def test_a_snapshot_of_release_0_2_0_is_replaced(world: Hosts) -> None:
+    first = world.join("first")
+    first.store(*names(EVERY))
     former = LaneSnapshot("former", first.lane.mark, 4)
     world.server.lanes[LANE].snapshots["former"] = former, b"file"
-    await first.journal.purge(LANE, up_to=EVERY - 1)
-    joined = world.host("joined")
+    world.run(first.journal.purge(LANE, up_to=EVERY - 1))
+    joined = world.join("joined")
     with pytest.raises(Trimmed):
-        await joined.snapshots.catch_up()
-    await first.snapshots.keep()
+        joined.catch_up()
+    first.keep()
     assert [snapshot.form for snapshot, _ in world.kept] == [SNAPSHOT_FORM]
-    await joined.snapshots.catch_up()
+    joined.catch_up()
     assert dump_of(joined.path) == dump_of(first.path)
 
 
-async def test_a_snapshot_that_arrives_damaged_purges_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = world.host("first")
-    await first.erase()
+def test_a_snapshot_that_arrives_damaged_purges_nothing(world: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = world.join("first")
+    first.erase()
     put = InProcessJournal.put_snapshot
 
     async def torn(journal: InProcessJournal, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
@@ -237,51 +172,41 @@ async def test_a_snapshot_that_arrives_damaged_purges_nothing(world: World, monk
 
     monkeypatch.setattr(InProcessJournal, "put_snapshot", torn)
     with pytest.raises(EntryDamaged):
-        await first.snapshots.keep()
+        first.keep()
     assert world.kept == []
     assert len(world.server.lanes[LANE].entries) == 2
     monkeypatch.undo()
-    await first.snapshots.keep()
+    first.keep()
     assert len(world.kept) == 1
 
 
-async def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: World) -> None:
-    first, killed = world.host("first"), world.host("killed")
-    await killed.store("torch")
-    await first.snapshots.catch_up()
-    await first.store(*names(EVERY))
-    await first.erase()
-    await first.snapshots.keep()
+def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: Hosts) -> None:
+    first, killed = world.join("first"), world.join("killed")
+    killed.store("torch")
+    first.catch_up()
+    first.store(*names(EVERY))
+    first.erase()
+    first.keep()
     before = dump_of(killed.path)
     ((snapshot, content),) = world.kept
-    assert _killed_while_taking(killed, content, snapshot.mark) == signal.SIGKILL
+
+    def take_in() -> None:
+        killed.open()
+        writer = killed.lane._file.file.writer
+        writer.set_trace_callback(lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO history" in said else None)
+        killed.lane.take_in(content, snapshot.mark)
+
+    assert dies_of(take_in)
     assert dump_of(killed.path) == before
-    again = world.host("killed")
+    again = world.join("killed")
     assert again.lane.mark.position == 1
-    await again.snapshots.catch_up()
+    again.catch_up()
     assert dump_of(again.path) == dump_of(first.path)
 
 
-def _killed_while_taking(host: Host, content: bytes, mark: LaneMark) -> int:
-    """The signal by which a process dies that has taken a part of a snapshot in."""
-    child = os.fork()
-    if child == 0:
-        try:
-            again = SharedLane(
-                SqliteFile(host.path), LANE, lambda: REQUESTED_AT, host.journal, "killed", host.lane._ask_journal
-            )
-            again._file.file.writer.set_trace_callback(
-                lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO history" in said else None
-            )
-            again.take_in(content, mark)
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WTERMSIG(status)
-
-
-async def test_scrubbing_that_is_interrupted_is_done_with_the_next_connection(world: World) -> None:
-    host, began, scrubbed = world.host("host"), asyncio.Event(), list[str]()
+def test_scrubbing_that_is_interrupted_is_done_with_the_next_connection(world: Hosts) -> None:
+    host, began, scrubbed = world.join("host"), asyncio.Event(), list[str]()
+    follower = host.follower
 
     async def scrub(memory_id: str) -> None:
         if not began.is_set():
@@ -289,25 +214,28 @@ async def test_scrubbing_that_is_interrupted_is_done_with_the_next_connection(wo
             await asyncio.Event().wait()
         scrubbed.append(memory_id)
 
-    follower = LaneFollower(host.lane, host.committer, lambda: REQUESTED_AT, host.taken.append, scrub)
+    async def interrupt() -> None:
+        follower.start()
+        await began.wait()
+        await follower.stop()
+
+    follower._scrub = scrub
     follower.erased.add("memory:1")
-    follower.start()
-    await began.wait()
-    await follower.stop()
-    await follower.catch_up()
+    world.run(interrupt())
+    host.catch_up()
     assert (scrubbed, follower.erased) == (["memory:1"], set())
 
 
-async def test_who_wrote_last_removes_what_was_erased_or_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = world.host("first"), world.host("second")
-    await first.erase()
-    await second.snapshots.catch_up()
-    await second.snapshots._keep_soon()
+def test_who_wrote_last_removes_what_was_erased_or_another(world: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = world.join("first"), world.join("second")
+    first.erase()
+    second.catch_up()
+    second.keep_soon()
     assert world.kept == [], "the first one wrote last"
     monkeypatch.setattr("remembrancer.actors.store.lane_follower.LATE_S", 0.0)
-    second = world.host("another")
-    await second.snapshots.catch_up()
-    await second.snapshots._keep_soon()
+    second = world.join("another")
+    second.catch_up()
+    second.keep_soon()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [2]
-    await first.snapshots._keep_soon()
+    first.keep_soon()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [2]

@@ -1,0 +1,176 @@
+"""Hosts of a lane that is shared through a journal in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.lane_follower import LaneFollower
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.types import EmbeddedMemory
+from remembrancer.actors.store.shared_lane import SharedLane
+from remembrancer.journal.contract import LaneSnapshot
+from remembrancer.protocol.errors import JournalAway
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import Applied, EraseMemory, Operation, PortableMemory
+from tests.contracts.records_factories import pending, texts_of
+from tests.in_process_journal import InProcessJournal, InProcessServer
+from tests.lane_dump import dump_of
+from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
+
+LANE = "l_0123456789ab"
+T = TypeVar("T")
+
+
+class Host:
+    """One host's copy of the lane, its follower, and the operations that wait there for the journal."""
+
+    def __init__(self, hosts: Hosts, name: str, ahead_s: float) -> None:
+        self.ahead_s = ahead_s
+        self.clock = REQUESTED_AT + ahead_s
+        self.path = hosts.directory / f"{name}.db"
+        self.journal = InProcessJournal(hosts.server)
+        self.queued: deque[Operation] = deque()
+        self.acknowledged: list[Applied] = []
+        self.heard: list[Operation] = []
+        self.taken: list[tuple[str, ...]] = []
+        self._hosts = hosts
+        self.committer = hosts.run(self._commit())
+        self.open()
+
+    async def _commit(self) -> Committer:
+        return Committer()
+
+    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> None:
+        self.lane = SharedLane(
+            SqliteFile(self.path),
+            LANE,
+            lambda: self.clock,
+            self.journal,
+            self.path.stem,
+            self._hosts.ask,
+            lambda done: self.heard.extend(entry.operation for entry, _ in done),
+            limit_bytes=limit_bytes,
+            session_limit=session_limit,
+        )
+        self.follower = LaneFollower(self.lane, self.committer, lambda: self.clock, self.taken.append, self._scrub)
+
+    async def _scrub(self, _: str) -> None:
+        """Nothing is scrubbed, since nobody follows."""
+
+    def submit(self, *operations: Operation) -> None:
+        """Apply the operations behind those that wait: what is not acknowledged and may come later waits on."""
+        self.queued.extend(operations)
+        replies = [outcome.reply for outcome in self.lane.apply(list(self.queued))]
+        if any(isinstance(reply, JournalAway) for reply in replies) and self.journal.reachable:
+            self.catch_up()
+            replies = [outcome.reply for outcome in self.lane.apply(list(self.queued))]
+        for reply in replies:
+            if isinstance(reply, JournalAway):
+                break
+            if isinstance(reply, Applied):
+                self.acknowledged.append(reply)
+            self.queued.popleft()
+
+    def store(self, *names: str) -> None:
+        self.submit(*(store_operation(name, f"the {name} burns oil in Rotterdam") for name in names))
+        assert not self.queued
+
+    def erase(self, text: str = "the password is brimstone", name: str = "secret") -> None:
+        secret = store_operation(name, text)
+        self.submit(secret)
+        self.submit(change_operation(f"erase {name}", EraseMemory(memory_id_of(secret))))
+
+    def embed(self) -> None:
+        """Make the vectors and find the names, as the host does for itself."""
+        texts = texts_of(self.lane, pending(self.lane))
+        digests = dict(self.lane._file.read("SELECT number, content_digest FROM memories"))
+        row = np.ones((1, 4), dtype=np.float32)
+        embedded = [EmbeddedMemory(n, digests[n], (Passage(0, len(text)),), row) for n, text in texts.items()]
+        self.lane.save_embeddings("model", embedded)
+        self.lane.tidy()
+
+    def catch_up(self) -> None:
+        """Apply what others have appended, after a snapshot if the journal does not go back far enough."""
+        self._hosts.run(self.follower.catch_up())
+
+    def keep(self) -> None:
+        """Remove what was erased from the journal, by a snapshot."""
+        self._hosts.run(self.follower.keep())
+
+    def keep_soon(self) -> None:
+        self._hosts.run(self.follower._keep_soon())
+
+    def write_snapshot(self, *, purge: bool = False) -> None:
+        """Put the lane as it is here into the journal; `purge` what is before."""
+        self._hosts.run(self.follower._write())
+        if purge:
+            self._hosts.run(self.journal.purge(LANE, up_to=self.lane.mark.position))
+
+    def memory(self, memory_id: str) -> PortableMemory:
+        memory = self.lane.portable(memory_id, None)
+        assert memory is not None
+        return memory
+
+    def dump(self) -> list[str]:
+        return dump_of(self.path)
+
+    def close(self) -> None:
+        self.lane.close()
+        self.committer.close()
+
+
+class Hosts:
+    """Hosts that share a lane. The clocks of some are ahead of the journal's, `now`."""
+
+    def __init__(self, directory: Path, *ahead_s: float) -> None:
+        self.directory = directory
+        self._loop = asyncio.new_event_loop()
+        self.now = REQUESTED_AT
+        self.server = InProcessServer(clock=lambda: self.now)
+        self.run(InProcessJournal(self.server).create(LANE))
+        self.hosts: list[Host] = []
+        for number, ahead in enumerate(ahead_s):
+            self.join(f"host{number}", ahead)
+
+    def __getitem__(self, number: int) -> Host:
+        return self.hosts[number]
+
+    def join(self, name: str, ahead_s: float = 0.0) -> Host:
+        self.hosts.append(Host(self, name, ahead_s))
+        return self.hosts[-1]
+
+    def run(self, question: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(question)
+
+    def ask(self, question: Coroutine[Any, Any, T]) -> T:
+        """Ask the journal, in this thread or, while a follower is at work, from the committer's."""
+        if self._loop.is_running():
+            return asyncio.run_coroutine_threadsafe(question, self._loop).result()
+        return self.run(question)
+
+    @property
+    def kept(self) -> list[tuple[LaneSnapshot, bytes]]:
+        """The snapshots that the journal has."""
+        return list(self.server.lanes[LANE].snapshots.values())
+
+    def settle(self) -> None:
+        """Everybody is reached again, gives away what waits, and reads what the others have appended."""
+        for host in self.hosts:
+            host.journal.reachable, host.journal.loses_answers = True, 0
+            host.lane._away_until = 0.0
+            host.submit()
+            assert not host.queued
+        for host in self.hosts:
+            host.catch_up()
+
+    def close(self) -> None:
+        for host in self.hosts:
+            host.close()
+        self._loop.close()
