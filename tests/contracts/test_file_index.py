@@ -19,8 +19,8 @@ import anyio
 import numpy as np
 import pytest
 
-from remembrancer.actors.indexer import workspace
-from remembrancer.actors.indexer.workspace import WorkspaceIndexer
+from remembrancer.actors.indexer import workspace as workspace_module
+from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
 from remembrancer.actors.store.file_index import FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.memory_rows import digest_of
@@ -180,6 +180,7 @@ class IndexStore:
     def __init__(self, index: FileIndex) -> None:
         self._index = index
         self.taken: list[str] = []
+        self.left: list[int] = []
         self.told: list[SyncDone] = []
         self.heard = anyio.Event()
 
@@ -191,6 +192,7 @@ class IndexStore:
             assert isinstance(body, IndexFiles)
             answer = self._index.change(ROOT, body.updates, body.removed)
             self.taken += [update.state.path for update in body.updates]
+            self.left.append(body.left)
         return answer
 
     def tell(self, body: object) -> None:
@@ -208,7 +210,7 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
         words = " ".join(f"word{number}x{each}" for each in range(1500))
         (root / "memory" / f"{number:02}.md").write_text(f"lantern{number}\n\n{words}\n")
         os.utime(root / "memory" / f"{number:02}.md", (1, 1))
-    monkeypatch.setattr(workspace, "RETRY_S", 0.05)
+    monkeypatch.setattr(workspace_module, "RETRY_S", 0.05)
     store = IndexStore(index)
     indexer = WorkspaceIndexer(Workspace(ProjectRef("p_0", ROOT), str(root)), store, Settings(watch=False))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -231,6 +233,19 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
         tasks.cancel_scope.cancel()
     assert sorted(store.taken) == [f"memory/{number:02}.md" for number in range(24)], "each is taken in once"
     assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))
+
+
+async def test_the_store_is_told_how_many_changed_files_are_left(index: FileIndex, workspace: Path) -> None:
+    settings, store = Settings(watch=False), IndexStore(index)
+    for number in range(4):
+        words = "word " * 2 * BATCH_CHUNKS * settings.chunk_tokens
+        (workspace / "memory" / f"{number}.md").write_text(f"note {number} {words}")
+    indexer = WorkspaceIndexer(Workspace(ProjectRef("p_0", ROOT), str(workspace)), store, settings)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(indexer.run)
+        await store.heard.wait()
+        tasks.cancel_scope.cancel()
+    assert store.left == [4, 3, 2, 1, 0]
 
 
 # --- The code_index of a tree of code: what it finds first, and what it keeps when files change.

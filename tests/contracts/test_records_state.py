@@ -46,6 +46,7 @@ from remembrancer.protocol.writes import (
 from tests.contracts.random_changes import SESSIONS, TAGS, WORDS, changes_of, contents, entities, importances, tags
 from tests.contracts.records_factories import SqliteFactory, check_derived, ids_of, pending
 from tests.contracts.records_rig import RecordsRig
+from tests.contracts.runs_rig import number, shown
 from tests.operations import REQUESTED_AT, change_of, change_operation, memory_id_of, store_operation
 
 MODEL = "small.int8.0123456789ab.4"
@@ -122,11 +123,11 @@ class Changing(RuleBasedStateMachine):
         memory_id = ids_of(self.records)[place % len(ids_of(self.records))]
         memory, is_embedded = shown(self.records, memory_id), self.is_embedded(memory_id)
         text = memory.history[-1 - min(age, memory.version - 1)].record.content
-        number = number_of(self.records, memory_id)
-        given = EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), np.eye(4, dtype=np.float32)[:1])
+        place = number(self.records, memory_id)
+        given = EmbeddedMemory(place, digest_of(text), (Passage(0, len(text)),), np.eye(4, dtype=np.float32)[:1])
         saved = self.records.save_embeddings(MODEL, [given])
         fits = text == memory.content
-        assert saved.outdated == ([number] if not is_embedded and not fits else [])
+        assert saved.outdated == ([place] if not is_embedded and not fits else [])
         assert bool(saved.kept) == (fits and not is_embedded)
         if saved.kept:
             self.embedded_at[memory_id] = memory.version
@@ -147,7 +148,7 @@ class Changing(RuleBasedStateMachine):
         try:
             self.commit()
             check(self.records)
-            embedded = {number_of(self.records, each) for each in ids_of(self.records) if self.is_embedded(each)}
+            embedded = {number(self.records, each) for each in ids_of(self.records) if self.is_embedded(each)}
             with_vectors = self.records.passages(PassageFilter(MODEL, range(1000))).memories
             assert sorted(with_vectors) == sorted(embedded)
             assert embedded.isdisjoint(pending(self.records))
@@ -156,21 +157,9 @@ class Changing(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
 
-def shown(records: Records, memory_id: str, session: str | None = None) -> PortableMemory:
-    memory = records.portable(memory_id, session)
-    assert memory is not None
-    return memory
-
-
-def number_of(records: Records, memory_id: str) -> int:
-    number = records.number_of(memory_id)
-    assert number is not None
-    return number
-
-
 def check(records: Records) -> None:
     """Everything that can be asked of the records is as the memories say, and so are the derived rows."""
-    memories = dict(sorted((number_of(records, each), shown(records, each)) for each in ids_of(records)))
+    memories = dict(sorted((number(records, each), shown(records, each)) for each in ids_of(records)))
     for memory in memories.values():
         assert memory.history[-1].record == snapshot_of(memory)
         assert [entry.version for entry in memory.history] == list(range(1, memory.version + 1))
@@ -383,8 +372,8 @@ def test_each_sort_of_change_is_answered_and_made_once(rig: RecordsRig) -> None:
             assert again == msgspec.structs.replace(first, replayed=True)
             memory = shown(records, memory_id_of(operation))
             assert {name: getattr(memory, name) for name in fields} == fields, operation
-            without = [] if rig.passages(memory.id) else [number_of(records, memory.id)]
-            assert [number for number in pending(records) if number == number_of(records, memory.id)] == without
+            without = [] if rig.passages(memory.id) else [number(records, memory.id)]
+            assert [each for each in pending(records) if each == number(records, memory.id)] == without
             rig.embed(memory.id)
         check(records)
     with RecordsRig(rig.path) as opened:

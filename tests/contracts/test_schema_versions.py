@@ -21,6 +21,7 @@ from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_factories import SqliteFactory, scrub
 from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
+from tests.spaces import rows_of
 
 COLOURS = Step("99.0.0", "ALTER TABLE memories ADD COLUMN colour TEXT; UPDATE memories SET colour = 'green';\n")
 NEXT = version_in("99.0.0")
@@ -47,14 +48,9 @@ def copied(factory: SqliteFactory) -> Path:
     return copy_of(factory.path, MEMORY.steps[FIRST - 1].release)
 
 
-def rows(path: Path, query: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(query).fetchall()
-
-
 def is_as_it_was(factory: SqliteFactory) -> bool:
-    assert rows(factory.path, "PRAGMA quick_check") == [("ok",)]
-    assert rows(factory.path, "SELECT content FROM memories ORDER BY number") == [
+    assert rows_of(factory.path, "PRAGMA quick_check") == [("ok",)]
+    assert rows_of(factory.path, "SELECT content FROM memories ORDER BY number") == [
         (f"lantern number {n}",) for n in range(3)
     ]
     return version_of(factory.path) == MEMORY.versions[FIRST - 1]
@@ -64,11 +60,11 @@ def test_an_older_file_is_copied_and_brought_forward_and_keeps_what_it_has(old: 
     records = old.open()
     assert records.counts(None).total == 3
     assert version_of(old.path) == NEXT
-    assert rows(old.path, "SELECT colour FROM memories") == [("green",)] * 3
+    assert rows_of(old.path, "SELECT colour FROM memories") == [("green",)] * 3
     records.apply([store_operation("new", "a lantern without a colour")])
     assert records.counts(None).total == 4
     assert version_of(copied(old)) == MEMORY.versions[FIRST - 1]
-    assert rows(copied(old), "SELECT count(*) FROM memories") == [(3,)]
+    assert rows_of(copied(old), "SELECT count(*) FROM memories") == [(3,)]
     assert sorted(path.name for path in old.path.parent.glob("*release*")) == [copied(old).name], "and nothing beside"
 
 
@@ -138,7 +134,7 @@ def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: Sqlit
     shutil.rmtree(old.path.parent)
     crashed.rename(old.path.parent)
     old.open()
-    assert rows(copied(old), "SELECT content FROM memories WHERE number = 1") == [("in the log",)]
+    assert rows_of(copied(old), "SELECT content FROM memories WHERE number = 1") == [("in the log",)]
 
 
 UPDATE = "UPDATE memories SET content = 'x';"
@@ -175,7 +171,7 @@ def test_a_step_may_make_a_table_anew_that_others_refer_to(old: SqliteFactory, m
         connection.execute("INSERT INTO children VALUES (1, 'run')")
     comes(monkeypatch, Step("99.0.0", anew))
     old.open()
-    assert rows(old.path, "SELECT count(*) FROM children") == [(1,)], "nothing was deleted with the old table"
+    assert rows_of(old.path, "SELECT count(*) FROM children") == [(1,)], "nothing was deleted with the old table"
 
 
 def test_of_two_openings_at_once_one_takes_the_steps_and_each_finds_the_present_schema(old: SqliteFactory) -> None:

@@ -54,18 +54,14 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import PATIENCE_S
+from tests.spaces import rows_of
 
 SEED = 7
 KILLS = 6
 
 
-def query(path: Path, statement: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(statement).fetchall()
-
-
 def is_sound(path: Path) -> bool:
-    return query(path, "PRAGMA integrity_check") == [("ok",)] and query(path, "PRAGMA foreign_key_check") == []
+    return rows_of(path, "PRAGMA integrity_check") == [("ok",)] and rows_of(path, "PRAGMA foreign_key_check") == []
 
 
 def fill(factory: SqliteFactory, count: int = 20) -> None:
@@ -79,11 +75,11 @@ def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(factory: Sq
     factory.path.parent.mkdir()
     factory.path.touch()
     factory.open().close()
-    assert query(factory.path, "PRAGMA user_version") == [(MEMORY.latest,)]
+    assert rows_of(factory.path, "PRAGMA user_version") == [(MEMORY.latest,)]
     shutil.rmtree(factory.path.parent)
     factory.open().close()
-    assert query(factory.path, "PRAGMA user_version") == [(MEMORY.latest,)]
-    assert query(factory.path, "PRAGMA journal_mode") == [("wal",)]
+    assert rows_of(factory.path, "PRAGMA user_version") == [(MEMORY.latest,)]
+    assert rows_of(factory.path, "PRAGMA journal_mode") == [("wal",)]
     assert factory.path.parent.stat().st_mode & 0o777 == 0o700
 
 
@@ -92,7 +88,7 @@ def test_a_file_whose_making_was_killed_is_made_anew(factory: SqliteFactory) -> 
     leave_half_made(factory.path)
     records = factory.open()
     assert isinstance(records.apply([store_operation("op", "words")])[0].reply, Applied)
-    assert query(factory.path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
+    assert rows_of(factory.path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
 
 
 def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(factory: SqliteFactory) -> None:
@@ -270,9 +266,9 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: Sqli
             acknowledged.update(printed.read().splitlines())
         process.wait()
         assert is_sound(factory.path), f"seed {SEED}, turn {turn}"
-    applied = {str(row[0]) for row in query(factory.path, "SELECT operation_id FROM applied_operations")}
+    applied = {str(row[0]) for row in rows_of(factory.path, "SELECT operation_id FROM applied_operations")}
     assert acknowledged <= applied
-    stored = query(factory.path, "SELECT count(*), count(DISTINCT id) FROM memories")
+    stored = rows_of(factory.path, "SELECT count(*), count(DISTINCT id) FROM memories")
     assert stored == [(len(applied), len(applied))], "none half, none twice"
     records = factory.open()
     assert records.counts(None).total == len(applied)
@@ -413,8 +409,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def contents(path: Path) -> set[str]:
-    with closing(sqlite3.connect(path)) as connection:
-        return {content for (content,) in connection.execute("SELECT content FROM memories")}
+    return {content for (content,) in rows_of(path, "SELECT content FROM memories")}
 
 
 def test_a_copy_that_a_kill_left_unfinished_is_gone_after_the_next_one(rig: Rig) -> None:

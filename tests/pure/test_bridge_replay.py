@@ -366,34 +366,28 @@ def test_the_project_is_named_by_the_option_our_variable_or_claude_code_in_turn(
 
 # --- The conversation of a command or a hook with the gateway.
 @pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+def ends() -> Iterator[tuple[GatewayClient, socket.socket]]:
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
+    there = Places("/h", "/h/run/gateway.sock")
+    with ours, theirs, closing(GatewayClient(ours, there, "session", "/somewhere", {}, "a hook")) as client:
+        yield client, theirs
 
 
-def say(gateway: socket.socket, number: int) -> None:
-    answer = {"id": number, "result": {"structuredContent": {"said": number}}}
-    gateway.sendall(json.dumps(answer).encode() + b"\n")
-
-
-def test_an_answer_that_is_there_after_its_time_is_not_taken(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_an_answer_that_is_there_after_its_time_is_not_taken(ends: tuple[GatewayClient, socket.socket]) -> None:
     """So it is when this process had no processor between its question and the answer."""
-    ours, gateway = ends
-    there = Places("/h", "/h/run/gateway.sock")
-    with closing(GatewayClient(ours, there, "session", "/somewhere", {}, "a hook")) as client:
-        say(gateway, 1)
-        assert client.call("get_memory_context", {}, time.monotonic() + PATIENCE_S) == {"said": 1}
-        say(gateway, 2)
-        with pytest.raises(TimeoutError, match="in time"):
-            client.call("get_memory_context", {}, time.monotonic())
+    client, gateway = ends
+    for number in (1, 2):
+        said = {"id": number, "result": {"structuredContent": {"said": number}}}
+        gateway.sendall(json.dumps(said).encode() + b"\n")
+        if number == 1:
+            assert client.call("get_memory_context", {}, time.monotonic() + PATIENCE_S) == {"said": 1}
+    with pytest.raises(TimeoutError, match="in time"):
+        client.call("get_memory_context", {}, time.monotonic())
 
 
-def test_nothing_is_asked_for_after_its_time(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_nothing_is_asked_for_after_its_time(ends: tuple[GatewayClient, socket.socket]) -> None:
     """Else the session would count as having been shown the answer."""
-    ours, gateway = ends
-    there = Places("/h", "/h/run/gateway.sock")
-    with closing(GatewayClient(ours, there, "session", "/somewhere", {}, "a hook")) as client:
-        with pytest.raises(TimeoutError, match="in time"):
-            client.call("get_memory_context", {}, time.monotonic())
-        assert b"tools/call" not in gateway.recv(65_536)
+    client, gateway = ends
+    with pytest.raises(TimeoutError, match="in time"):
+        client.call("get_memory_context", {}, time.monotonic())
+    assert b"tools/call" not in gateway.recv(65_536)

@@ -133,19 +133,6 @@ def test_a_damaged_line_is_another_line_or_an_error_of_ours(line: Line, place: i
         ({"tag": ["a"]}, "$.memory.tag"),
         ({"source": {"tol": "x"}}, "$.memory.source.tol"),
         ({"related_entities": [{"name": "a", "type": "b", "relationship": "c", "weight": 1}]}, "[0].weight"),
-    ],
-)
-def test_what_is_wrong_with_a_memory_is_said(change: dict[str, Any], reason: str) -> None:
-    raw = msgspec.json.decode(encode_line(MemoryLine(memory(), PROJECT.id)))
-    raw["memory"].update(change)
-    with pytest.raises(InvalidInput) as caught:
-        decode_line(msgspec.json.encode(raw))
-    assert reason in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
         ({"content": " \n"}, "content must not be empty"),
         ({"content": "x" * 300_000}, "262144 bytes"),
         ({"content": "a\0b"}, "NUL"),

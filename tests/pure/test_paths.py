@@ -10,7 +10,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import example, given
@@ -205,14 +205,15 @@ def test_sizes_have_units_and_a_status_without_room_is_not_well(
     assert tuple(others) == before
 
 
+def refuse(*_: object, **__: object) -> NoReturn:
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    raise error
+
+
 def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "memory.db"
     SqliteFile(path).close()
-
-    def refuse(*_: object, **__: object) -> None:
-        error = sqlite3.OperationalError("unable to open database file")
-        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
-        raise error
 
     monkeypatch.setattr(sqlite3, "connect", refuse)
     with pytest.raises(RecordsUnusable, match="backup"):
@@ -242,11 +243,7 @@ def test_a_database_on_a_disk_that_cannot_be_written_is_read_unless_its_log_has_
     make_database(path)
 
     def without_log(address: str, **options: Any) -> Any:
-        if "immutable" in address:
-            return connect(address, **options)
-        error = sqlite3.OperationalError("unable to open database file")
-        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
-        raise error
+        return connect(address, **options) if "immutable" in address else refuse()
 
     monkeypatch.setattr(sqlite3, "connect", without_log)
     file = take_snapshot(path, MEMORY)

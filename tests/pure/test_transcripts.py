@@ -11,31 +11,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
-from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.memory.transcripts import TranscriptTurn, chunks_of_turns, read_turns
 from remembrancer.protocol.files import (
     FileChunk,
-    Files,
-    FilesIndexed,
     FileState,
     FileUpdate,
-    IndexFiles,
-    ReadIndexed,
-    SyncDone,
-    SyncFiles,
-    Workspace,
 )
-from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, is_of_workspace, scan
 from tests.git import make_worktree
 
@@ -407,38 +397,3 @@ def test_a_worktree_has_what_is_remembered_of_its_repository(world: World, nativ
     make_worktree(world.root, tmp_path / "tree")
     found, _ = scan(tmp_path / "tree", Settings(native_memories=True))
     assert "deploy.md" in [file.path.name for file in found]
-
-
-# --- One workspace is read and told to a store that plays its part: without processes, watching or a database.
-class Store:
-    def __init__(self) -> None:
-        self.left: list[int] = []
-        self.told = anyio.Event()
-
-    async def ask(self, body: Any) -> Any:
-        if isinstance(body, ReadIndexed):
-            return Files(())
-        assert isinstance(body, IndexFiles)
-        self.left.append(body.left)
-        return FilesIndexed(added=len(body.updates))
-
-    def tell(self, body: object) -> None:
-        assert isinstance(body, SyncDone)
-        self.told.set()
-
-
-async def test_the_store_is_told_how_many_changed_files_are_left(tmp_path: Path) -> None:
-    (tmp_path / "memory").mkdir()
-    for number in range(4):
-        (tmp_path / "memory" / f"{number}.md").write_text(
-            f"note {number} " + "word " * 2 * BATCH_CHUNKS * Settings().chunk_tokens
-        )
-    store = Store()
-    workspace = Workspace(ProjectRef("p_0123456789ab", str(tmp_path)), str(tmp_path))
-    indexer = WorkspaceIndexer(workspace, store, Settings(watch=False))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(indexer.run)
-        indexer.ask(1, SyncFiles(workspace))
-        await store.told.wait()
-        tasks.cancel_scope.cancel()
-    assert store.left == [4, 3, 2, 1, 0]
