@@ -37,7 +37,6 @@ LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
 """The bytes that are kept of a turn, and of any other member of the input; the rest is cut, with a note."""
 STRING_LIMITS = (2000, 1500, 1000, 500, 100)
 """Limits for the length of each text in a structured member: the first with which all of them fit is used."""
-DEEPEST = 6
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 AGAIN = b"again"
@@ -88,9 +87,9 @@ def session_of(given: Given, environ: Mapping[str, str]) -> str:
     return whole(session)
 
 
-def directory_of(given: Given, environ: Mapping[str, str], here: str) -> str:
-    """The directory whose project an event belongs to: the client's project, a variable, the client's working
-    directory, or `here`.
+def directory_of(given: Given, environ: Mapping[str, str]) -> str:
+    """The directory whose project an event belongs to: the first that exists of the client's project, a variable, the
+    client's working directory, and that of this process.
 
     The client's project has priority, as its roots have for the bridge, because `cwd` follows every `cd` of the
     assistant.
@@ -98,9 +97,9 @@ def directory_of(given: Given, environ: Mapping[str, str], here: str) -> str:
     roots = given.get("workspace_roots")
     root = roots[0] if isinstance(roots, list) and roots else None
     for named in (environ.get("CLAUDE_PROJECT_DIR"), environ.get("REMEMBRANCER_PROJECT"), root, given.get("cwd")):
-        if isinstance(named, str) and named.strip() and "\0" not in named:
+        if isinstance(named, str) and os.path.isdir(named):  # noqa: PTH112 - pathlib costs as much as all
             return named
-    return here
+    return working_directory(environ)
 
 
 def bounded(given: Given) -> dict[str, Any]:
@@ -116,28 +115,24 @@ def _bounded(member: Any, limit_bytes: int) -> Any:
     if isinstance(member, str):
         return cut(member, limit_bytes)
     for longest in STRING_LIMITS:
-        short = _short(member, longest, DEEPEST)
+        short = _short(member, longest)
         encoded = json.dumps(short, ensure_ascii=False)
         if len(encoded.encode()) <= limit_bytes:
             return short
     return {"cut": cut(encoded, limit_bytes)}
 
 
-def _short(value: Any, longest: int, deep: int) -> Any:
-    """A value that can be encoded: no overlong text, no lone surrogate, no number beyond 64 bits."""
+def _short(value: Any, longest: int) -> Any:
+    """A value that can be encoded: no overlong text or list, no lone surrogate, no number beyond 64 bits."""
     if isinstance(value, str):
         return whole(value) if len(value) <= longest else f"{whole(value[:longest])}… ({len(value)} characters)"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INTEGER:
         return cut(hex(value), longest)
     if isinstance(value, list):
-        if deep == 0:
-            return f"({len(value)} items)"
-        return [_short(each, longest, deep - 1) for each in value[:LONGEST_LIST]]
+        return [_short(each, longest) for each in value[:LONGEST_LIST]]
     if isinstance(value, dict):
-        if deep == 0:
-            return f"({len(value)} members)"
         members = list(value.items())[:LONGEST_LIST]
-        return {whole(name[:longest]): _short(each, longest, deep - 1) for name, each in members}
+        return {whole(name[:longest]): _short(each, longest) for name, each in members}
     return value
 
 
@@ -165,7 +160,9 @@ def main(argv: list[str]) -> int:
         argument, client, *_ = [*argv, "", ""]
         given = _parsed(_read_input(began + INPUT_WAIT_S))
         name, event = _event_of(argument, given)
-        session = _session(client_of(client, given), given, os.environ, began)
+        name_of_session, directory = session_of(given, os.environ), directory_of(given, os.environ)
+        places = find_places(os.environ)
+        session = Session(places, os.environ, client_of(client, given), name_of_session, directory, began)
         if event in COMPACTIONS:  # the conversation has lost the memories that it had
             session.note("given", AGAIN)
         if event not in NOT_RECORDED:
@@ -203,14 +200,6 @@ def _event_of(argument: str, given: Given) -> tuple[str, str]:
     if event is None:
         raise ValueError(f"unknown event {str(argument or name)[:60]!r}")
     return name, event
-
-
-def _session(client: str, given: Given, environ: Mapping[str, str], began: float) -> Session:
-    here = working_directory(environ)
-    directory = directory_of(given, environ, here)
-    if not os.path.isdir(directory):  # noqa: PTH112 - pathlib costs as much as all
-        directory = here
-    return Session(find_places(environ), environ, client, session_of(given, environ), directory, began)
 
 
 def _output(name: str, event: str, given: Given, session: Session) -> dict[str, Any] | None:

@@ -283,7 +283,7 @@ def test_each_member_is_kept_within_its_limit_in_a_form_that_can_be_sent(members
     msgspec.msgpack.encode(bounded(members))
 
 
-def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_named() -> None:
+def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_named(tmp_path: Path) -> None:
     for name in ("session_id", "sessionId", "conversation_id"):
         assert session_of({name: "c"}, {}) == "c"
     assert session_of({"session_id": "c", "conversation_id": "d"}, {}) == "c"
@@ -291,11 +291,13 @@ def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_
     assert session_of({}, {"CLAUDE_CODE_SESSION_ID": "c"}) == "c"
     with pytest.raises(ValueError, match="session_id"):
         session_of({"session_id": 3}, {})
-    assert directory_of({"cwd": "/app/deep"}, {"CLAUDE_PROJECT_DIR": "/app"}, "/here") == "/app"
-    assert directory_of({"cwd": "/app/deep"}, {}, "/here") == "/app/deep"
-    assert directory_of({"cwd": "a\0b"}, {}, "/here") == "/here"
-    assert directory_of({"workspace_roots": ["/app", "/other"]}, {}, "/here") == "/app"
-    assert directory_of({"workspace_roots": []}, {}, "/here") == "/here"
+    here, deep = str(Path.cwd()), str(tmp_path / "deep")
+    (tmp_path / "deep").mkdir()
+    assert directory_of({"cwd": deep}, {"CLAUDE_PROJECT_DIR": str(tmp_path)}) == str(tmp_path)
+    assert directory_of({"cwd": deep}, {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}) == deep
+    assert directory_of({"cwd": "a\0b"}, {}) == here
+    assert directory_of({"workspace_roots": [deep, "/other"], "cwd": "/"}, {}) == deep
+    assert directory_of({"workspace_roots": []}, {}) == here
     assert client_of("codex", {}) == "codex"
     assert client_of("", {"cursor_version": "3"}) == "cursor"
     assert client_of("", {"hookEventName": "Stop"}) == "vscode"
