@@ -86,10 +86,13 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
             least = AROUND + min(len(memory.content) / CHARACTERS_A_TOKEN, longest if is_part else math.inf)
             if memory.id in given or least > available:  # cheaper than counting tokens
                 continue
-            shortened = _cut(memory, longest) if is_part else memory
-            cost = estimate_tokens(shortened.content) + AROUND + DATED * (memory.version > 1 or memory.due is not None)
+            tokens_of = estimate_tokens(memory.content)
+            if is_part and tokens_of > longest:
+                shortened = f"{truncate(memory.content, longest)}…"
+                memory, tokens_of = msgspec.structs.replace(memory, content=shortened), estimate_tokens(shortened)
+            cost = tokens_of + AROUND + DATED * (memory.version > 1 or memory.due is not None)
             if cost <= available:
-                given[memory.id] = shortened
+                given[memory.id] = memory
                 available, room = available - cost, room - cost
 
     take(sorted(choice.standing, key=_weight_of(choice), reverse=True), STANDING_SHARE * tokens)
@@ -117,8 +120,3 @@ def _weight_of(choice: Choice) -> Callable[[RecalledMemory], tuple[bool, bool, f
         memory.importance,
         memory.updated_at or memory.created_at,
     )
-
-
-def _cut(memory: RecalledMemory, tokens: int) -> RecalledMemory:
-    text = truncate(memory.content, tokens)
-    return memory if text == memory.content else msgspec.structs.replace(memory, content=f"{text}…")

@@ -72,24 +72,24 @@ class Gathering:
 
     async def gathered(self) -> ContextGathered:
         """Return the memories in their sections."""
-        listed, is_all = await self._in_thread(lambda: self._first("important"))
+        with_task = bool(self._request.task)  # without one, the most important are given
+        listed, is_all = await self._in_thread(lambda: self._first("important", or_none=with_task))
         every = [each for each in listed if not each.done]
         choice = choose(Choice(rest=every), self._request.tokens) if is_all else None
         subjects: tuple[tuple[str, int], ...] = ()
         if choice is None or choice.left_out:
-            standing, ends, of_files, found = await asyncio.gather(
+            standing, ends, of_files, found, subjects = await asyncio.gather(
                 self._in_thread(lambda: self._first("important", STANDING)[0]),
                 self._in_thread(lambda: self._first("due")[0]),
                 self._in_thread(self._from_files),
                 self._found(),
+                self._in_thread(self._subjects),
             )
             answering = {each.id: each for each in found}  # with their relevance to the task
             standing, ends = ([answering.get(each.id, each) for each in some] for some in (standing, ends))
             rest = [*of_files, *(each for each in found if not each.done)]
             rest += () if self._request.task else every
             choice = choose(Choice(standing, ends, rest, frozenset(answering)), self._request.part_tokens, is_part=True)
-            if self._request.with_subjects:
-                subjects = await self._in_thread(self._subjects)
         closed = () if choice.left_out else tuple(each for each in listed if each.done)
         ids = [each.id for each in (*choice.given, *choice.replaced, *closed)]
         return ContextGathered(
@@ -101,12 +101,17 @@ class Gathering:
             short_ids=await self._in_thread(lambda: self._view.reader.short_forms(ids)),
         )
 
-    def _first(self, order: Order, kinds: tuple[Kind, ...] = ()) -> tuple[list[RecalledMemory], bool]:
-        """Return the first memories in an order that belong here, and whether these are all."""
+    def _first(
+        self, order: Order, kinds: tuple[Kind, ...] = (), *, or_none: bool = False
+    ) -> tuple[list[RecalledMemory], bool]:
+        """Return the first memories in an order that belong here, and whether these are all. `or_none`: return none
+        where there are too many."""
         filters = Filters(self._request.session_id, kinds=kinds)
         room = self._request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
         refs = self._view.reader.top(filters, order, MOST + 1)
+        if or_none and len(refs) > MOST:
+            return [], False
         for start in range(0, len(refs), LOADED_AT_ONCE):
             if sum(len(each.content) for each in found) > room:
                 return self._once(found), False
@@ -143,7 +148,9 @@ class Gathering:
         return await self._embed(self._request.task)
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
-        """Return the subjects with most memories, from tags and entities, each with its count."""
+        """Return the subjects with most memories, from tags and entities, each with its count, if they are wanted."""
+        if not self._request.with_subjects:
+            return ()
         uses: Counter[str] = Counter()
         names: dict[str, str] = {}
         for name, count in self._view.reader.uses(self._request.session_id):
