@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -45,7 +45,7 @@ class RecordsRig:
         self.records = Records(file or SqliteFile(path), space, self.clock)
         self._made = 0
 
-    def __enter__(self) -> RecordsRig:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -21,6 +22,7 @@ from remembrancer.protocol.runs import (
 )
 from remembrancer.protocol.writes import Applied, Operation, PortableMemory
 from tests.contracts.records_factories import work_of
+from tests.contracts.records_rig import RecordsRig
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
 
 ONE, TWO, THREE, FOUR = "mem_one", "mem_two", "mem_three", "mem_four"
@@ -49,18 +51,30 @@ def undo_operation(name: str, run_id: str = "run", *, session_id: str = SESSION)
     return Operation(name, PROJECT, session_id, REQUESTED_AT, UndoRun(run_id, "project"))
 
 
+class RunsRig(RecordsRig):
+    """A rig with four memories, two of the project and two of its session, for runs to be carried out and undone."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.records.apply(stored())
+
+    def carry_out(self, *edits: Edit, **fields: Any) -> RunResult:
+        return carry_out(self.records, *edits, **fields)
+
+    def undo(self, run_id: str = "run", *, session: str = SESSION) -> UndoneResult:
+        result = self.do(UndoRun(run_id, "project"), session=session, at=REQUESTED_AT)
+        assert isinstance(result, UndoneResult)
+        return result
+
+    def closing(self, session: str = SESSION) -> CloseSession:
+        return closing(self.records, session)
+
+
 def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
     name = fields.pop("name", f"apply {fields.get('run_id', 'run')} {fields.get('part', 0)}")
     reply = records.apply([run_operation(name, *edits, **fields)])[0].reply
     assert isinstance(reply, Applied), reply
     assert isinstance(reply.result, RunResult)
-    return reply.result
-
-
-def undo(records: Records, run_id: str = "run", *, name: str = "undo", session_id: str = SESSION) -> UndoneResult:
-    reply = records.apply([undo_operation(name, run_id, session_id=session_id)])[0].reply
-    assert isinstance(reply, Applied), reply
-    assert isinstance(reply.result, UndoneResult)
     return reply.result
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
-from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters, MaintenanceState
+from remembrancer.actors.store.records.sqlite_records import Reader
+from remembrancer.actors.store.records.types import USER, Filters, MaintenanceState
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
@@ -33,7 +34,6 @@ from remembrancer.protocol.runs import (
     Topic,
 )
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
@@ -43,9 +43,9 @@ from remembrancer.protocol.writes import (
     MemoryLink,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, texts_of, work_of
-from tests.contracts.records_rig import RecordsRig
-from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, carry_out, closing, number, stored
+from tests.contracts.records_factories import SqliteFactory, work_of
+from tests.contracts.records_rig import MODEL, RecordsRig
+from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, RunsRig, closing
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
 
 AT = REQUESTED_AT
@@ -181,7 +181,6 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
 
 
 # --- The consolidator's reads: pages of memories with vectors, edges of entities, sessions, and what is to be done.
-MODEL = "small.int8.0123456789ab.4"
 EVERYTHING = ReadMemories(None)
 VECTORS = np.array(
     [[1, 0, 0, 0], [0.96, 0.28, 0, 0], [0.936, 0, 0.352, 0], [0, 1, 0, 0], [0, 0, 0, 1]], dtype=np.float32
@@ -189,121 +188,115 @@ VECTORS = np.array(
 
 
 @pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    made = factory.open()
-    made.apply(stored())
-    return made
+def runs(tmp_path: Path) -> Iterator[RunsRig]:
+    with RunsRig(tmp_path / "memory.db") as made:
+        yield made
 
 
-def ids(records: Records, **fields: Any) -> list[str]:
-    return [each.id for each in records.materials(ReadMemories(None, **fields), MODEL).memories]
+def ids(runs: RunsRig, **fields: Any) -> list[str]:
+    return [each.id for each in runs.records.materials(ReadMemories(None, **fields), MODEL).memories]
 
 
-def embed(records: Records, memory_id: str, *vectors: Any) -> None:
-    place = number(records, memory_id)
-    content = texts_of(records, [place])[place]
-    rows = np.asarray(vectors, dtype=np.float32)
-    passages = tuple(Passage(0, len(content)) for _ in vectors)
-    records.save_embeddings(MODEL, [EmbeddedMemory(place, digest_of(content), passages, rows)])
-
-
-def embed_all(records: Records) -> None:
+def embed_all(runs: RunsRig) -> None:
     for memory_id, vector in zip(CONTENTS, VECTORS, strict=False):
-        embed(records, memory_id, vector)
+        runs.embed(memory_id, vector)
 
 
 # Pages
-def test_a_memory_is_read_with_all_that_counts(factory: SqliteFactory, records: Records) -> None:
+def test_a_memory_is_read_with_all_that_counts(runs: RunsRig) -> None:
     entity = EntityRef("store", "service", "about")
     change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
-    records.apply([change_operation("update", change)])
-    carry_out(records, AddLink(ONE, TWO, "derived_from"), ReviseMemory(TWO, "archived", status="archived"))
-    records.touch([1, 1], REQUESTED_AT + 50, SESSION, [ONE])
-    records.touch([1], REQUESTED_AT + 40, OTHER_SESSION, [ONE])
-    one, two = records.materials(EVERYTHING, None).memories[:2]
+    runs.do(change)
+    runs.carry_out(AddLink(ONE, TWO, "derived_from"), ReviseMemory(TWO, "archived", status="archived"))
+    runs.records.touch([1, 1], REQUESTED_AT + 50, SESSION, [ONE])
+    runs.records.touch([1], REQUESTED_AT + 40, OTHER_SESSION, [ONE])
+    one, two = runs.records.materials(EVERYTHING, None).memories[:2]
     assert (one.content, one.summary, one.tags, one.entities) == (CONTENTS[ONE], "short", ("t",), (entity,))
     assert (one.kind, one.type, one.domain, one.version, one.derived_from) == ("convention", "semantic", "d", 2, (TWO,))
     assert (one.access_count, one.sessions_used, one.last_accessed_at) == (3, 2, REQUESTED_AT + 40)
     assert (one.created_at, one.happened_at) == (REQUESTED_AT, REQUESTED_AT)
-    assert (two.status, two.archived_at, two.last_accessed_at) == ("archived", factory.clock.now, REQUESTED_AT)
+    assert (two.status, two.archived_at, two.last_accessed_at) == ("archived", runs.clock.now, REQUESTED_AT)
     assert not two.is_derived
     assert not two.pinned
 
 
-def test_what_is_asked_for_is_all_that_comes(records: Records) -> None:
-    carry_out(records, ReviseMemory(TWO, "consolidated", status="consolidated"))
-    records.apply([change_operation("forget", ForgetMemory(FOUR))])
+def test_what_is_asked_for_is_all_that_comes(runs: RunsRig) -> None:
+    runs.carry_out(ReviseMemory(TWO, "consolidated", status="consolidated"))
+    runs.do(ForgetMemory(FOUR))
     other = store_operation("other", "of another", memory_id="mem_other", session_id=OTHER_SESSION, type="procedural")
-    records.apply([other])
-    assert ids(records) == [ONE, TWO, THREE, "mem_other"]
-    assert ids(records, scopes=("session", "user")) == [THREE]
-    assert ids(records, statuses=("active",)) == [ONE, THREE, "mem_other"]
-    assert ids(records, types=("procedural", "episodic")) == ["mem_other"]
-    assert ids(records, session_id=SESSION) == [ONE, TWO, THREE]
-    assert ids(records, memory_ids=(TWO, FOUR, "mem_none")) == [TWO]
+    runs.records.apply([other])
+    assert ids(runs) == [ONE, TWO, THREE, "mem_other"]
+    assert ids(runs, scopes=("session", "user")) == [THREE]
+    assert ids(runs, statuses=("active",)) == [ONE, THREE, "mem_other"]
+    assert ids(runs, types=("procedural", "episodic")) == ["mem_other"]
+    assert ids(runs, session_id=SESSION) == [ONE, TWO, THREE]
+    assert ids(runs, memory_ids=(TWO, FOUR, "mem_none")) == [TWO]
 
 
-def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(records: Records) -> None:
-    embed(records, ONE, [1, 0, 0, 0], [0, 1, 0, 0])
-    embed(records, THREE, [0, 0, 1, 0])
-    read = records.materials(ReadMemories(None, with_vectors=True), MODEL)
+def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(runs: RunsRig) -> None:
+    runs.embed(ONE, [1, 0, 0, 0], [0, 1, 0, 0])
+    runs.embed(THREE, [0, 0, 1, 0])
+    read = runs.records.materials(ReadMemories(None, with_vectors=True), MODEL)
     one, two, three, _ = (np.frombuffer(each.vector, dtype="<f4") for each in read.memories)
     assert one == pytest.approx([0.5**0.5, 0.5**0.5, 0, 0])
     assert list(two) == []
     assert list(three) == [0, 0, 1, 0]
     for model in ("another", None):
-        assert not any(each.vector for each in records.materials(ReadMemories(None, with_vectors=True), model).memories)
+        assert not any(
+            each.vector for each in runs.records.materials(ReadMemories(None, with_vectors=True), model).memories
+        )
 
 
 # The nearest
-def near(records: Records, *memory_ids: str, least: float = 0.9, **fields: Any) -> list[list[tuple[str, float]]]:
+def near(runs: RunsRig, *memory_ids: str, least: float = 0.9, **fields: Any) -> list[list[tuple[str, float]]]:
     """Ids and cosines, rounded."""
-    numbers = tuple(records.number_of(each) or 0 for each in memory_ids)
-    found = find_near(records, ExactVectors(records, MODEL), FindNear(PROJECT, numbers, least, **fields))
+    numbers = tuple(runs.records.number_of(each) or 0 for each in memory_ids)
+    found = find_near(runs.records, ExactVectors(runs.records, MODEL), FindNear(PROJECT, numbers, least, **fields))
     return [[(material.id, round(cosine, 3)) for material, cosine in row] for row in found]
 
 
-def test_the_nearest_memories_are_found_for_each_memory(records: Records) -> None:
-    embed_all(records)
-    assert near(records, ONE, "mem_none") == [[(ONE, 1.0), (TWO, 0.96)], []]
-    assert near(records, ONE, limit=1) == [[(ONE, 1.0)]]
-    assert near(records) == []
-    found = find_near(records, ExactVectors(records, MODEL), FindNear(PROJECT, (records.number_of(ONE) or 0,), 0.9))
+def test_the_nearest_memories_are_found_for_each_memory(runs: RunsRig) -> None:
+    embed_all(runs)
+    assert near(runs, ONE, "mem_none") == [[(ONE, 1.0), (TWO, 0.96)], []]
+    assert near(runs, ONE, limit=1) == [[(ONE, 1.0)]]
+    assert near(runs) == []
+    wanted = FindNear(PROJECT, (runs.number(ONE),), 0.9)
+    found = find_near(runs.records, ExactVectors(runs.records, MODEL), wanted)
     assert found[0][0][0].vector == b""
     assert found[0][0][0].content == CONTENTS[ONE]
 
 
-def test_no_session_s_own_memories_are_near(records: Records) -> None:
-    embed_all(records)
-    assert near(records, THREE) == [[(ONE, 0.936)]]
+def test_no_session_s_own_memories_are_near(runs: RunsRig) -> None:
+    embed_all(runs)
+    assert near(runs, THREE) == [[(ONE, 0.936)]]
 
 
 # Pages that are limited in other ways
-def test_kinds_importance_and_closed_sessions_limit_a_page(records: Records) -> None:
-    records.apply([change_operation("more", UpdateMemory(TWO, importance=0.9, kind="convention"))])
-    assert ids(records, kinds=("convention",)) == ids(records, min_importance=0.9) == [TWO]
-    assert ids(records, closed_before=1e12) == []
-    end = [change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))]
-    records.apply(end)
-    closed = closing(records)
-    carry_out(records, closed)
-    assert ids(records, closed_before=closed.ended_at) == []
-    assert ids(records, closed_before=closed.ended_at + 1, scopes=("session",)) == [THREE, FOUR]
+def test_kinds_importance_and_closed_sessions_limit_a_page(runs: RunsRig) -> None:
+    runs.do(UpdateMemory(TWO, importance=0.9, kind="convention"))
+    assert ids(runs, kinds=("convention",)) == ids(runs, min_importance=0.9) == [TWO]
+    assert ids(runs, closed_before=1e12) == []
+    runs.do(StartSession(SESSION))
+    runs.do(EndSession(SESSION))
+    closed = runs.closing()
+    runs.carry_out(closed)
+    assert ids(runs, closed_before=closed.ended_at) == []
+    assert ids(runs, closed_before=closed.ended_at + 1, scopes=("session",)) == [THREE, FOUR]
 
 
 # Sessions, requests, maintenance
-def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(records: Records) -> None:
-    assert list(work_of(records, score=0.85).promotable) == []
-    records.apply([change_operation("important", UpdateMemory(THREE, importance=0.875, confidence=0.5))])
-    assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
+def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(runs: RunsRig) -> None:
+    assert list(work_of(runs.records, score=0.85).promotable) == []
+    runs.do(UpdateMemory(THREE, importance=0.875, confidence=0.5))
+    assert list(work_of(runs.records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
     scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
-    records.apply([store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
-    assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
-    records.apply([change_operation("end", EndSession(SESSION))])
-    assert list(work_of(records, score=0.85).promotable) == []
+    runs.records.apply([store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
+    assert list(work_of(runs.records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
+    runs.do(EndSession(SESSION))
+    assert list(work_of(runs.records, score=0.85).promotable) == []
 
 
-def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(records: Records) -> None:
+def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(runs: RunsRig) -> None:
     for score, importance, confidence, offered in (
         (0.85, 0.8, 0.6, True),  # 0.5 without use, kind and vectors, in spite of rounding
         (0.85, 0.8, 0.59, False),
@@ -313,20 +306,16 @@ def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(records:
         (0.2, 0.0, 0.0, True),
     ):
         change = UpdateMemory(FOUR, importance=importance, confidence=confidence)
-        records.apply([change_operation(f"just {importance} {confidence}", change)])
-        assert (FOUR in [each.memory_id for each in work_of(records, score=score).promotable]) == offered
+        runs.do(change)
+        assert (FOUR in [each.memory_id for each in work_of(runs.records, score=score).promotable]) == offered
 
 
-def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(records: Records) -> None:
-    assert work_of(records).maintenance == MaintenanceState(None, 0)
+def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(runs: RunsRig) -> None:
+    assert work_of(runs.records).maintenance == MaintenanceState(None, 0)
     for place in range(3):
         name = f"session {place}"
-        records.apply(
-            [
-                change_operation(f"start{place}", StartSession(name)),
-                change_operation(f"end{place}", EndSession(name), requested_at=REQUESTED_AT + place),
-            ]
-        )
-        carry_out(records, closing(records, name), part=place)
-    carry_out(records, NoteMaintenance(), run_id="closing")
-    assert work_of(records).maintenance == MaintenanceState(REQUESTED_AT, 2)
+        runs.do(StartSession(name))
+        runs.do(EndSession(name), at=REQUESTED_AT + place)
+        runs.carry_out(runs.closing(name), part=place)
+    runs.carry_out(NoteMaintenance(), run_id="closing")
+    assert work_of(runs.records).maintenance == MaintenanceState(REQUESTED_AT, 2)
