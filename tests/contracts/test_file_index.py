@@ -21,10 +21,9 @@ import pytest
 
 from remembrancer.actors.indexer import workspace as workspace_module
 from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
-from remembrancer.actors.store.file_index import FileFilter, FileIndex
-from remembrancer.actors.store.file_memories import FileMemories
+from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase, is_memory
 from remembrancer.code.index import CodeIndex, FoundCode
 from remembrancer.code.read_files import read_files
 from remembrancer.code.tree import Tree
@@ -47,6 +46,7 @@ from tests.contracts.records_factories import pending, texts_of
 from tests.patience import PATIENCE_S
 
 ROOT = "/shop"
+ALL = Filters("session")
 MODEL = "a-model"
 
 
@@ -78,10 +78,10 @@ def embed(index: FileIndex, numbers: Sequence[int]) -> None:
     index.save_embeddings(MODEL, embedded)
 
 
-def found(index: FileIndex, word: str, wanted: FileFilter | None = None) -> list[str]:
-    wanted = FileFilter(ROOT) if wanted is None else wanted
-    hits = list(index.keyword_hits([Phrase(word)], wanted, 10))
-    return [chunk.path for chunk in index.chunks(hits, wanted)]
+def found(index: FileIndex, word: str, wanted: FileFilter | None = None, filters: Filters = ALL) -> list[str]:
+    memories = FileMemories(index, FileFilter(ROOT) if wanted is None else wanted)
+    hits = list(memories.keyword_hits([Phrase(word)], filters, 10))
+    return [chunk.path for chunk in memories.chunks(hits, filters)]
 
 
 def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileIndex) -> None:
@@ -115,7 +115,7 @@ def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None
     assert found(index, "lantern", FileFilter(ROOT, path="./memory/ab/")) == ["memory/ab/c.md"]
     assert found(index, "lantern", FileFilter(ROOT, path="memory/a.md")) == ["memory/a.md"]
     assert found(index, "lantern", FileFilter(ROOT, sources=("sessions",))) == []
-    assert found(index, "lantern", FileFilter(ROOT, after=20.0)) == ["memory/ab/c.md"]
+    assert found(index, "lantern", filters=Filters("session", after=20.0)) == ["memory/ab/c.md"]
     assert {source: counts.files for source, counts in index.counts(ROOT).items()} == {"notes": 2}
 
 
@@ -159,19 +159,19 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
 def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileIndex) -> None:
     change(index, note("memory/a.md", "the lantern", mtime_s=50))
     memories = FileMemories(index, FileFilter(ROOT, ("notes",)))
-    everything = Filters("session")
-    (hit,) = memories.keyword_hits([Phrase("lantern")], everything, 5)
-    record = memories.load([hit], everything)[hit]
+    (hit,) = memories.keyword_hits([Phrase("lantern")], ALL, 5)
+    assert not is_memory(hit)
+    record = memories.load([hit], ALL)[hit]
     assert (record.content, record.origin, record.lines, record.source.file) == (
         "the lantern",
         "notes",
         (1, 10),
         "memory/a.md",
     )
-    assert memories.ranking_facts([hit], everything)[hit].happened_at == 50.0
+    assert memories.ranking_facts([hit], ALL)[hit].happened_at == 50.0
     assert memories.ranking_facts([hit], Filters("session", after=60.0)) == {}
     assert memories.matching(Filters("session", scopes=("session",)), 5) == []
-    assert memories.matching(everything, 5) == memories.top(everything, "latest", 5) == [hit]
+    assert memories.matching(ALL, 5) == memories.top(ALL, "latest", 5) == [hit]
 
 
 class IndexStore:

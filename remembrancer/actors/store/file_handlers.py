@@ -18,8 +18,7 @@ from typing import Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import INDEX
-from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex
-from remembrancer.actors.store.file_memories import FileMemories
+from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.types import Vectors
@@ -214,8 +213,8 @@ class FileHandlers(Handlers):
         if index is None:
             return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
         model = self._scheduler.answering.key
-        wanted = FileFilter(request.workspace.root, request.sources, request.path)
-        notes = Source(FileMemories(index, wanted), self._vectors.searchable(index.name, model))
+        memories = FileMemories(index, FileFilter(request.workspace.root, request.sources, request.path))
+        notes = Source(memories, self._vectors.searchable(index.name, model))
         view = View((), notes, self._files.database)
         asked = Recall(
             project=request.workspace.project, session_id="", query=request.query, limit=request.limit, is_task=True
@@ -224,13 +223,13 @@ class FileHandlers(Handlers):
         async def search() -> tuple[tuple[FoundChunk, ...], SearchMode]:
             embed = self._embed_within(context, model)
             answer, seen = await recall(asked, view, embed, self._readers.threads, time.time())
-            scores = scores_of((-each.number for each in seen), answer.memories, request.min_score)
-            chunks = await self._readers.read(lambda: index.chunks(list(scores), wanted))
+            scores = scores_of((each.number for each in seen), answer.memories, request.min_score)
+            chunks = await self._readers.read(lambda: memories.chunks(list(scores)))
             return found_chunks(scores, chunks, request), "keyword" if answer.strategy_used == "keyword" else "hybrid"
 
         found, mode = await self._made_anew_if_damaged(index, search())
         context.notices += view.notices
-        if request.path and not found and not await self._readers.read(lambda: index.latest(wanted, 1)):
+        if request.path and not found and not await self._readers.read(lambda: memories.top(asked, "latest", 1)):
             text = f"No file that was read has the path {request.path[:200]}, or is below it."
             context.notices.append(Notice("unknown_path", text))
         synced_at = await self._synced_at(request.workspace, index)

@@ -11,6 +11,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,8 +29,12 @@ from remembrancer.actors.store.records.sqlite_file import (
 )
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.records.types import (
+    FIRST_CHUNK,
+    Filters,
     Hits,
+    MemoryRecord,
     Phrase,
+    RankingFacts,
 )
 from remembrancer.protocol.errors import (
     RecordsUnusable,
@@ -39,7 +44,10 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.files import FilesIndexed, FileState, FileUpdate, ListedFile, SourceCounts
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import database_files, set_aside
+from remembrancer.protocol.reads import Order
+from remembrancer.protocol.writes import SourceRef
 
+PASSAGES_OF_TEXTS: Final = PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")
 SCHEMA: Final = Schema(
     Step("0.3.0", ""),  # never released
     Step(
@@ -86,13 +94,18 @@ SCHEMA: Final = Schema(
         INSERT INTO words (words, rowid, content, parts) VALUES ('delete', old.number, old.content, old.parts);
     END;
 @PASSAGES
-    -- Vectors in memory are keyed by these numbers, so numbers of a deleted index must not be reused.
-    INSERT INTO sqlite_sequence SELECT name, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
+    -- Vectors in memory are keyed by these numbers, so numbers of a deleted index must not be reused; and no memory has
+    -- such a number.
+    INSERT INTO sqlite_sequence SELECT name, max(@FIRST, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
         FROM (SELECT 'texts' AS name UNION ALL SELECT 'passages');
-    """.replace("@PASSAGES", PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")),
+    """.replace("@FIRST", str(FIRST_CHUNK)).replace("@PASSAGES", PASSAGES_OF_TEXTS),
     ),
     derived=True,
 )
+NOTES: Final = 0
+"""The notes' number among spaces, which no space has."""
+IMPORTANCE: Final = 0.5
+"""The default importance of a memory."""
 PAGE: Final = 2000
 """The number of files in one answer."""
 ROWS: Final = 1500
@@ -112,9 +125,6 @@ class FileFilter(NamedTuple):
     root: str = ""
     sources: tuple[FileSource, ...] = ()
     path: str = ""
-    after: float | None = None
-    before: float | None = None
-    """Bounds on the files' modification times, in seconds since the epoch."""
 
 
 class IndexedChunk(NamedTuple):
@@ -207,89 +217,10 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         )
         return {source: SourceCounts(files, chunks) for source, files, chunks in rows}
 
-    def count_files(self, wanted: FileFilter) -> int:
-        """Return the number of files that pass the filter."""
-        condition, arguments = _condition(wanted)
-        ((count,),) = self._file.read(f"SELECT count(*) FROM files AS f WHERE {condition}", arguments)  # noqa: S608
-        return int(count)
-
     def indexed_at(self, root: str) -> float | None:
         """Return the time at which a file of the workspace was last indexed."""
         ((at,),) = self._file.read("SELECT max(indexed_at) FROM files WHERE root = ?", (root,))
         return None if at is None else float(at)
-
-    # --- Searching.
-
-    def keyword_hits(
-        self,
-        phrases: Sequence[Phrase],
-        wanted: FileFilter,
-        limit: int,
-        counted: Mapping[Phrase, int] | None = None,
-    ) -> Hits:
-        """Return the best texts that contain any of the phrases, best first. `counted` is as in `SearchedTexts`."""
-        if not phrases:
-            return {}
-        condition, arguments = _condition(wanted)
-        among = f"AND EXISTS (SELECT 1 FROM {_OF_TEXTS} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
-        if self.is_everything(wanted):
-            among, arguments = "", []
-
-        def hits(match: str) -> Hits:
-            rows = self._file.read(
-                f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
-                    ORDER BY score DESC, rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
-                (match, *arguments, limit),
-            )
-            return dict(rows)
-
-        narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted, ROWS, WIDE_ROWS)
-        if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
-            return {number: bm25 / TIMES for number, bm25 in found.items()}
-        return hits(expression_of(phrases))
-
-    def matching(self, wanted: FileFilter, limit: int) -> list[int] | None:
-        """Return the texts that pass the filter; None if there are more than `limit`."""
-        condition, arguments = _condition(wanted)
-        rows = self._file.read(
-            f"SELECT DISTINCT c.text FROM {_OF_FILES} WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
-            (*arguments, limit + 1),
-        )
-        return None if len(rows) > limit else [row[0] for row in rows]
-
-    def latest(self, wanted: FileFilter, limit: int) -> list[int]:
-        """Return texts that pass the filter, most recently modified files first."""
-        condition, arguments = _condition(wanted)
-        rows = self._file.read(
-            f"""SELECT c.text FROM {_OF_FILES} WHERE {condition}
-                ORDER BY f.mtime_ns DESC, f.path, c.ordinal LIMIT ?""",  # noqa: S608 - fixed clauses
-            (*arguments, limit),
-        )
-        return list(dict.fromkeys(row[0] for row in rows))
-
-    def chunks(self, numbers: Sequence[int], wanted: FileFilter) -> list[IndexedChunk]:
-        """Return the chunks of the given texts that pass the filter, ordered by path and line."""
-        if not numbers:
-            return []
-        condition, arguments = _condition(wanted)
-        rows = self._file.read(
-            f"""SELECT c.text, f.path, f.source, c.start_line, c.end_line, c.heading, t.content, t.body, f.mtime_ns
-                FROM {_OF_TEXTS} JOIN texts AS t ON t.number = c.text
-                WHERE c.text IN {AMONG} AND {condition} ORDER BY f.path, c.ordinal""",  # noqa: S608
-            (json_list(numbers), *arguments),
-        )
-        return [IndexedChunk(*row) for row in rows]
-
-    def size(self) -> int:
-        """Return the number of texts in all workspaces."""
-        ((count,),) = self._file.read("SELECT count(*) FROM texts")
-        return int(count)
-
-    def is_everything(self, wanted: FileFilter) -> bool:
-        """True if every chunk passes the filter."""
-        if wanted != FileFilter(wanted.root):
-            return False
-        return not wanted.root or not self._file.read("SELECT 1 FROM files WHERE root != ? LIMIT 1", (wanted.root,))
 
     # --- The file itself.
 
@@ -423,22 +354,147 @@ _OF_FILES: Final = "files AS f CROSS JOIN chunks AS c ON c.file = f.number"
 _OF_TEXTS: Final = "chunks AS c CROSS JOIN files AS f ON f.number = c.file"
 
 
-def _condition(wanted: FileFilter) -> tuple[str, list[object]]:
-    """Return a filter's WHERE clause over files, with its arguments. The clauses are fixed strings."""
-    clauses: list[str] = ["TRUE"]
-    arguments: list[object] = []
-    if wanted.root:
-        clauses.append("f.root = ?")
-        arguments.append(wanted.root)
-    if wanted.sources:
-        clauses.append(f"f.source IN {places_for(wanted.sources)}")
-        arguments += wanted.sources
-    path = wanted.path.strip().removeprefix("./").rstrip("/")
-    if path and path != ".":
-        clauses.append("(f.path = ? OR substr(f.path, 1, ?) = ?)")
-        arguments += [path, len(path) + 1, path + "/"]
-    for at, comparison in ((wanted.after, ">="), (wanted.before, "<=")):
-        if at is not None:
-            clauses.append(f"f.mtime_ns {comparison} ?")
-            arguments.append(int(at * 1e9))
-    return " AND ".join(clauses), arguments
+class FileMemories:
+    """The chunks of an index that pass a filter, as a recall searches them beside memories. Time filters apply to the
+    files' times; other filters concern only memories. Methods without a docstring are as in `Records`."""
+
+    is_users = False
+    space = NOTES
+
+    def __init__(self, index: FileIndex, wanted: FileFilter) -> None:
+        self.name = index.name
+        self._index = index
+        self._read = index._file.read
+        self._wanted = wanted
+
+    @cached_property
+    def size(self) -> int:
+        """The number of texts in all workspaces, counted on first use."""
+        ((count,),) = self._read("SELECT count(*) FROM texts")
+        return int(count)
+
+    def files(self) -> int:
+        """Return the number of files."""
+        condition, arguments = self._condition()
+        ((count,),) = self._read(f"SELECT count(*) FROM files AS f WHERE {condition}", arguments)  # noqa: S608
+        return int(count)
+
+    def keyword_hits(
+        self,
+        phrases: Sequence[Phrase],
+        filters: Filters,
+        limit: int,
+        counted: Mapping[Phrase, int] | None = None,
+        numbers: Sequence[int] = (),
+    ) -> Hits:
+        if not phrases:
+            return {}
+        condition, arguments = self._condition(filters)
+        among = f"AND EXISTS (SELECT 1 FROM {_OF_TEXTS} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
+        if self._has_everything(filters):
+            among, arguments = "", []
+
+        def hits(match: str) -> Hits:
+            rows = self._read(
+                f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
+                    ORDER BY score DESC, rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+                (match, *arguments, limit),
+            )
+            return dict(rows)
+
+        narrow = None
+        if self.size > ROWS:
+            narrow = narrowed_for(self._index, Counter(phrases), counted or {}, ROWS, WIDE_ROWS)
+        if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
+            return {number: bm25 / TIMES for number, bm25 in found.items()}
+        return hits(expression_of(phrases))
+
+    def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
+        return self._index.postings(groups)
+
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        if filters.scopes == ("session",):
+            return []
+        condition, arguments = self._condition(filters)
+        rows = self._read(
+            f"SELECT DISTINCT c.text FROM {_OF_FILES} WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
+            (*arguments, limit + 1),
+        )
+        return None if len(rows) > limit else [number for (number,) in rows]
+
+    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+        """Return the chunks of the most recently modified files, whatever the order."""
+        if filters.tags:
+            return []
+        condition, arguments = self._condition(filters)
+        rows = self._read(
+            f"""SELECT c.text FROM {_OF_FILES} WHERE {condition}
+                ORDER BY f.mtime_ns DESC, f.path, c.ordinal LIMIT ?""",  # noqa: S608 - fixed clauses
+            (*arguments, limit),
+        )
+        return list(dict.fromkeys(number for (number,) in rows))
+
+    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        chunks = reversed(self.chunks(numbers, filters))
+        return {chunk.text: RankingFacts(IMPORTANCE, chunk.mtime_ns / 1e9) for chunk in chunks}
+
+    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
+        return {chunk.text: _record(chunk) for chunk in reversed(self.chunks(numbers, filters))}
+
+    def chunks(self, numbers: Sequence[int], filters: Filters | None = None) -> list[IndexedChunk]:
+        """Return the chunks of the given texts, ordered by path and line."""
+        if not numbers:
+            return []
+        condition, arguments = self._condition(filters)
+        rows = self._read(
+            f"""SELECT c.text, f.path, f.source, c.start_line, c.end_line, c.heading, t.content, t.body, f.mtime_ns
+                FROM {_OF_TEXTS} JOIN texts AS t ON t.number = c.text
+                WHERE c.text IN {AMONG} AND {condition} ORDER BY f.path, c.ordinal""",  # noqa: S608
+            (json_list(numbers), *arguments),
+        )
+        return [IndexedChunk(*row) for row in rows]
+
+    def _has_everything(self, filters: Filters) -> bool:
+        """True if every chunk of the index passes the filters."""
+        root = self._wanted.root
+        if self._wanted != FileFilter(root) or filters.after is not None or filters.before is not None:
+            return False
+        return not root or not self._read("SELECT 1 FROM files WHERE root != ? LIMIT 1", (root,))
+
+    def _condition(self, filters: Filters | None = None) -> tuple[str, list[object]]:
+        """Return the WHERE clause of the filters over files, with its arguments. The clauses are fixed strings."""
+        wanted, clauses, arguments = self._wanted, ["TRUE"], list[object]()
+        if wanted.root:
+            clauses.append("f.root = ?")
+            arguments.append(wanted.root)
+        if wanted.sources:
+            clauses.append(f"f.source IN {places_for(wanted.sources)}")
+            arguments += wanted.sources
+        path = wanted.path.strip().removeprefix("./").rstrip("/")
+        if path and path != ".":
+            clauses.append("(f.path = ? OR substr(f.path, 1, ?) = ?)")
+            arguments += [path, len(path) + 1, path + "/"]
+        times = () if filters is None else ((filters.after, ">="), (filters.before, "<="))
+        for at, comparison in times:
+            if at is not None:
+                clauses.append(f"f.mtime_ns {comparison} ?")
+                arguments.append(int(at * 1e9))
+        return " AND ".join(clauses), arguments
+
+
+def _record(chunk: IndexedChunk) -> MemoryRecord:
+    """Present a chunk as a memory record. Its id is its location, not a memory's id."""
+    at = chunk.mtime_ns / 1e9
+    return MemoryRecord(
+        number=chunk.text,
+        id=f"{chunk.path}#L{chunk.start_line}-{chunk.end_line}",
+        content=chunk.content,
+        type="semantic",
+        scope="project",
+        importance=IMPORTANCE,
+        source=SourceRef(file=chunk.path),
+        created_at=at,
+        updated_at=at,
+        origin=chunk.source,
+        lines=(chunk.start_line, chunk.end_line),
+    )

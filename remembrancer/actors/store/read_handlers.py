@@ -20,11 +20,11 @@ import msgspec
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import explain
-from remembrancer.actors.store.file_memories import FileMemories
+from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import Vectors
+from remembrancer.actors.store.records.types import Vectors, is_memory
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.actors.store.retrieval.context import Gathering
@@ -168,7 +168,7 @@ class ReadHandlers(Handlers):
             if request.counts_accesses:
                 shown: defaultdict[str, list[int]] = defaultdict(list)
                 for record, each in zip(seen, answer.memories, strict=True):
-                    if record.number > 0 and is_given_whole(each):
+                    if is_memory(record.number) and is_given_whole(each):
                         shown[view.sources[record.space].texts.name].append(record.number)
                 self._note_shown(shown, request.session_id, used_in(answer.memories))
             return answer

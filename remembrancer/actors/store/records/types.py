@@ -78,6 +78,13 @@ class Surroundings:
 
 
 Vectors = NDArray[np.float32]
+FIRST_CHUNK: Final = 2**40
+"""Chunks of notes are numbered from here on, and memories below."""
+
+
+def is_memory(number: int) -> bool:
+    """True for the number of a memory, and not of a chunk of notes."""
+    return number < FIRST_CHUNK
 
 
 class MemoryRecord(ListedMemory, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.store.file_memories import FileMemories
+from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.search import ROWS
 from remembrancer.actors.store.records.types import (
@@ -147,7 +147,7 @@ class Search:
         candidates."""
         if vector is not None and self._source.vectors is not None:
             self._vector = vector
-            self._near = self._source.nearest(vector, FIRST_SEARCH)
+            self._near = self._source.vectors.nearest(vector, FIRST_SEARCH)
         elif not self.hits:
             self.find_words()
         owned = [ref for _, own in self.sides for ref in own] if self.has_vectors else []
@@ -155,16 +155,16 @@ class Search:
 
     def nearest(self, view: View, facts: dict[Ref, RankingFacts]) -> Iterator[Nearest]:
         """Yield for each side the cosines of the `CANDIDATES` nearest memories. Adds missing facts to `facts`."""
-        vector, near = self._vector, self._near
-        if vector is None or near is None:
+        vector, near, vectors = self._vector, self._near, self._source.vectors
+        if vector is None or near is None or vectors is None:
             return
         for side, own in self.sides:
             if own:
-                yield self._source.nearest(vector, CANDIDATES, [ref for ref in own if ref in facts])
+                yield vectors.nearest(vector, CANDIDATES, [ref for ref in own if ref in facts])
                 continue
             cosines = _passing(near, facts, side)
             if len(cosines) < CANDIDATES and len(near) == FIRST_SEARCH:  # the filters removed too many
-                cosines = self._source.nearest(vector, CANDIDATES, self._source.texts.matching(side, EVERY))
+                cosines = vectors.nearest(vector, CANDIDATES, self._source.texts.matching(side, EVERY))
                 facts |= view.ranking_facts([ref for ref in cosines if ref not in facts], self._question.filters)
             yield cosines
 
@@ -310,7 +310,7 @@ def _compared(view: View, question: Question, places: Mapping[Ref, int], spaces:
     for space, source in view.sources.items():
         refs = [ref for ref, its in spaces.items() if its == space]
         if vector is not None and refs and source.vectors is not None:
-            found = compare(source.passages_of(refs), vector, source.vectors.scale)
+            found = compare(source.vectors.of_memories(refs), vector, source.vectors.scale)
             there = [places[ref] for ref in found.memories]
             cosines[there], openings[there], means[there] = found.cosines, found.openings, found.means
     return Compared(list(places), cosines, openings, means)

@@ -17,7 +17,7 @@ from remembrancer.actors.store.records.search import RANKING, condition_of, expr
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.space import APART, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, json_list
-from remembrancer.actors.store.records.types import Filters, Phrase, RankingFacts
+from remembrancer.actors.store.records.types import Filters, Phrase, RankingFacts, is_memory
 from remembrancer.memory.names import name_key
 from remembrancer.memory.pagerank import Around
 from remembrancer.protocol.reads import Direction, Fact
@@ -489,7 +489,7 @@ class Graph:
         """Return the nodes (of some, or of all) that memories name. Only for memories that the session was shown."""
         links = self._read(
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
-            (json_list(memory for memory in memories if memory > 0),),
+            (json_list(memory for memory in memories if is_memory(memory)),),
         )
         if among is None:
             self._meet_numbers(entity for _, entity in links)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors
+from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors, is_memory
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import DAY_S, has_ended, memory_strength
 from remembrancer.memory.wording import normalised, same_in_words
@@ -121,9 +121,7 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}
-    for summary, refs in (
-        view.reader.summaries_of([ref for ref in behind if ref > 0]).items() if len(behind) > 1 else ()
-    ):
+    for summary, refs in view.reader.summaries_of(list(filter(is_memory, behind))).items() if len(behind) > 1 else ():
         if summary not in known and len(refs) > 1:
             found[summary] = max((known[each].scores for each in refs), key=lambda scores: scores.final)
     ids = {entry.record.id for entry in loaded}

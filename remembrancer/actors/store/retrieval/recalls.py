@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.store.records.types import MemoryRecord, RankingFacts, Vectors
+from remembrancer.actors.store.records.types import MemoryRecord, RankingFacts, Vectors, is_memory
 from remembrancer.actors.store.retrieval.candidates import (
     Rows,
     Searches,
@@ -387,7 +387,7 @@ def page_ranks(relevance: Mapping[Ref, float], graph: Graph) -> dict[Ref, float]
     and the flow between the best seed and its entities says nothing new. All ranks are lower the less relevant the best
     seed is than the best candidate, and the more memories share the connecting entities.
     """
-    first = sorted((key for key in relevance if key > 0), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
+    first = sorted(filter(is_memory, relevance), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
     around = graph.look(dict.fromkeys(first, MOST_COUNTED))
     # A memory that names everything says little about each.
     seeds: dict[Ref | str, float] = {
@@ -415,7 +415,7 @@ def _ids_in(entries: Iterable[Entry]) -> set[str]:
     return {
         memory_id
         for entry in entries
-        if entry.ref > 0
+        if is_memory(entry.ref)
         for memory_id in (
             entry.record.id,
             *entry.record.near_duplicates,

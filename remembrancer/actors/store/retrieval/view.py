@@ -1,64 +1,45 @@
 """The memory that one session sees: the project's space with the session's own memories, its shared lane, the user's
 memories, and notes.
 
-A memory is identified by its number in any space, and a chunk of notes by a negative number. Rows of all spaces are
-queried together; words and vectors, which each space keeps separately, one space after the other.
+A memory is identified by its number in any space, and a chunk of notes by one from `FIRST_CHUNK` on. Rows of all spaces
+are queried together; words and vectors, which each space keeps separately, one space after the other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.file_memories import NOTES, FileMemories
+from remembrancer.actors.store.file_index import NOTES, FileMemories
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import (
     Filters,
     MemoryRecord,
-    PassageVectors,
     RankingFacts,
-    Vectors,
+    is_memory,
 )
 from remembrancer.actors.store.retrieval.graph import Graph
-from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, Nearest
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Notice
 
 Ref = int
-"""A memory of a view: its number in the database. Chunks of notes have negative numbers."""
+"""A memory of a view: its number in the database; or a chunk of notes."""
 HAPPENED: Final = 50
 """The number of memories of a time, most important first, in each space."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
 
-class Source:
+class Source(NamedTuple):
     """A space, or a project's notes: a source with its own full text, and vectors if they can be searched."""
 
-    def __init__(self, texts: Records | FileMemories, vectors: ExactVectors | None = None) -> None:
-        self.texts = texts
-        self.vectors = vectors
-        self.space = texts.space
-
-    def nearest(self, vector: Vectors, limit: int, allowed: Sequence[Ref] | None = None) -> Nearest:
-        """Like `ExactVectors.nearest`; requires vectors."""
-        assert self.vectors is not None
-        if self.space != NOTES:
-            return self.vectors.nearest(vector, limit, allowed)
-        texts = None if allowed is None else [-ref for ref in allowed]
-        return {-number: cosine for number, cosine in self.vectors.nearest(vector, limit, texts).items()}
-
-    def passages_of(self, refs: Sequence[Ref]) -> PassageVectors:
-        """Return the passages of some of its memories, with their vectors. Requires vectors."""
-        assert self.vectors is not None
-        if self.space != NOTES:
-            return self.vectors.of_memories(refs)
-        found = self.vectors.of_memories([-ref for ref in refs])
-        return PassageVectors(found.numbers, [-text for text in found.memories], found.ordinals, found.vectors)
+    texts: Records | FileMemories
+    vectors: ExactVectors | None = None
 
 
 class View:
@@ -72,7 +53,7 @@ class View:
     def __init__(
         self, spaces: Iterable[Source], notes: Source | None = None, database: SqliteFile | None = None
     ) -> None:
-        self._spaces = {space.space: space for space in spaces}
+        self._spaces = {space.texts.space: space for space in spaces}
         self._notes = notes
         self.sources = self._spaces if notes is None else {**self._spaces, NOTES: notes}
         """Sources by space number."""
@@ -164,4 +145,4 @@ class View:
 def _parted(refs: Iterable[Ref]) -> tuple[list[Ref], list[Ref]]:
     """Split references into memories and chunks of notes."""
     asked = list(refs)
-    return [ref for ref in asked if ref > 0], [ref for ref in asked if ref < 0]
+    return [ref for ref in asked if is_memory(ref)], [ref for ref in asked if not is_memory(ref)]
