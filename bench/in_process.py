@@ -83,7 +83,7 @@ class Asking:
             self.records.close()
             making.rename(self.path)
             self.records = Records(SqliteFile(self.path), PROJECT.id, lambda: self.now)
-        while self.records.tidy():
+        while self.records.find_names():
             pass  # as the store does in the background
         vectors_of_all = ExactVectors(self.records, self.model, scale or scale_of(engine))
         self._view = View([Source(self.records, vectors_of_all)])

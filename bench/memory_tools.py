@@ -16,7 +16,7 @@ from bench.varied_text import varied
 SIZE: Final = 10_000
 SAMPLES: Final = 300
 SETTLE_S: Final = 6.0
-"""The time for tidying the index, which happens while no client asks."""
+"""The time for finding names, which happens while no client asks."""
 NAMED: Final = 3
 """The limit on entities that a memory names besides its module: about 20,000 edges in total."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_]{4,}")

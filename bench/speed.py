@@ -42,7 +42,7 @@ LARGE: Final = 10_000
 STATEMENT_CHARACTERS: Final = 160
 """The drain is measured on texts of the length of a statement, like most memories: about 25 word pieces."""
 SETTLE_S: Final = 6.0
-"""The time for tidying the index, which happens while no client asks."""
+"""The time for finding names, which happens while no client asks."""
 
 
 async def start_to_initialized(running: Runtime) -> float:

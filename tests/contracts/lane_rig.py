@@ -94,7 +94,7 @@ class Host:
         row = np.ones((1, 4), dtype=np.float32)
         embedded = [EmbeddedMemory(n, digests[n], (Passage(0, len(text)),), row) for n, text in texts.items()]
         self.lane.save_embeddings("model", embedded)
-        self.lane.tidy()
+        self.lane.find_names()
 
     def catch_up(self) -> None:
         """Apply what others have appended, after a snapshot if the journal does not go back far enough."""

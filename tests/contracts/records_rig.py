@@ -136,9 +136,9 @@ class RecordsRig:
     def passages(self, memory_id: str, model: str = MODEL) -> list[int]:
         return self.records.passages(PassageFilter(model, [self.number(memory_id)])).numbers
 
-    def tidy(self) -> None:
+    def find_names(self) -> None:
         """Do what is left for later: names are found in texts."""
-        while self.records.tidy():
+        while self.records.find_names():
             pass
 
     def files_with(self, word: str) -> list[str]:

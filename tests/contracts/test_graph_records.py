@@ -187,7 +187,7 @@ def test_edges_are_what_visible_memories_say(
 # --- Names that are found in the texts of memories: which, and when they join those that have them.
 def say(rig: RecordsRig, *contents: str, **fields: Any) -> list[str]:
     ids = [rig.say(each, **fields) for each in contents]
-    rig.tidy()
+    rig.find_names()
     return ids
 
 
@@ -211,11 +211,11 @@ def test_certain_names_join_memories_that_nobody_gave_entities(rig: RecordsRig) 
 def test_an_edited_memory_loses_what_it_does_not_say_any_more_and_an_erased_one_all(rig: RecordsRig) -> None:
     (memory,) = say(rig, "The pool is in src/pool.py.")
     rig.do(UpdateMemory(memory, content="The pool is in src/basin.py."))
-    rig.tidy()
+    rig.find_names()
     assert found_in(rig, memory) == ("src/basin.py",)
     assert (count(rig, "src/pool.py"), count(rig, "src/basin.py")) == (0, 1)
     rig.do(EraseMemory(memory))
-    rig.tidy()
+    rig.find_names()
     assert count(rig, "src/basin.py") == 0
 
 

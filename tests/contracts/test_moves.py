@@ -235,7 +235,7 @@ def test_an_erased_memory_leaves_no_word_in_the_file_and_what_was_derived_is_nam
     secret, summary = rig.say(SECRET, "marigold:code"), rig.say("a summary of it")
     rig.do(UpdateMemory(summary, add_links=(LinkRef("derived_from", secret),)))
     rig.do(UpdateMemory(secret, content=f"{SECRET} in vault/marigold_drawer.txt and lavender", summary="marigold"))
-    rig.tidy()
+    rig.find_names()
     assert rig.records.surroundings(secret, "", None).found_entities == ("vault/marigold_drawer.txt",)
     rig.do(TagMemory(secret, add=("marigold",)))
     rig.do(UpdateMemory(secret, content=TextEdit("lavender", "heather")))

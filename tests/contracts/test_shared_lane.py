@@ -60,7 +60,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 WITHOUT_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
 """A failure is replayed by its seed: to make its history shorter takes minutes."""
 FAULTS = st.sampled_from(
-    ["none"] * 4 + ["away", "back", "lost answer", "restart", "tidy", "read", "catch up", "snapshot", "purge"]
+    ["none"] * 4 + ["away", "back", "lost answer", "restart", "names", "read", "catch up", "snapshot", "purge"]
 )
 
 
@@ -86,8 +86,8 @@ def test_hosts_that_write_offline_have_the_same_lane_in_the_end(
                 case "restart":
                     host.lane.close()
                     host.open()
-                case "tidy":
-                    host.lane.tidy()
+                case "names":
+                    host.lane.find_names()
                 case "read":
                     with suppress(JournalAway, Trimmed):
                         host.lane.touch([1, 2, 2], host.clock, SESSION, ["mem_one"])

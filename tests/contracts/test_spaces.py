@@ -59,7 +59,7 @@ SECRET = "zanzibar"
 WRITES = {
     "note_commit",
     *("apply", "touch", "rename_project", "complete", "apply_in"),
-    *("tidy", "close"),
+    *("find_names", "close"),
     *("save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
@@ -86,7 +86,7 @@ def fill(records: Records, word: str) -> list[str]:
         assert number is not None
         vector = np.eye(4, dtype=np.float32)[:1]
         records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(text), (Passage(0, 5),), vector)])
-    while records.tidy():
+    while records.find_names():
         pass
     return ids
 
@@ -208,7 +208,7 @@ OFTEN: dict[str, Callable[[Records], Any]] = {
     "number_of": READS["number_of"],
     "outcome_of": READS["outcome_of"],
     "store": lambda it: it.apply([store_operation(f"{next(NEW)}", "a beacon on Skagen and Thyborøn")]),
-    "tidy": lambda it: it.tidy(),
+    "find_names": lambda it: it.find_names(),
 }
 """Questions that every store, recall or answer with short ids asks, and what every store does."""
 
@@ -375,7 +375,7 @@ BY_SHOWN = {"find", "records_of", "by_file", "spaces_of"}
 BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 BY_SHOWN |= {"uses"}
 """Questions of a view about what it has shown, or in which ids alone are named."""
-PARTS = {"without", "beside", "is_users", "of", "tidy"}
+PARTS = {"without", "beside", "is_users", "of"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
@@ -435,7 +435,7 @@ def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str
                 changes.append(change_operation(f"link{place}{other}", link, session_id=session))
             spaces[name].apply(changes)
             known[memory_id] = name, session if is_own else None, word
-        while any(records.tidy() for records in spaces.values()):
+        while any(records.find_names() for records in spaces.values()):
             pass
         numbers = [number for (number,) in database.read("SELECT number FROM memories")]
         for session, names in (("alice", (OURS, LANE, USER)), ("bob", (OURS, LANE)), ("bob", (THEIRS, USER))):

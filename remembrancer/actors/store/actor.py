@@ -56,7 +56,7 @@ ASKERS: Final = ("gateway", "command")
 ABOUT_STATE: Final = (NotePresence, DescribeStore)
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
-"""The index is tidied, which takes longer at a time, when clients have asked for nothing for this long."""
+"""Names are looked for, which takes longer at a time, when clients have asked for nothing for this long."""
 COUNT_S: Final = 1.0
 """The time between two checks for commits to count."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
@@ -286,9 +286,9 @@ class StoreActor(Actor):
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house(self._file_handlers.projects_in_use)
             await self._tolerantly("code", self._code.remake_lost())
-            for texts in (*self._files, *self._files.indexes.values()):
+            for records in self._files:
                 while time.monotonic() >= self._scheduler.served_at + IDLE_S and await self._tolerantly(
-                    texts.name, self._committer.run(texts.name, texts.tidy)
+                    records.name, self._committer.run(records.name, records.find_names)
                 ):
                     pass
 

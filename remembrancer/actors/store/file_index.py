@@ -86,7 +86,6 @@ SCHEMA: Final = Schema(
     CREATE VIRTUAL TABLE words USING fts5 (
         content, parts, content = 'texts', content_rowid = 'number', tokenize = 'porter unicode61'
     );
-    INSERT INTO words (words, rank) VALUES ('usermerge', 2);
     CREATE TRIGGER words_insert AFTER INSERT ON texts BEGIN
         INSERT INTO words (rowid, content, parts) VALUES (new.number, new.content, new.parts);
     END;
@@ -154,7 +153,6 @@ class FileIndex(EmbeddedTexts, SqliteWords):
     _count = "SELECT count(*) FROM texts"
     _file: SqliteFile
     _words = "words"
-    _full_texts = ("words",)
 
     def __init__(self, path: Path, name: str, cut: str = "", clock: Callable[[], float] = time.time) -> None:
         self.name = name

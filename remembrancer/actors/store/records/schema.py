@@ -443,9 +443,7 @@ FULL_TEXTS: Final = """
     CREATE VIRTUAL TABLE words_@SPACE USING fts5 (
         content, tags, summary, parts, content = '', tokenize = 'porter unicode61'
     );
-    INSERT INTO words_@SPACE (words_@SPACE, rank) VALUES ('usermerge', 2);
     CREATE VIRTUAL TABLE names_@SPACE USING fts5 (words, tokenize = 'porter unicode61');
-    INSERT INTO names_@SPACE (names_@SPACE, rank) VALUES ('usermerge', 2);
 """
 """The full-text tables of a space, whose number replaces `@SPACE`. They are written along with the rows."""
 

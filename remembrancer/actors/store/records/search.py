@@ -44,7 +44,6 @@ SCOPE_COLUMN: Final = 3
 
 
 _decode_numbers: Final = msgspec.json.Decoder(list[int]).decode
-_CHANGES: Final = "SELECT total_changes()"
 
 
 MOST_COUNTS: Final = 400
@@ -52,14 +51,11 @@ MOST_COUNTS: Final = 400
 
 
 class SqliteWords:
-    """The words of texts. Their full-text table is `_words`, the first of `_full_texts`."""
+    """The words of texts. Their full-text table is `_words`."""
 
     _words = "words_@SPACE"
-    _full_texts: tuple[str, ...] = ("words_@SPACE", "names_@SPACE")
     _file: Any
     """The space, or the index of notes, that has the full-text tables."""
-    _merged_at = -1
-    """The number of commits when nothing was left to merge."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         """Return the number of memories with each group of phrases."""
@@ -77,20 +73,6 @@ class SqliteWords:
         found = f"SELECT json_group_array(rowid) FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our name
         rows = self._file.read(" UNION ALL ".join([found] * len(groups)), [expression_of(group) for group in groups])
         return [_decode_numbers(numbers) for (numbers,) in rows]
-
-    def tidy(self) -> bool:
-        """Merge some segments of the full-text index. Returns True if more is left. Runs on the thread that writes."""
-        if self._file.commits == self._merged_at:
-            return False
-        with self._file.transaction(durable=False) as connection:
-            ((before,),) = connection.execute(_CHANGES).fetchall()
-            for table in self._full_texts:
-                connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (MERGED_PAGES,))  # noqa: S608
-            ((after,),) = connection.execute(_CHANGES).fetchall()
-            is_done = after == before + len(self._full_texts)  # FTS5 counts the command as one change
-        if is_done:
-            self._merged_at = self._file.commits
-        return not is_done
 
 
 class SqliteSearch(SqliteWords):
@@ -425,8 +407,6 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
-MERGED_PAGES: Final = 64
-"""The number of full-text pages merged at once: a few milliseconds."""
 ROWS: Final = 4_000
 """The number of rows worth scoring: words are taken, rarest first, as long as their rows do not exceed it."""
 WIDE_ROWS: Final = 10_000

@@ -132,6 +132,8 @@ class Records(Reader, EmbeddedTexts):
         self.is_users = name == USER
         self._limit_bytes = limit_bytes
         self._session_limit = session_limit
+        self._tidied_at = -1
+        """The number of commits when no name was left to be found."""
 
     @property
     def commits(self) -> int:
@@ -235,19 +237,19 @@ class Records(Reader, EmbeddedTexts):
         edits.count_accesses(numbers, at)
         return edits.archived(numbers)
 
-    def tidy(self) -> bool:
-        """Do some deferred work: find names in new or changed memories, which become entities marked as found; then
-        merge segments of the full-text index. Returns whether more is left. Runs on the thread that writes."""
-        if self._file.commits == self._merged_at:
+    def find_names(self) -> bool:
+        """Find names in some new or changed memories, which become entities marked as found. Returns whether more is
+        left. Runs on the thread that writes."""
+        if self._file.commits == self._tidied_at:
             return False
-        if self._file.read(
-            """SELECT 1 FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
-               WHERE m.space = @SPACE LIMIT 1"""
-        ):
+        waiting = """SELECT 1 FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
+                     WHERE m.space = @SPACE LIMIT 1"""
+        if self._file.read(waiting):
             with self._edits(durable=False) as edits:  # derived, so clients do not wait for its commit
                 if find_entities(edits, self._clock()):
                     return True
-        return super().tidy()
+        self._tidied_at = self._file.commits
+        return False
 
     # Reading.
 
