@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.retrieval.entity_names import longest, mentions_in
 from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Node, Reached, Sighting, connection, walk
+from remembrancer.actors.store.retrieval.graph_search import longest, mentions_in
 from remembrancer.memory.found_names import MOST, READ, found_names, is_proper
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction

@@ -19,7 +19,6 @@ from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.handlers import StoreParts
 from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
@@ -28,7 +27,7 @@ from remembrancer.actors.store.read_handlers import ReadHandlers
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Dispatcher
+from remembrancer.actors.store.requests import Dispatcher, StoreParts
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
 from remembrancer.actors.store.vectors.chroma import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler

@@ -21,9 +21,8 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.requests import Handler, RequestContext, by_request
+from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.code.gone_files import gone_file
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.text import shown

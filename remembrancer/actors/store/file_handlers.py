@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,12 +19,10 @@ from typing import Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import INDEX
-from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex, FileMemories
-from remembrancer.actors.store.handlers import Handlers, StoreParts
+from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex, FileMemories, IndexedChunk
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.types import Vectors
-from remembrancer.actors.store.requests import Handler, Listener, RequestContext, by_request
-from remembrancer.actors.store.retrieval.file_search import found_chunks, scores_of
+from remembrancer.actors.store.requests import Handler, Handlers, Listener, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.config.project import workspace_root
@@ -54,7 +53,7 @@ from remembrancer.protocol.files import (
 )
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
-from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.reads import Recall, RecalledMemory
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files
@@ -367,3 +366,56 @@ class FileHandlers(Handlers):
         for workspace in self._used_at:
             if workspace.project.id == project_id:
                 self._ask(workspace, None, SyncFiles(workspace))
+
+
+SCALE: Final = 0.4
+"""The exponent that turns a probability into a chunk's score: one in sixty right chunks scores below 0.3, and half of
+the others do."""
+SNIPPET: Final = 700
+"""The number of characters shown of a chunk."""
+
+_SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
+
+
+def scores_of(texts: Iterable[int], found: Iterable[RecalledMemory], least: float) -> dict[int, float]:
+    """Return the scores of the texts that a recall has found, at least `least`, best first."""
+    scores = {text: each.scores.relevance**SCALE for text, each in zip(texts, found, strict=True)}
+    return {text: score for text, score in scores.items() if score >= least}
+
+
+def found_chunks(
+    scores: dict[int, float], chunks: Sequence[IndexedChunk], request: SearchFiles
+) -> tuple[FoundChunk, ...]:
+    """Return the chunks of these texts in the order of the scores. A text has one for each file that says it; of
+    transcripts only one, since a resumed session may repeat all of an earlier one."""
+    of_text: dict[int, list[IndexedChunk]] = {text: [] for text in scores}
+    for chunk in chunks:
+        if not (of_text[chunk.text] and chunk.source == "sessions"):
+            of_text[chunk.text].append(chunk)
+    ordered = [chunk for same in of_text.values() for chunk in same]
+    return tuple(_shown(chunk, scores[chunk.text], request.query) for chunk in ordered[: request.limit])
+
+
+def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:
+    snippet = snippet_of(chunk.content[chunk.body :], query)
+    return FoundChunk(
+        chunk.path, chunk.source, chunk.start_line, chunk.end_line, chunk.heading, min(1.0, score), snippet
+    )
+
+
+def snippet_of(text: str, query: str) -> str:
+    """Return the text to show: a long one begins at or a little before the sentence with most words of the query."""
+    text = text.strip()
+    if len(text) <= SNIPPET:
+        return text
+    asked = set(re.findall(r"\w+", query.casefold()))
+    start, most = 0, 0
+    for sentence in _SENTENCE.finditer(text):
+        found = len(asked & set(re.findall(r"\w+", sentence.group().casefold())))
+        if found > most:
+            start, most = sentence.start(), found
+    start = min(start, len(text) - SNIPPET)
+    while start and not text[start - 1].isspace():
+        start -= 1
+    shown = text[start : start + SNIPPET]
+    return f"{'… ' if start else ''}{shown.strip()}{' …' if start + SNIPPET < len(text) else ''}"

@@ -21,12 +21,11 @@ import msgspec
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import explain
 from remembrancer.actors.store.file_index import FileMemories
-from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Vectors, is_memory
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Handler, RequestContext, by_request
+from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall

@@ -1,4 +1,4 @@
-"""Dispatches the store's messages: one table from request types to handlers, and one error boundary."""
+"""Dispatches the store's messages: a table from request types to handlers, one error boundary, the handlers' base."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Union, get_type_hints
+from typing import Any, Final, NamedTuple, Union, get_type_hints
 
 import msgspec
 
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.readers import Readers
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import Envelope, Notice
 
@@ -116,3 +123,23 @@ def _refuse(context: RequestContext, name: str, error: Exception) -> None:
         logger.error("a request failed", exc_info=error, extra={"request": name})
         error = InternalError("the store failed on this request: see store.log")
     context.router.refuse(context.peer, error, in_reply_to=context.envelope.message_id)
+
+
+class StoreParts(NamedTuple):
+    """The parts of a store."""
+
+    paths: RuntimePaths
+    settings: Settings
+    files: MemoryFiles
+    committer: Committer
+    vectors: VectorSpaces
+    scheduler: EmbeddingScheduler
+    readers: Readers
+
+
+class Handlers:
+    """Handlers of requests of one subject. They belong to one event loop; reads run on `readers`."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._paths, self._settings, self._files, self._committer = parts[:4]
+        self._vectors, self._scheduler, self._readers = parts[4:]

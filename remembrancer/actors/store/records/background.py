@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from remembrancer.actors.store.records.materials import read_materials
 from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of
+from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
 from remembrancer.actors.store.records.sessions import (
     open_sessions,
     read_session_start,
 )
 from remembrancer.actors.store.records.space import Space, shown_to
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.sqlite_file import Query, json_list
 from remembrancer.actors.store.records.types import (
     MaintenanceState,
     Surroundings,
     WaitingWork,
 )
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
-from remembrancer.protocol.consolidation import Promotable, ReadEntityEdges, ReadMemories
+from remembrancer.protocol.consolidation import Material, Promotable, ReadEntityEdges, ReadMemories
 from remembrancer.protocol.kinds import Scope
-from remembrancer.protocol.reads import Proposal
+from remembrancer.protocol.reads import Memories, Proposal
 from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.wire import Request
-from remembrancer.protocol.writes import MemoryLink
+from remembrancer.protocol.writes import EntityRef, MemoryLink
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class SqliteBackground:
                 JOIN memories AS o ON o.number = l.source
                 WHERE m.number IN (SELECT value FROM json_each(?)) AND l.relation = 'derived_from'
                 AND o.type = 'semantic' AND {SAYS_IT} ORDER BY o.number, m.number""",  # noqa: S608 - fixed clauses
-            (encode_json(numbers).decode(),),
+            (json_list(numbers),),
         )
         found: dict[int, list[int]] = {}
         for summary, number in rows:
@@ -310,3 +310,101 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
             (getattr(edit, before), max(0, edit.limit - removed)),
         ).rowcount
     return removed
+
+
+MOST_AT_ONCE: Final = 1000
+"""The limit on memories in a page, whatever the request: a page with vectors is then a few megabytes."""
+_OWN: Final = (
+    *("number", "id", "content", "kind", "type", "scope", "session_id", "version", "created_at", "updated_at"),
+    *("importance", "confidence", "access_count", "status", "summary", "domain", "tags", "archived_at", "valid_until"),
+)
+_COLUMNS: Final = {name: f"m.{name}" for name in _OWN} | {
+    "happened_at": "coalesce(m.occurred_at, m.created_at)",
+    "last_accessed_at": "max(coalesce(m.last_accessed_at, 0), m.created_at)",
+    "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
+    "pinned": "m.pinned OR (m.kind = 'open_end' AND NOT m.done)",
+    "is_replaced": """EXISTS (SELECT 1 FROM memory_links
+        WHERE target = m.number AND relation = 'contradicts' AND strength >= 0.5)""",
+    "derived_from": """(SELECT json_group_array(id) FROM (SELECT s.id FROM memory_links AS l
+        JOIN memories AS s ON s.number = l.target
+        WHERE l.source = m.number AND l.relation = 'derived_from' ORDER BY l.target))""",
+    "entities": """(SELECT json_group_array(json_object('name', name, 'type', type, 'relationship', relationship))
+        FROM (SELECT e.name, e.type, me.relationship FROM memory_entities AS me
+              JOIN entities AS e ON e.number = me.entity WHERE me.memory = m.number AND NOT me.found
+              ORDER BY me.ordinal, me.entity, me.relationship))""",
+    "undone": """coalesce((SELECT coalesce(json_extract(h.details, '$.undid'), was.change) FROM history AS h
+        JOIN history AS was ON was.space = h.space AND was.memory_id = h.memory_id AND was.version = h.version - 1
+        WHERE h.space = m.space AND h.memory_id = m.id AND h.version = m.version AND h.change = 'undone'), '')""",
+}
+"""The columns of a `Material`, with their SQL."""
+_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+_DECODERS: Final[dict[str, Callable[[Any], object]]] = {
+    "tags": _decode_names,
+    "derived_from": _decode_names,
+    "entities": msgspec.json.Decoder(tuple[EntityRef, ...]).decode,
+    "pinned": bool,
+    "is_replaced": bool,
+}
+
+
+def read_materials(query: Query, request: ReadMemories, model: str | None) -> Memories[Material]:
+    """Return a page of memories that are not forgotten. Raises `ValueError` if a row cannot be decoded."""
+    limit = max(1, min(request.limit, MOST_AT_ONCE))
+    clauses, arguments = _wanted(request)
+    rows = query(
+        f"""SELECT {", ".join(_COLUMNS.values())} FROM memories AS m WHERE {" AND ".join(clauses)}
+            ORDER BY m.number {"ASC" if request.before is None else "DESC"} LIMIT ?""",  # noqa: S608 - our columns
+        (*arguments, limit + 1),
+    )
+    page = [dict(zip(_COLUMNS, row, strict=True)) for row in rows[:limit]]
+    for each in page:
+        each |= {name: decode(each[name]) for name, decode in _DECODERS.items()}
+    numbers = [each["number"] for each in page]
+    vectors = _read_means(query, model, numbers) if request.with_vectors and model is not None else {}
+    memories = tuple(Material(**each, vector=vectors.get(each["number"], b"")) for each in page)
+    return Memories(memories, len(rows) > limit)
+
+
+def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:
+    """Return the clauses that select a page's memories, and their arguments."""
+    clauses = ["m.space = @SPACE AND m.forgotten_at IS NULL"]
+    arguments: list[object] = []
+
+    def want(clause: str, *values: object) -> None:
+        clauses.append(clause)
+        arguments.extend(values)
+
+    if request.before is None:
+        want("m.number > ?", request.after)
+    else:
+        want("m.number < ?", request.before)
+    lists = (("scope", request.scopes), ("status", request.statuses), ("type", request.types), ("kind", request.kinds))
+    for column, allowed in (*lists, ("id", request.memory_ids), ("number", request.numbers)):
+        if allowed:
+            want(f"m.{column} IN (SELECT value FROM json_each(?))", json_list(allowed))  # noqa: S608 - our names
+    if request.session_id is not None:
+        want("m.session_id = ?", request.session_id)
+    if request.min_importance > 0:
+        want("m.importance >= ?", request.min_importance)
+    if request.min_sessions > 0:  # counted only for memories that pass the other clauses
+        want("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions)
+    if request.proposed is not None:
+        proposed = "(SELECT memory_id FROM proposals WHERE space = @SPACE"
+        want(f"m.id IN {proposed} AND refused_at IS NULL)" if request.proposed else f"m.id NOT IN {proposed})")
+    if request.closed_before is not None:
+        want(
+            """m.session_id IN (SELECT session_id FROM sessions
+               WHERE space = @SPACE AND status != 'active' AND coalesce(ended_at, last_active_at) < ?)""",
+            request.closed_before,
+        )
+    return clauses, arguments
+
+
+def _read_means(query: Query, model: str, numbers: Sequence[int]) -> dict[int, bytes]:
+    rows = query(
+        """SELECT number, memory, ordinal, vector FROM passages
+           WHERE memory IN (SELECT value FROM json_each(?)) AND model = ?""",
+        (json_list(numbers), model),
+    )
+    memories, means = mean_vectors(passage_vectors(rows))
+    return {memory: mean.tobytes() for memory, mean in zip(memories, means.astype("<f4"), strict=True)}

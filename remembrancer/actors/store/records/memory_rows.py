@@ -10,10 +10,10 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from remembrancer.actors.store.records.rows import Memory
 from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
+from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.changes import is_version_visible, is_visible
 from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.ranking import is_assistants

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from remembrancer.actors.store.records.rows import Memory, PatternRow, Proposed
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.actors.store.records.types import Memory, PatternRow, Proposed
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import check_broader, check_remembered, joined
 from remembrancer.protocol.errors import InvalidInput

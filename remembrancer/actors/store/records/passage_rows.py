@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from remembrancer.actors.store.records.materials import passage_vectors
+import numpy as np
+
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
@@ -17,6 +18,7 @@ from remembrancer.actors.store.records.types import (
     PassageVectors,
     SavedEmbeddings,
     TextToEmbed,
+    Vectors,
 )
 
 
@@ -265,3 +267,33 @@ class HomeTexts(EmbeddedTexts):
                       WHERE m.number IN {AMONG} GROUP BY s.number"""  # noqa: S608 - fixed
         saved.spaces.update(self._file.read(counted, (numbers,)))
         return saved
+
+
+def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
+    """Return the memories of the passages, ascending, and the normalised mean of each one's vectors.
+
+    (len(memories), dimensions), float32. Pure.
+    """
+    if not passages.numbers:
+        return [], np.zeros((0, 0), dtype=np.float32)
+    if len(set(passages.memories)) == len(passages.memories):  # one passage each
+        order = np.argsort(passages.memories)
+        return [passages.memories[place] for place in order.tolist()], passages.vectors[order]
+    owners = np.asarray(passages.memories)
+    order = np.argsort(owners, kind="stable")
+    memories, starts = np.unique(owners[order], return_index=True)
+    sums = np.add.reduceat(passages.vectors[order], starts, axis=0)
+    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+    return memories.tolist(), np.asarray(sums / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def passage_vectors(rows: Sequence[Any], *, vectors: bool = True) -> PassageVectors:
+    """Decode rows of passages (number, memory, ordinal, optional vector)."""
+    return PassageVectors(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        np.frombuffer(b"".join(row[3] for row in rows), dtype="<f4").reshape(len(rows), -1)
+        if rows and vectors
+        else np.zeros((0, 0), dtype=np.float32),
+    )

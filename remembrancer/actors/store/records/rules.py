@@ -21,9 +21,9 @@ from remembrancer.actors.store.records.moves import (
     snapshot_of,
     step_of,
 )
-from remembrancer.actors.store.records.rows import Erased, Memory
 from remembrancer.actors.store.records.run_rules import apply_run, undo_run
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
+from remembrancer.actors.store.records.types import Erased, Memory
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import (
     changed_line,

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 import msgspec
 
 from remembrancer.actors.store.records.moves import note_pattern, propose
-from remembrancer.actors.store.records.rows import FoundTopic, Run
+from remembrancer.actors.store.records.types import FoundTopic, Run
 from remembrancer.actors.store.records.writer import RELEASED, Writer
 from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
 from remembrancer.memory.fields import FIELDS

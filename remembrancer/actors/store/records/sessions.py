@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import MemoryRow, read_memory
-from remembrancer.actors.store.records.rows import SessionDeeds
 from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.types import SessionDeeds
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
 from remembrancer.protocol.reads import ListedSession, SessionDescription

@@ -20,21 +20,21 @@ from remembrancer.actors.store.records.memory_rows import (
     read_memory,
     read_portable,
 )
-from remembrancer.actors.store.records.rows import (
+from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
+from remembrancer.actors.store.records.space import SpaceConnection, drop_space
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.types import (
     Erased,
     FoundTopic,
     Link,
     Memory,
+    Outcome,
     PatternRow,
     Proposed,
     Row,
     Run,
     SessionDeeds,
 )
-from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
-from remembrancer.actors.store.records.space import SpaceConnection, drop_space
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.protocol.runs import ChainLink, LoggedPromotion, Prune

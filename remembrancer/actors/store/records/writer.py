@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.rows import (
+from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
+from remembrancer.actors.store.records.types import (
     Link,
     Memory,
+    Outcome,
     R,
 )
-from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
-from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.changes import differences, is_visible, says_the_same, unknown_memory
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.errors import InvalidInput, NotFound

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.actors.store.file_index import FileMemories
-from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.records.passage_rows import mean_vectors
 from remembrancer.actors.store.records.search import ROWS
 from remembrancer.actors.store.records.types import (
     EVERY,

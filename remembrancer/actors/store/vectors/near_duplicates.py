@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.records.passage_rows import mean_vectors
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import EVERY, NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
