@@ -57,8 +57,6 @@ PATIENT_PAUSE_S = 0.5
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
 """The bytes that one direction holds before the bridge stops reading from the other side."""
-LATE_S = 0.25
-"""A request's budget is extended by this while answers come in: a suspended bridge reads before it gives up."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = "usage: remembrancer mcp [--project PATH] [--data-dir DIR] [--url URL [--token-file FILE] [--ca-file FILE]]\n"
@@ -126,7 +124,6 @@ class Bridge:
         self._end_said = False
         """True if the present gateway has been told of the end, or the message is in the output buffer."""
         self._leave_at = math.inf
-        self._heard = False
 
     def run(self) -> int:
         """Pass lines on until the client has gone."""
@@ -135,7 +132,7 @@ class Bridge:
                 if self._is_seeking and time.monotonic() >= self._next_attempt:
                     self._seek_gateway(time.monotonic())
                 self._wait()
-                self._expire(time.monotonic())
+                self._tell_client(self._conversation.expire(time.monotonic()))
         except ClientGoneError:
             pass
         finally:
@@ -154,7 +151,6 @@ class Bridge:
     # --- waiting ---
 
     def _wait(self) -> None:
-        self._heard = False
         wanted = self._wanted()
         until = min(self._conversation.next_expiry(), self._leave_at)
         if self._is_seeking:
@@ -313,7 +309,6 @@ class Bridge:
         if not data:
             self._lose()
             return
-        self._heard = True
         for line in self._from_gateway.feed(data):
             if line.startswith(CONTROL):
                 self._obey(line)
@@ -353,11 +348,6 @@ class Bridge:
         if not self._welcomed:
             self._fruitless = min(self._fruitless + 1, 7)
             self._next_attempt = now + EAGER_PAUSE_S * 2**self._fruitless
-
-    def _expire(self, now: float) -> None:
-        overdue = now - LATE_S if self._heard else now
-        if self._conversation.next_expiry() <= overdue:
-            self._tell_client(self._conversation.expire(overdue))
 
 
 def _budget(environ: Mapping[str, str]) -> float:
