@@ -3,10 +3,7 @@ and sessions."""
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,21 +27,6 @@ STEP_S: Final = 0.05
 """Between two messages of a tool: the suite wants to see that they come one by one."""
 
 
-def _png() -> str:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
-    pixel = zlib.compress(b"\0\xff\0\0")
-    whole = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
-    return base64.b64encode(whole).decode()
-
-
-def _wav() -> str:
-    form = b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8) + b"data" + struct.pack("<I", 0)
-    return base64.b64encode(b"RIFF" + struct.pack("<I", len(form)) + form).decode()
-
-
 def _text(text: str) -> Json:
     return {"type": "text", "text": text}
 
@@ -53,11 +35,15 @@ def _resource(uri: str, mime_type: str, text: str) -> Json:
     return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": text}}
 
 
-IMAGE: Final = {"type": "image", "data": _png(), "mimeType": "image/png"}
+PIXEL: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+"""A picture of one red pixel."""
+SILENCE: Final = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
+"""A sound without a sample."""
+IMAGE: Final = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
 STATIC: Final[dict[str, list[Json]]] = {
     "test_simple_text": [_text("This is a simple text response for testing.")],
     "test_image_content": [IMAGE],
-    "test_audio_content": [{"type": "audio", "data": _wav(), "mimeType": "audio/wav"}],
+    "test_audio_content": [{"type": "audio", "data": SILENCE, "mimeType": "audio/wav"}],
     "test_embedded_resource": [
         _resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")
     ],

@@ -26,7 +26,7 @@ from tests.runtime import Runtime, command
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
 REPOSITORY = Path(__file__).parents[2]
 SERVER = "mcp__remembrancer"
-ANSWER_S = 120.0
+ANSWER_S = 200.0
 FACT = "The staging cluster is upgraded on Thursdays."
 ARGUMENTS = json.dumps({"content": FACT, "scope": "project", "type": "semantic"})
 
@@ -149,7 +149,7 @@ def environ(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     command("down", home=home)
 
 
-def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(environ: dict[str, str], *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         arguments,
         env=environ,
@@ -160,7 +160,7 @@ def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess
         timeout=ANSWER_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0 or not check, done.stdout + done.stderr
     return done
 
 
@@ -388,14 +388,5 @@ def test_a_clients_own_command_line_finds_what_was_written_for_it(
 
 
 def listed(environ: dict[str, str], program: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [str(CLIENTS / program), *arguments],
-        env=environ,
-        cwd=Path(environ["HOME"], "app"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = run(environ, str(CLIENTS / program), *arguments, check=False)
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
