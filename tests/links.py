@@ -58,9 +58,9 @@ class Link:
         """Let everything through late."""
         self._set("slow")
 
-    def passes(self, data: bytes, *, is_answer: bool) -> bool:
-        """True if what is sent, or answered, goes on; else the connection breaks there."""
-        return True
+    def passed(self, data: bytes, *, is_answer: bool) -> bytes:
+        """What goes on of that which is sent, or answered; the connection breaks where that is less."""
+        return data
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
@@ -94,7 +94,10 @@ class Link:
                 await self._changed.wait()
             if self._state == "slow":
                 await asyncio.sleep(SLOW_S)
-            if self._state == "cut" or not self.passes(data, is_answer=is_answer):
+            if self._state == "cut":
                 return
-            target.write(data)
+            passed = self.passed(data, is_answer=is_answer)
+            target.write(passed)
             await target.drain()
+            if len(passed) < len(data):
+                return

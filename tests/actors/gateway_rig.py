@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.shell import LaunchSpec
@@ -46,43 +45,6 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
-class GatewayStream(anyio.abc.ByteStream):
-    """A connection to a gateway, of asyncio's streams: anyio's own for Unix sockets resolve a future that is done
-    (`InvalidStateError`) when something comes in the moment in which a reading is cancelled."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def connect(cls, path: Path) -> GatewayStream:
-        return cls(*await asyncio.open_unix_connection(path))
-
-    async def receive(self, max_bytes: int = 65_536) -> bytes:
-        try:
-            data = await self._reader.read(max_bytes)
-        except ConnectionError as error:
-            raise anyio.BrokenResourceError from error
-        if not data:
-            raise anyio.EndOfStream
-        return data
-
-    async def send(self, item: bytes) -> None:
-        try:
-            self._writer.write(item)
-            await self._writer.drain()
-        except ConnectionError as error:
-            raise anyio.BrokenResourceError from error
-
-    async def send_eof(self) -> None:
-        self._writer.write_eof()
-
-    async def aclose(self) -> None:
-        self._writer.close()
-        with suppress(ConnectionError):
-            await self._writer.wait_closed()
-
-
 def warned(answer: dict[str, Any]) -> list[str]:
     return [warning["code"] for warning in answer.get("warnings", ())]
 
@@ -90,9 +52,9 @@ def warned(answer: dict[str, Any]) -> list[str]:
 class RawClient:
     """A bridge and its client in one: stamped lines out, JSON-RPC in. `controls` is what was said to the bridge."""
 
-    def __init__(self, stream: GatewayStream) -> None:
-        self._stream = stream
-        self._lines = BufferedByteReceiveStream(stream)
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
         self._next = 0
         self.controls: list[bytes] = []
         self.heard: list[bytes] = []
@@ -102,19 +64,23 @@ class RawClient:
         self.answers_roots: list[str] | None = None
 
     async def say(self, text: bytes, stamp_ms: int | None = None) -> None:
-        await self._stream.send(stamped(text, int(time.time() * 1000) if stamp_ms is None else stamp_ms))
+        await self.write(stamped(text, int(time.time() * 1000) if stamp_ms is None else stamp_ms))
 
     async def say_end(self) -> None:
         """As a bridge whose client has gone."""
-        await self._stream.send(END + b"\n")
+        await self.write(END + b"\n")
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
 
     async def send(self, stamp_ms: int | None = None, **message: Any) -> None:
         await self.say(json.dumps({"jsonrpc": "2.0", **message}).encode(), stamp_ms)
 
     async def hear(self) -> dict[str, Any]:
-        """The next message for the client. Raises `anyio.IncompleteRead` at the end."""
+        """The next message for the client. Raises `asyncio.IncompleteReadError` at the end."""
         while True:
-            line = await self._lines.receive_until(b"\n", 16_000_000)
+            line = (await self._reader.readuntil())[:-1]
             self.heard.append(line)
             if line.startswith(CONTROL):
                 self.controls.append(line)
@@ -161,7 +127,9 @@ class RawClient:
         return await self.call("store_memory", request_id, **given)
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
 
 
 class Rig:
@@ -291,9 +259,12 @@ class Rig:
 
     @asynccontextmanager
     async def client(self, bridge: str = "00" * 16, **hello: Any) -> AsyncIterator[RawClient]:
-        async with await GatewayStream.connect(self.paths.gateway_socket) as stream:
-            await stream.send(json.dumps(self.hello(bridge, **hello)).encode() + b"\n")
-            yield RawClient(stream)
+        client = RawClient(*await asyncio.open_unix_connection(self.paths.gateway_socket, limit=16_000_000))
+        try:
+            await client.write(json.dumps(self.hello(bridge, **hello)).encode() + b"\n")
+            yield client
+        finally:
+            await client.aclose()
 
     def hello(self, bridge: str = "00" * 16, **fields: Any) -> dict[str, Any]:
         own = {"session": "session:test", "directory": str(self.paths.home)}

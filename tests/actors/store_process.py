@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -33,7 +33,7 @@ from remembrancer.protocol.control import (
     ToLauncher,
     to_launcher,
 )
-from remembrancer.protocol.errors import Failure, InternalError, PeerUnavailable
+from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError, PeerUnavailable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -47,7 +47,8 @@ from remembrancer.protocol.reads import (
     RecalledMemory,
     StoreDescription,
 )
-from remembrancer.protocol.sockets import CurveKeys, Dealer, Peer, Router, Speaker, unless_refused
+from remembrancer.protocol.sharing import OthersWrote
+from remembrancer.protocol.sockets import CurveKeys, Dealer, Peer, Reply, Router, Speaker, T, unless_refused
 from remembrancer.protocol.wire import Envelope, Notice, Request
 from remembrancer.protocol.work import (
     AskWorker,
@@ -63,7 +64,6 @@ from remembrancer.protocol.work import (
     to_worker,
 )
 from remembrancer.protocol.writes import Applied, BatchApplied, Change, Operation, ProjectRef, Submit, SubmitBatch
-from tests.actors.patient_dealer import PatientDealer
 from tests.forked import ForkedProcess, run_actor
 from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENCE_S, until
@@ -73,10 +73,6 @@ REQUEST_S = PATIENCE_S
 """What the store is given for an answer."""
 START_S = PATIENCE_S
 Answer = TypeVar("Answer")
-
-
-class HasSpec(Protocol):
-    spec: LaunchSpec
 
 
 class Launched:
@@ -128,10 +124,10 @@ class Launcher:
                 self._news = anyio.Event()
                 await self._news.wait()
 
-    async def tell(self, child: HasSpec, message: Stop | PeerGone | PeerFailed) -> None:
+    async def tell(self, child: Launched, message: Stop | PeerGone | PeerFailed) -> None:
         assert self._router.send(self._peers[child.spec.incarnation], message)
 
-    async def health_of(self, child: HasSpec) -> ProcessHealth | None:
+    async def health_of(self, child: Launched) -> ProcessHealth | None:
         return await self._router.ask(self._peers[child.spec.incarnation], Ping(), timeout_s=START_S)
 
     async def __aenter__(self) -> Launcher:
@@ -140,6 +136,40 @@ class Launcher:
 
     async def __aexit__(self, *_: object) -> None:
         await self._router.aclose()
+
+
+LATE_S: Final = PATIENCE_S / 5
+"""An answer that has not come so long after its time does not come: the peer, held up itself, has read the question
+when that time was over, and such a question is not worked on."""
+
+
+class Apart(Speaker):
+    """Tells deadlines that are later than its own by so much: as by a clock that is ahead."""
+
+    def __init__(self, name: str, incarnation: str, later_s: float) -> None:
+        super().__init__(name, incarnation)
+        self._later_s = later_s
+
+    def envelope(self, *, timeout_s: float | None = None, **fields: Any) -> Envelope:
+        return super().envelope(timeout_s=None if timeout_s is None else timeout_s + self._later_s, **fields)
+
+
+class PatientDealer(Dealer[OthersWrote]):
+    """The peer has to answer within `timeout_s`, as it is told; that its answer is on its way for longer, or is read
+    late, on a machine that stalls, is no error. What it reads too late it is asked again: it has to bear that."""
+
+    def __init__(self, endpoint: str, speaker: Speaker) -> None:
+        told = Apart(speaker.name, speaker.incarnation, -LATE_S)
+        super().__init__(endpoint, told, msgspec.msgpack.Decoder(OthersWrote))
+
+    async def exchange(self, question: Request[T], *, timeout_s: float) -> Reply[T | Failure]:
+        give_up_at = time.monotonic() + timeout_s + PATIENCE_S
+        while True:
+            try:
+                return await super().exchange(question, timeout_s=timeout_s + LATE_S)
+            except DeadlineExceeded:
+                if time.monotonic() + timeout_s > give_up_at:
+                    raise
 
 
 class Gateway:
@@ -451,6 +481,3 @@ async def store_rig(
         if started:
             await rig.start()
         yield rig
-
-
-__all__ = ["Gateway", "Launched", "Launcher", "StoreRig", "Worker", "store_rig"]

@@ -1,7 +1,8 @@
-"""The gateway's conversations while the store answers."""
+"""The gateway's conversations while the store answers, and the sessions of which it tells the store."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -15,13 +16,14 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from remembrancer.actors.bridge.bridge import PREPARED_FILE
 from remembrancer.actors.bridge.replay import HANDSHAKE, PreparedAnswers
-from remembrancer.actors.gateway import conversations
+from remembrancer.actors.gateway import attendance, conversations
 from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.reads import Recall
-from remembrancer.protocol.session_life import StartSession
+from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import NearMemory, Operation, ProjectRef, Submit, UpdateMemory
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import answer_text, load_tools
@@ -323,7 +325,7 @@ async def test_without_roots_flag_variable_directory_count(served: Rig, hello: d
 )
 async def test_a_bridge_that_cannot_be_served_is_told_why(patient_rig: Rig, hello: dict[str, Any], said: bytes) -> None:
     async with patient_rig.running(), patient_rig.client(**hello) as client:
-        with pytest.raises(anyio.IncompleteRead):
+        with pytest.raises(asyncio.IncompleteReadError):
             await client.hear()
     assert client.controls[-1].startswith(b"!refused ")
     assert said in client.controls[-1]
@@ -417,3 +419,78 @@ async def test_a_client_with_mcp_apps_is_shown_a_card_with_two_tools(home: Path,
     prepared = PreparedAnswers(PREPARED_FILE)
     prepared.result({"method": HANDSHAKE, "params": shaken})
     assert ("tools/list" in prepared.methods) is not bool(declared)  # the gateway's list is waited for
+
+
+SESSION = "session:test"
+
+
+async def test_a_session_starts_when_its_client_is_there_and_ends_when_it_says_so(served: Rig) -> None:
+    async with served.session() as client:
+        await until(lambda: served.life == [StartSession(SESSION, "test", str(served.paths.home))])
+        await client.say_end()
+    await until(lambda: served.life[1:] == [EndSession(SESSION, "completed")])
+
+
+async def test_a_lost_bridge_ends_nothing_and_its_return_begins_the_session_again(served: Rig) -> None:
+    for times in (1, 2):
+        async with served.session():
+            await until(lambda times=times: len(served.life) == times)  # type: ignore[misc]
+        await until(lambda: served.gateway.health().sessions == 0)
+    assert [type(change) for change in served.life] == [StartSession, StartSession]
+
+
+async def test_bridges_that_share_a_session_share_its_start_and_its_end(served: Rig) -> None:
+    async with served.session() as first:
+        await until(lambda: served.life)  # a bridge whose project is not known yet keeps no session open
+        async with served.session(bridge="11" * 16) as second:
+            await second.call("get_memory_status")
+            await second.say_end()
+        await until(lambda: served.gateway.health().sessions == 1)
+        await first.call("get_memory_status")
+        assert [type(change) for change in served.life] == [StartSession]
+        await first.say_end()
+    await until(lambda: len(served.life) == 2)
+
+
+async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attendance, "FIRST_WAIT_S", 0.05)
+    async with quick_rig.running() as gateway:
+        async with quick_rig.session() as client:
+            await client.store("the lantern is green")
+            await client.say_end()
+        await until(lambda: gateway.health().queue_depth == 3)
+    async with quick_rig.store(), quick_rig.running():
+        await until(
+            lambda: (
+                quick_rig.rows("SELECT session_id, ending, client FROM sessions") == [(SESSION, "completed", "test")]
+            )
+        )
+
+
+async def test_the_store_hears_who_is_there_and_not_of_the_gone(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attendance, "PRESENCE_S", 0.02)
+    present: list[set[tuple[str, str]]] = []
+    monkeypatch.setattr(
+        served.gateway.access._store,
+        "send",
+        lambda message: (
+            present.append({(each.id, name) for each, name in message.sessions})
+            if isinstance(message, NotePresence)
+            else None
+        ),
+    )
+    project = project_of(served.paths.home).id
+    async with served.session() as client, served.session(bridge="11" * 16, session="session:other"):
+        await client.call("get_memory_status")
+        await until(lambda: present and present[-1] == {(project, SESSION), (project, "session:other")})
+    await until(lambda: present[-1] == set())
+
+
+async def test_an_ordered_stop_ends_no_session_but_tells_of_those_that_have_ended(served: Rig) -> None:
+    async with served.session(), served.session(bridge="11" * 16, session="session:other") as other:
+        await until(lambda: len(served.life) == 2)
+        await other.say_end()
+        await other.aclose()
+        await until(lambda: served.gateway.health().sessions == 1)
+        await served.gateway.drain("down")
+    assert served.life[2:] == [EndSession("session:other")]

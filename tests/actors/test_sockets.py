@@ -224,6 +224,18 @@ async def test_the_dealer_drops_what_is_malformed(endpoint: str, context: zmq.Co
             assert dealer.rejected_frames == 300
 
 
+async def test_the_router_drops_what_is_malformed(endpoint: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    rng = random.Random(5)
+    async with serving(endpoint) as service:
+        with raw_dealer(context, endpoint) as raw:
+            for _ in range(300):
+                await send_raw(raw, malformed(rng))
+            good = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "d", "01D")), encoder.encode(AskScale(1))]
+            await send_raw(raw, good)
+            await until(lambda: service.heard)
+        assert (service.heard, service.router.rejected_frames) == ([AskScale(1)], 300)
+
+
 async def test_what_breaks_its_handler_makes_neither_side_deaf(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
     said: list[ToClient] = []
 

@@ -1,4 +1,4 @@
-"""The store as a process among workers that die, fail, lie and change, and with an index that is taken away."""
+"""The store among workers that die, fail, lie and change, and with files that are damaged or taken away."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ import os
 import shutil
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.shell import EXIT_CRASHED
+from remembrancer.actors.store.memory_files import USER
+from remembrancer.actors.store.read_handlers import Readable, answered
+from remembrancer.actors.store.records.types import Filters
+from remembrancer.actors.store.retrieval.view import View
 from remembrancer.actors.store.vectors.leases import HAND_BYTES
+from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
+from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import START_S, Job, StoreRig, Worker, store_rig
-from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import until
 from tests.spaces import locked
 
@@ -261,3 +269,64 @@ async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_the_newe
         assert size_of(worker.jobs[done + 1 :]) <= HAND_BYTES
     assert [job.text for job in worker.jobs] == texts[::-1]
     await rig.gateway.until_embedded()
+
+
+class Damaged(Spaces):
+    """The user's space and a project's, with a memory each."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.noted: list[RemembrancerError] = []
+        self.ids = {name: self.store(f"a lantern of {name}", space=name, passages=0) for name in self.records}
+
+    def damage(self, name: str) -> None:
+        """Spoil the memory of a space; the database itself can be opened."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute("UPDATE memories SET tags = char(1) WHERE id = ?", (self.ids[name],))
+
+    def readable(self, *names: str) -> Readable:
+        return Readable(self.view(*names), self.noted.append)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Damaged]:
+    with closing(Damaged(tmp_path)) as spaces:
+        yield spaces
+
+
+async def contents(view: View) -> list[str]:
+    refs = view.reader.top(Filters(SESSION), "latest", 2)
+    return [each.content for each in view.load(refs, Filters(SESSION)).values()]
+
+
+@pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
+async def test_what_can_be_read_is_answered_and_the_damage_is_named(files: Damaged, damaged: str, whole: str) -> None:
+    assert len((await answered(files.readable(), contents))[0]) == 2
+    files.damage(damaged)
+    found, (missing,) = await answered(files.readable(), contents)
+    assert found == [f"a lantern of {whole}"]
+    assert missing.code == "records_unusable"
+    assert str(files.path) in missing.message
+    assert [error.code for error in files.noted] == ["records_unusable"], "the status says so from now on"
+    assert missing.message.startswith("The user's" if damaged == USER else "The project's")
+
+
+@pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
+async def test_a_memory_that_damage_may_hide_is_not_called_unknown(files: Damaged, damaged: str, whole: str) -> None:
+    async def show(wanted: str, view: View) -> str:
+        ref = view.find(wanted)
+        if ref is None or view.reader.portable(wanted, SESSION, PROJECT.id) is None:
+            raise unknown_memory(wanted)
+        return view.records_of(ref).name
+
+    files.damage(damaged)
+    shown, _ = await answered(files.readable(), partial(show, files.ids[whole]))
+    assert shown == whole
+    with pytest.raises(RecordsUnusable):
+        await answered(files.readable(), partial(show, files.ids[damaged]))
+
+
+async def test_a_file_that_is_needed_alone_is_an_error(files: Damaged) -> None:
+    files.damage(USER)
+    with pytest.raises(RecordsUnusable):
+        await answered(files.readable(USER), contents)

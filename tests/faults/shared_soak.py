@@ -76,8 +76,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
     memory_id_of,
 )
-from tests.actors.patient_dealer import Apart
-from tests.actors.store_process import Launched, Launcher
+from tests.actors.store_process import Apart, Launched, Launcher
 from tests.conftest import DISK, ROOT_OF_FILES
 from tests.faults.soak import Figures
 from tests.lane_dump import dump_of

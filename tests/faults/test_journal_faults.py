@@ -73,12 +73,12 @@ class CutOnce(Link):
         async with self.listening() as port:
             yield f"nats://127.0.0.1:{port}"
 
-    def passes(self, data: bytes, *, is_answer: bool) -> bool:
+    def passed(self, data: bytes, *, is_answer: bool) -> bytes:
         self._sent = self._sent or (not is_answer and b"HPUB rmb." in data)
         if self._sent and not self.was_cut and is_answer == (self._cut == "answer"):
             self.was_cut = True
-            return False
-        return True
+            return b""
+        return data
 
 
 @pytest.mark.parametrize("last", [1, 5], ids=["one", "group"])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands import exit_codes
-from remembrancer.commands.backup import write_archive
+from remembrancer.commands.backup import put_back, write_archive
 from remembrancer.commands.runtime_client import connected_store
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -28,7 +29,6 @@ from remembrancer.protocol.writes import PromoteMemory, Scope
 from tests.forked import run_forked
 from tests.operations import PROJECT
 from tests.patience import PATIENCE_S
-from tests.processes.dying_restore import restore_and_die
 from tests.processes.portable_rig import ask, change, exported, exported_memories, fill, id_of, recall, store
 from tests.processes.runtimes import until
 from tests.runtime import Runtime, Session, command, done, start, stop_runtime
@@ -266,3 +266,23 @@ def test_a_damaged_database_is_no_backup_but_can_be_replaced_by_one(home: Path) 
     said = restore(home / "backup.tar", home)
     assert exported(home) == as_it_was
     assert (Path(said["set_aside"]) / "memory.db").read_bytes().startswith(b"this is no")
+
+
+def restore_and_die(changes: int, archive: str) -> None:
+    """Restore, and be killed after so many changes of names in the file system, or end with the command's status."""
+    left = changes
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **named)
+
+        return call
+
+    os.link = counted(os.link)
+    for name in ("replace", "rename", "unlink"):
+        setattr(Path, name, counted(getattr(Path, name)))
+    sys.exit(put_back.main([archive, "--yes"], standalone_mode=False))

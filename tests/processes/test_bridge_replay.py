@@ -1,4 +1,4 @@
-"""Real bridges, real gateways: what a client sees of crashes, of nobody being there, and of its own bad lines."""
+"""Real bridges: what a client sees of crashes, of nobody being there, of its own bad lines and of its end."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.abc
+import anyio.to_thread
 import psutil
 import pytest
 
 from bench.client import ClientError, StdioClient
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.gateway_link import END
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.session_life import EndSession, StartSession
+from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.store_process import Launched
 from tests.patience import PATIENCE_S, until
-from tests.runtime import ColdSession, Runtime
-from tests.spaces import rows_of
+from tests.runtime import ColdSession, Runtime, Session, command, files_with, patiently
+from tests.spaces import locked, rows_of
 
 QUICK = Settings(write_budget_s=0.2, read_budget_s=0.2)
 FOREVER = "3600"
 """Seconds in which no test comes to its end: a bridge that leaves has not waited for them."""
-PATIENT = f"""
+WAITING = f"""
 import sys, remembrancer.actors.bridge.bridge as bridge
 bridge.LEAVE_S = {PATIENCE_S}
 sys.exit(bridge.main([]))
@@ -49,7 +56,7 @@ sys.exit(bridge.main([]))
 
 
 @pytest.fixture
-def runtime(home: Path) -> Iterator[Path]:
+def alone(home: Path) -> Iterator[Path]:
     """A home whose lock is held, as by a launcher: no bridge starts a runtime of its own."""
     with FileLock(RuntimePaths(home).runtime_lock) as lock:
         assert lock.try_acquire()
@@ -57,9 +64,9 @@ def runtime(home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def listener(runtime: Path) -> Iterator[socket.socket]:
+def listener(alone: Path) -> Iterator[socket.socket]:
     """Something that listens where the gateway should."""
-    paths = RuntimePaths(runtime)
+    paths = RuntimePaths(alone)
     paths.run.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(paths.gateway_socket))
@@ -112,23 +119,23 @@ def queued(home: Path) -> int:
     return int(count)
 
 
-async def test_a_request_that_a_crash_interrupts_is_done_once(runtime: Path) -> None:
-    async with bridge(runtime) as client:
-        async with gateway(runtime) as first:
+async def test_a_request_that_a_crash_interrupts_is_done_once(alone: Path) -> None:
+    async with bridge(alone) as client:
+        async with gateway(alone) as first:
             await client.initialize()
             await client.store("warm")
             first.process.send_signal(signal.SIGSTOP)
             storing = asyncio.create_task(client.store("interrupted"))
             await asyncio.sleep(0)
-        async with gateway(runtime):
+        async with gateway(alone):
             assert (await storing)["warnings"][0]["code"] == "queued"
             await asyncio.sleep(0.3)  # in which a second answer would come
         assert client.strays == []
-    assert queued(runtime) == 2
+    assert queued(alone) == 2
 
 
-async def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed(runtime: Path) -> None:
-    async with gateway(runtime) as hanging, bridge(runtime, REMEMBRANCER_BRIDGE_BUDGET_S="1.0") as client:
+async def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed(alone: Path) -> None:
+    async with gateway(alone) as hanging, bridge(alone, REMEMBRANCER_BRIDGE_BUDGET_S="1.0") as client:
 
         async def answers() -> bool:
             return "error" not in await client.request_or_error("ping")
@@ -154,7 +161,7 @@ async def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_
 
 
 def launched(home: Path) -> list[int]:
-    """The process ids of a runtime, once there are some beside the launcher."""
+    """The process ids of a alone, once there are some beside the launcher."""
     launcher = psutil.Process(json.loads((home / "runtime.json").read_text())["pid"])
     processes = [launcher.pid, *(child.pid for child in launcher.children())]
     return processes if len(processes) >= 3 else []
@@ -197,8 +204,8 @@ async def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Pat
         assert "could not be started" in refused["message"], "the budget is not waited out"
 
 
-async def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
-    async with gateway(runtime), bridge(runtime) as client:
+async def test_broken_lines_are_answered_and_harm_nobody(alone: Path) -> None:
+    async with gateway(alone), bridge(alone) as client:
         await client.initialize()
         for data, code in ((b"{broken", -32700), (b"\xff\xfe", -32700), (b"[]", -32600), (b'{"n":NaN}', -32700)):
             await client.send_raw(data + b"\n")
@@ -210,7 +217,7 @@ async def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
             await client.send_raw(b'{"jsonrpc":"2.0","id":"unread","method":"ping","params":' + params + b"}\n")
             refusal = await stray(client)
             assert (refusal["id"], refusal["error"]["code"]) == ("unread", -32700)
-        async with bridge(runtime, REMEMBRANCER_SESSION_ID="x" * 201) as misfit:
+        async with bridge(alone, REMEMBRANCER_SESSION_ID="x" * 201) as misfit:
             with pytest.raises(ClientError) as refused:
                 await misfit.initialize()
             assert refused.value.error == {
@@ -220,8 +227,8 @@ async def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
             }
 
 
-async def test_many_answers_and_a_slow_reader_lose_nothing(runtime: Path) -> None:
-    async with gateway(runtime), bridge(runtime) as client:
+async def test_many_answers_and_a_slow_reader_lose_nothing(alone: Path) -> None:
+    async with gateway(alone), bridge(alone) as client:
         await client.initialize()
         text = "word " * 3_000
         asked = {"jsonrpc": "2.0", "method": "prompts/get", "params": {"name": "remember", "arguments": {"what": text}}}
@@ -239,8 +246,8 @@ async def test_many_answers_and_a_slow_reader_lose_nothing(runtime: Path) -> Non
 
 
 @pytest.mark.usefixtures("listener")
-async def test_a_bridge_leaves_soon_although_the_socket_is_full(runtime: Path) -> None:
-    async with bridge(runtime, REMEMBRANCER_BRIDGE_BUDGET_S=FOREVER) as client:
+async def test_a_bridge_leaves_soon_although_the_socket_is_full(alone: Path) -> None:
+    async with bridge(alone, REMEMBRANCER_BRIDGE_BUDGET_S=FOREVER) as client:
         data = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"' + b"y" * 60_000 + b'"}}\n'
         sent = 0
         while sent < 4_000_000:
@@ -252,30 +259,30 @@ async def test_a_bridge_leaves_soon_although_the_socket_is_full(runtime: Path) -
         assert client.process.returncode == 0
 
 
-async def test_what_is_under_way_at_the_end_is_still_answered(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.client.command_line", lambda: [sys.executable, "-c", PATIENT])
-    async with gateway(runtime), bridge(runtime) as client:
+async def test_what_is_under_way_at_the_end_is_still_answered(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.client.command_line", lambda: [sys.executable, "-c", WAITING])
+    async with gateway(alone), bridge(alone) as client:
         await client.initialize()
         storing = asyncio.create_task(client.store("last words"))
         await asyncio.sleep(0)
         await client.aclose()
         assert "memory_id" in await storing
         assert client.process.returncode == 0
-    assert queued(runtime) == 1
+    assert queued(alone) == 1
 
 
 async def test_nothing_but_the_protocol_reaches_the_output(
-    runtime: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    alone: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bench.client.command_line", lambda: [sys.executable, "-c", NOISY])
-    async with gateway(runtime), bridge(runtime) as client:
+    async with gateway(alone), bridge(alone) as client:
         await client.initialize()
         assert client.strays == []
     assert capfd.readouterr().err.count("stray") == 2
 
 
-async def test_a_gateway_of_another_release_is_named_and_left_alone(runtime: Path, listener: socket.socket) -> None:
-    async with bridge(runtime) as client:
+async def test_a_gateway_of_another_release_is_named_and_left_alone(alone: Path, listener: socket.socket) -> None:
+    async with bridge(alone) as client:
         for _ in range(2):
             await client.send({"jsonrpc": "2.0", "id": "x", "method": "tools/list"})
             link, _ = listener.accept()
@@ -288,8 +295,8 @@ async def test_a_gateway_of_another_release_is_named_and_left_alone(runtime: Pat
             listener.accept()
 
 
-async def test_after_an_ordered_stop_nothing_starts_unasked(runtime: Path, listener: socket.socket) -> None:
-    async with bridge(runtime) as client:
+async def test_after_an_ordered_stop_nothing_starts_unasked(alone: Path, listener: socket.socket) -> None:
+    async with bridge(alone) as client:
         link, _ = listener.accept()
         with link:
             link.sendall(b"!welcome {}\n!bye idle\n")
@@ -303,3 +310,92 @@ async def test_after_an_ordered_stop_nothing_starts_unasked(runtime: Path, liste
         with link:
             link.sendall(b'!welcome {}\n{"jsonrpc":"2.0","id":1,"result":{}}\n')
             assert await pinging == {}
+
+
+@asynccontextmanager
+async def served(home: Path) -> AsyncIterator[Rig]:
+    """A store, a gateway to it, and the lock held as by a launcher: no bridge starts a runtime of its own."""
+    rig = Rig(home, PATIENT)
+    with FileLock(RuntimePaths(home).runtime_lock) as lock:
+        assert lock.try_acquire()
+        async with rig.store(), rig.running():
+            yield rig
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+async def test_a_client_that_ends_input_or_server_ends_its_session(home: Path, number: signal.Signals | None) -> None:
+    async with served(home) as rig:
+        async with StdioClient(home, environ={"REMEMBRANCER_SESSION_ID": "session:real"}) as client:
+            await until(lambda: len(rig.life) == 1)
+            if number is not None:
+                client.process.send_signal(number)
+                assert await client.process.wait() >= 0
+        await until(lambda: len(rig.life) == 2)
+        start, end = rig.life
+        assert isinstance(start, StartSession)
+        assert start.session_id == "session:real"
+        assert end == EndSession("session:real", "completed")
+
+
+async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: Path) -> None:
+    paths = RuntimePaths(home)
+    paths.run.mkdir(mode=0o700)
+    with FileLock(paths.runtime_lock) as lock:
+        assert lock.try_acquire()
+        async with await anyio.create_unix_listener(paths.gateway_socket) as listener:
+            client = StdioClient(home)
+            await client.start()
+            await client.send({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": {}})
+            ending = asyncio.create_task(client.aclose())
+            for _ in range(2):
+                with anyio.fail_after(PATIENCE_S):
+                    async with await listener.accept() as connection:
+                        assert b'"id":"open"' in await said_until_end(connection)
+            with anyio.fail_after(PATIENCE_S):
+                await ending
+            assert client.process.returncode == 0
+
+
+async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
+    heard = b""
+    while not heard.endswith(b"\n" + END + b"\n"):
+        heard += await connection.receive()
+    return heard
+
+
+async def test_an_erasing_cut_off_by_kills_is_repeated(home: Path, tmp_path: Path, without_embedders: None) -> None:
+    secret = "the vault opens with marigold"
+    runtime = Runtime(home)
+    async with Session(home, cwd=tmp_path, environ={"REMEMBRANCER_SESSION_ID": "session:vault"}) as client:
+        await client.store("this makes the file", scope="project")
+        memory_id = (await client.store(secret, scope="user"))["memory_id"]
+        prompt = {"session_id": "session:vault", "cwd": str(tmp_path), "prompt": f"Do this: {secret}!"}
+        hook = partial(command, "hook", "UserPromptSubmit", home=home, stdin=json.dumps(prompt))
+        assert (await anyio.to_thread.run_sync(hook)).returncode == 0
+        await until(lambda: not list(RuntimePaths(home).hooks.glob("*.event")))
+        await client.call("recall_memories", query=secret)
+        with locked(RuntimePaths(home).database):
+            erase = partial(command, "erase", memory_id, "--yes", home=home, directory=tmp_path)
+            assert (await anyio.to_thread.run_sync(erase)).returncode != 0
+            await anyio.to_thread.run_sync(runtime.kill, "gateway")
+            await anyio.to_thread.run_sync(runtime.kill, "store")
+        again = partial(patiently, "erase", memory_id, "--yes", home=home, directory=tmp_path)
+        assert (await anyio.to_thread.run_sync(again)).returncode == 0
+    await runtime.down()
+    assert files_with(home, b"marigold") == []
+
+
+async def test_the_runtime_outlives_the_process_tree_that_started_it(home: Path, runtime: Runtime) -> None:
+    async with StdioClient(home) as first, StdioClient(home) as other:
+        stored = await first.store("The lantern stands in the harbour.")
+        before = sorted(runtime.recorded())
+        bridge = psutil.Process(first.process.pid)
+        for each in [*bridge.children(recursive=True), bridge]:
+            each.kill()
+        launcher = dict(before)["launcher"]
+        assert os.getpgid(launcher) not in (os.getpgid(0), bridge.pid)
+        assert os.getsid(launcher) == launcher
+        found = await other.call("recall_memories", query="lantern", strategy="keyword")
+        assert [memory["id"] for memory in found["memories"]] == [stored["memory_id"]]
+        assert sorted(runtime.recorded()) == before
+        assert await first.process.wait() == -signal.SIGKILL

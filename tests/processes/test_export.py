@@ -1,26 +1,36 @@
-"""Export and import with real runtimes: a round trip keeps everything, and what is wrong changes nothing."""
+"""Export, import and other commands on real homes: a round trip keeps everything, and a store answers as its files."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from remembrancer.commands import exit_codes
+from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
+from remembrancer.command_line import main
+from remembrancer.commands import exit_codes, runtime_client
+from remembrancer.commands.clients import Surroundings
+from remembrancer.commands.doctor import Examination, check_model, check_records
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
+from remembrancer.config.settings import Settings
 from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import Place, UndoRun
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import Applied, EraseMemory, ProjectRef
 from tests.forked import start_command
-from tests.operations import OTHER_PROJECT, PROJECT
+from tests.operations import OTHER_PROJECT, PROJECT, store_operation
 from tests.patience import PATIENCE_S
 from tests.processes.portable_rig import ask, change, exported, exported_memories, fill, id_of, recall, store
 from tests.processes.runtimes import until
@@ -150,39 +160,28 @@ def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(hom
     assert refused.stderr == f"{id_of('one')} was erased for good: it is not imported again\n"
 
 
-def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:
-    names = [f"memory {number}" for number in range(1500)]
-    file = write_lines(home / "lines", *names)
-    ask(home, store("first", "so that a runtime is up", requested_at=time.time()))
-    runtime = Runtime(home)
-    said = home / "said"
-    importing = start_command("backup", "import", str(file), "--json", environ=os.environ, printed=said)
-    database = home / "memory.db"
-    until(lambda: count(database) > 300)
-    runtime.kill("store")
-    assert importing.wait(PATIENCE_S) == 0
-    report = json.loads(said.read_bytes())
-    assert report["imported"] + report["present"] == len(names)
-    assert count(database) == len(names) + 1
-
-
 def count(database: Path) -> int:
     """The memories of a database; 0 while it is being made."""
     return len(rows_if_there(database, "SELECT id FROM memories"))
 
 
-def test_an_import_that_was_killed_goes_on(home: Path) -> None:
-    names = [f"memory {number}" for number in range(1000)]
-    file = write_lines(home / "lines", *names)
-    importing = start_command("backup", "import", str(file), environ=os.environ, printed=Path(os.devnull))
-    database = home / "memory.db"
-    until(lambda: count(database) > 100)
-    importing.kill()
-    importing.wait()
-    report = json.loads(done("backup", "import", str(file), "--json", home=home))
-    assert report["present"] >= 100
+@pytest.mark.parametrize("killed", ["store", "import"])
+def test_an_import_bears_the_death_of_the_store_and_goes_on_after_its_own(home: Path, killed: str) -> None:
+    names = [f"memory {number}" for number in range(1200)]
+    importing = ("backup", "import", str(write_lines(home / "lines", *names)), "--json")
+    process = start_command(*importing, environ=os.environ, printed=home / "said")
+    until(lambda: count(home / "memory.db") > 200)
+    if killed == "store":
+        Runtime(home).kill("store")
+        assert process.wait(PATIENCE_S) == 0
+        report = json.loads((home / "said").read_bytes())
+    else:
+        process.kill()
+        process.wait()
+        report = json.loads(done(*importing, home=home))
+        assert report["present"] >= 200
     assert report["imported"] + report["present"] == len(names)
-    assert count(database) == len(names)
+    assert count(home / "memory.db") == len(names)
 
 
 def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Path) -> None:
@@ -254,3 +253,106 @@ def test_what_an_assistant_remembers_itself_is_taken_over_once_and_forgotten_aga
     report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
     assert (report["imported"], report["present"]) == (2, 0)
     assert all("forgotten_at" not in each for each in exported_memories(home).values())
+
+
+CONNECT = sqlite3.connect
+
+
+@pytest.fixture
+def said(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[[], bytes]:
+    return lambda: capsysbinary.readouterr().out
+
+
+def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
+    """What each command says of a home, less what is another at each time."""
+    assert main(["admin", "projects", "--json"]) == 0
+    listed = json.loads(said())["projects"]
+    assert main(["backup", "export", "-"]) == 0
+    lines = said().splitlines()[1:]
+    archive = home / "answers.tar"
+    assert main(["backup", str(archive), "--json"]) == 0
+    made = json.loads(said())
+    archive.unlink()
+    at = Examination(RuntimePaths(home), Surroundings(home, {}, "linux", home), settings=Settings())
+    return {
+        "projects": listed,
+        "lines": lines,
+        "counts": (made["memories"], made["queued"]),
+        "model": check_model(at),
+        "records": check_records(at).status,
+    }
+
+
+def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = [store_operation(f"refused {number}", "Refused") for number in range(2)]
+    with closing(QueueFile(home / "queue.db")) as file:
+        file.append([queued_row(each, PROJECT.id, 1.0) for each in refused])
+        file.settle([], {each.operation_id: Failure("not_found", "gone") for each in refused}, now=2.0)
+    fill(home)
+
+    def connect(database: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        named = str(database)
+        ours = str(home / "user") in named or str(home / "projects") in named
+        ours |= str(home / "queue.db") in named and "mode=ro" not in named
+        assert not ours, f"a command has opened {named}, which is the store's or the gateway's"
+        opened: sqlite3.Connection = CONNECT(database, *arguments, **options)
+        return opened
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect)
+        patch.setattr(runtime_client, "ANSWER_S", PATIENCE_S)
+        asked = answers(home, said)
+        assert main(["admin", "queue", "drop", "--all"]) == 5  # the file is the gateway's
+    said()
+    stop_runtime(home)
+    assert answers(home, said) == asked
+    assert asked["records"] == "ok"
+    assert len([line for line in asked["lines"] if json.loads(line)["line"] == "memory"]) == 9
+    assert main(["admin", "queue", "drop", "--all"]) == 0
+    assert said().startswith(b"Deleted for good: 2 writes")
+
+
+def test_a_store_that_hangs_is_not_waited_for(home: Path, said: Callable[[], bytes]) -> None:
+    fill(home)
+    store = Runtime(home).process("store")
+    store.suspend()
+    try:
+        assert main(["admin", "projects", "--json"]) == 0
+        assert store.status() == psutil.STATUS_STOPPED
+    finally:
+        store.resume()
+    assert {each["id"] for each in json.loads(said())["projects"]} >= {PROJECT.id}
+
+
+def test_an_export_is_whole_when_the_store_that_writes_it_is_killed(home: Path, said: Callable[[], bytes]) -> None:
+    names = [f"memory {number}" for number in range(3000)]
+    done("backup", "import", str(write_lines(home / "lines", *names)), home=home)
+    store = Runtime(home).process("store")
+    target = home / "exports" / "export.jsonl"
+    target.parent.mkdir()
+
+    is_over = threading.Event()
+
+    def is_under_way() -> bool:
+        with suppress(FileNotFoundError):
+            return any(path.stat().st_size for path in target.parent.glob("*.part"))
+        return False
+
+    def kill() -> None:
+        until(lambda: is_under_way() or is_over.is_set())
+        store.kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        assert main(["backup", "export", str(target)]) == 0
+    finally:
+        is_over.set()
+        killing.join()
+    header, *lines = map(json.loads, target.read_bytes().splitlines())
+    assert header["format"] == "remembrancer-export"
+    assert (
+        lines[-1]["memories"] == len(names) == len({line["memory"]["id"] for line in lines if line["line"] == "memory"})
+    )
+    assert b"3,000 memories" in said()
+    assert list(target.parent.iterdir()) == [target]

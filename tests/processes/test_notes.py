@@ -1,16 +1,25 @@
-"""Notes in a project's own files, in a real runtime: written by a person, found by an assistant."""
+"""Notes in a project's own files, in a real runtime: by a person, an assistant, or kept with a project's memories."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import pytest
+
 from bench.client import StdioClient
+from remembrancer.config.project import project_of
 from tests.patience import until
-from tests.runtime import command, note_session
+from tests.pure.test_transcripts import lines, said
+from tests.runtime import Runtime, Session, command, note_session
 
 DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
 
@@ -116,3 +125,221 @@ async def test_a_recall_answers_from_memories_and_notes_and_says_which_is_which(
         assert await sources(time_range={"before": "2020-01-01T00:00:00Z"}) == []
         refused = await client.call_or_error("recall_memories", query="database", sources=["notes"], tags=["x"])
         assert refused["error"] == "invalid_input"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    directory = tmp_path / "shop"
+    directory.mkdir()
+    subprocess.run(["git", "init", "-q", str(directory)], check=True)
+    return directory
+
+
+async def test_what_is_stored_is_in_the_log_of_the_day_and_is_found_and_read(home: Path, repository: Path) -> None:
+    async with note_session(home, repository) as client:
+        stored = await client.call("memory_store", content="## Ferry\n\nIt leaves at seven.", heading="Boats")
+        assert stored["linesWritten"] == 5
+        assert stored["addedToGitignore"] == ["memory/"]
+        assert (repository / ".gitignore").read_text() == "/memory/\n"
+        text = "## Boats\n\n## Ferry\n\nIt leaves at seven.\n"
+        (log,) = (repository / "memory").iterdir()
+        assert (f"memory/{log.name}", log.read_text()) == (stored["path"], text)
+        await until(
+            partial(client.call, "memory_search", query="ferry", minScore=0),
+            lambda said: [each["path"] for each in said["results"]] == [stored["path"]],
+        )
+        assert await client.call("memory_read", path=stored["path"], fromLine=3, lines=2) == {
+            "path": stored["path"],
+            "content": "## Ferry",
+            "fromLine": 3,
+            "toLine": 4,
+            "totalLines": 5,
+        }
+        again = await client.call("memory_store", content="- Bring cash.", path=stored["path"], heading="Ferry")
+        assert again | {"indexed": True} == {  # a busy machine may index it later
+            "path": stored["path"],
+            "linesWritten": 1,
+            "indexed": True,
+        }
+        replaced = await client.call(
+            "memory_store", content="At eight.", mode="replace", path=stored["path"], heading="Ferry"
+        )
+        assert replaced["replaced"] == "It leaves at seven.\n\n- Bring cash."
+        assert log.read_text() == "## Boats\n\n## Ferry\n\nAt eight.\n"
+
+
+HOLDER = """
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+with open(sys.argv[1], "w") as file:
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+"""Holds a lease on a file: who opens it is kept waiting by the system until the holder lets go (fcntl(2))."""
+
+
+@contextmanager
+def hanging(path: Path) -> Iterator[None]:
+    """To open a file for writing does not come to an end, as on a disk that hangs."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        try:
+            yield
+        finally:
+            holder.stdin.close()
+
+
+async def is_stored_at_once(client: StdioClient, content: str) -> bool:
+    """True if the store keeps the memory within the budget of a write, which a busy machine may need two calls for."""
+    return "warnings" not in await client.call("store_memory", content=content)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no leases")
+async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, repository: Path, tmp_path: Path) -> None:
+    waits_for = repository / ".gitignore.note.tmp"  # which the first note of a repository in git goes by
+    other = tmp_path / "other"
+    other.mkdir()
+    async with (
+        note_session(home, repository, write_budget_s="4") as client,
+        note_session(home, other, is_last=False) as elsewhere,
+    ):
+        with hanging(waits_for):
+            writing = asyncio.create_task(client.call("memory_store", content="- the harbour is deep"))
+            for each in (client, elsewhere):
+                await until(partial(is_stored_at_once, each, "The mole is long"))
+            found = await client.call("recall_memories", query="mole", strategy="keyword")
+            assert [memory["content"] for memory in found["memories"]] == ["The mole is long"]
+            queued = await writing
+            assert [each["code"] for each in queued["warnings"]] == ["queued"]
+            log = Path(repository, queued["path"])
+            assert not log.exists()
+            await until(partial(is_stored_at_once, client, "The mole is old"))  # while the note is queued
+        await until(log.exists)
+        assert log.read_text() == "- the harbour is deep\n"
+        assert "memory" in (repository / ".gitignore").read_text()
+        await anyio.sleep(0.5)  # in which a repetition would come
+        assert log.read_text() == "- the harbour is deep\n"
+
+
+async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: Path, repository: Path) -> None:
+    runtime = Runtime(home)
+    async with note_session(home, repository, write_budget_s="0.2") as client:
+        await client.call("memory_store", content="- first")
+        store = runtime.process("store")
+        store.suspend()
+        try:
+            queued = await client.call("memory_store", content="- second")
+        finally:
+            store.resume()
+        assert (queued["indexed"], queued["linesWritten"]) == (False, 1)
+        assert [each["code"] for each in queued["warnings"]] == ["queued"]
+        log = Path(repository, queued["path"])
+        # On a busy machine the first one may be queued as well, and there is no file until the store goes on.
+        await until(lambda: log.is_file() and log.read_text() == "- first\n- second\n")
+        for number in range(3):
+            runtime.kill("store" if number % 2 else "gateway")
+            await client.call("memory_store", content=f"- after {number}")
+        everything = ["- after 0", "- after 1", "- after 2", "- first", "- second"]
+        await until(lambda: sorted(log.read_text().splitlines()) == everything)
+        await anyio.sleep(0.5)  # in which a repetition would come
+        assert sorted(log.read_text().splitlines()) == everything
+
+
+async def test_what_was_said_in_earlier_sessions_is_found(home: Path, repository: Path, tmp_path: Path) -> None:
+    folder = "".join(each if each.isalnum() else "-" for each in str(repository))
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    transcript = tmp_path / "projects" / folder / "5e55.jsonl"
+    other = tmp_path / "projects" / "-other" / "0741.jsonl"
+    for path, place in ((transcript, repository), (other, tmp_path / "other")):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(
+            lines(
+                said("user", f"Which ferry did we take to Helsinki? {token}", 1, cwd=str(place)),
+                said("assistant", [{"type": "text", "text": "The Aurora, at seven."}], 2, cwd=str(place)),
+            )
+        )
+    pattern = f"{tmp_path}/projects/*/*.jsonl"
+    async with note_session(home, repository, transcripts="true", transcripts_path=pattern) as client:
+
+        async def search(query: str, **arguments: Any) -> list[dict[str, Any]]:
+            found = await client.call("memory_search", query=query, minScore=0, **arguments)
+            results: list[dict[str, Any]] = found["results"]
+            return results
+
+        await until(partial(search, "ferry to Helsinki"), lambda found: len(found) == 1)
+        (hit,) = await search("ferry to Helsinki", sources=["sessions"])
+        assert (hit["path"], hit["source"], hit["startLine"], hit["endLine"]) == (str(transcript), "sessions", 1, 2)
+        assert "Aurora" in hit["snippet"]
+        assert token not in str(hit)
+        assert await search("ferry to Helsinki", sources=["memory"]) == []
+        recalled = await client.call("recall_memories", query="ferry to Helsinki", sources=["memory", "sessions"])
+        (memory,) = recalled["memories"]
+        assert memory["path"] == str(transcript)
+        assert (memory["source"], memory["lines"]) == ("sessions", [1, 2])
+        alone = await client.call("recall_memories", query="ferry to Helsinki", sources=["sessions"])
+        assert [each["path"] for each in alone["memories"]] == [str(transcript)]
+        read = await client.call("memory_read", path=hit["path"], fromLine=2)
+        assert (read["content"], read["fromLine"], read["totalLines"]) == ("Assistant: The Aurora, at seven.", 2, 2)
+        refused = await client.call("memory_read", path=str(other))
+        assert refused["error"] == "not_found"
+        with transcript.open("ab") as file:
+            file.write(lines(said("user", "And back we took the Borealis.", 3, cwd=str(repository))))
+        await client.call("memory_sync", source="sessions")
+        await until(partial(search, "Borealis"), lambda found: "Borealis" in str(found))
+        assert len(await search("ferry to Helsinki")) == 1
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that the block of a project's memories is kept in."""
+    monkeypatch.setenv("REMEMBRANCER_MARKDOWN_INDEX", "MEMORY.md")
+    tree = tmp_path / "app"
+    tree.mkdir()
+    return tree / "MEMORY.md"
+
+
+@pytest.mark.usefixtures("without_embedders")
+async def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Path, file: Path) -> None:
+    file.write_text("# Mine\n")
+    async with Session(home, cwd=file.parent) as client:
+        stored = await client.store("Deploys are on Fridays.", kind="convention")
+        await client.store("The user likes short answers.", scope="user", kind="preference")
+        await until(lambda: "Deploys are on Fridays." in file.read_text())
+        assert file.read_text().startswith("# Mine\n")
+        assert "short answers" not in file.read_text(), "the file may be everybody's"
+        file.write_text(file.read_text().replace("Fridays", "Mondays").replace("# Mine", "# Still mine"))
+        await client.store("Revisions are rebased, never merged.", kind="convention")
+        await until(lambda: "rebased" in file.read_text() and "Deploys are on Mondays." in file.read_text())
+        assert file.read_text().startswith("# Still mine\n")
+        shown = await client.call("get_memory", memory_id=stored["memory_id"])
+        assert shown["content"] == "Deploys are on Mondays."
+        await client.call("forget_memory", memory_id=stored["memory_id"])
+        await until(lambda: "Deploys" not in file.read_text())
+    assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]
+
+
+@pytest.mark.usefixtures("without_embedders")
+async def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp_path: Path) -> None:
+    tree, outside = tmp_path / "app", tmp_path / "memories_extensions"
+    tree.mkdir()
+    outside.mkdir()
+    file = outside / f"app-{project_of(tree).id}.md"
+    file.write_text("# Mine\n")
+    (home / "config.toml").write_text(f'markdown_index = "{outside}/{{project}}.md"\n')
+    async with Session(home, cwd=tree) as client:
+        await client.store("Deploys are on Fridays.", kind="convention")
+        await anyio.sleep(3.0)  # nobody tells that a file is not written
+        assert file.read_text() == "# Mine\n"
+        file.unlink()
+        await client.store("Revisions are rebased, never merged.", kind="convention")
+        await until(lambda: file.exists() and "Deploys are on Fridays." in file.read_text())
+        file.write_text(f"# Mine\n{file.read_text().replace('Fridays', 'Mondays')}")
+        await client.store("Boil water first.", kind="convention")
+        await until(lambda: "Deploys are on Mondays." in file.read_text() and "Boil" in file.read_text())
+    assert file.read_text().startswith("# Mine\n")
+    assert list(outside.iterdir()) == [file]
+    assert list(tree.iterdir()) == []
