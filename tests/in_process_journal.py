@@ -53,12 +53,6 @@ class InProcessServer:
         """Lose a lane, as an operator's mistake would."""
         del self.lanes[lane]
 
-    def restore(self, lane: str, position: int) -> None:
-        """Set a lane back to a position, as the restoring of an older backup would."""
-        found = self.lanes[lane]
-        del found.ids[position:]
-        found.entries = {at: entry for at, entry in found.entries.items() if at <= position}
-
 
 class InProcessJournal(contract.Journal):
     """A connection to an `InProcessServer`, which a test can cut."""
