@@ -197,10 +197,6 @@ PUSH = "Run the whole test suite before each push."
 PUSHED = "Before each push, run the whole test suite."
 
 
-def left(*entries: Entry) -> list[str]:
-    return ids(in_order(*entries))
-
-
 LONG = f"{PUSH} " * (COMPARED_CHARACTERS // len(PUSH) + 1)
 
 
@@ -224,7 +220,7 @@ def event(name: str, after_s: float, type_: str = "episodic") -> Entry:
     ],
 )
 def test_texts_of_one_scope_are_one_where_words_vectors_and_day_agree(entries: Sequence[Entry], kept: str) -> None:
-    assert left(*entries) == list(kept)
+    assert ids(in_order(*entries)) == list(kept)
 
 
 # --- Whatever is given.
@@ -261,11 +257,8 @@ def test_every_memory_tag_and_scope_is_accounted_for(given_list: list[Entry]) ->
     assert tags == {tag for each in given_list for tag in each.record.tags}
     seen = {scope for each in kept for scope in (each.record.scope, *each.found_in)}
     assert seen == {each.record.scope for each in given_list}
-    assert finals(kept) == sorted(set(finals(kept)), reverse=True), "the order of the list is kept"
+    finals = [each.scores.final for each in kept]
+    assert finals == sorted(set(finals), reverse=True), "the order of the list is kept"
     for each in kept:
         assert each.record.id not in each.stands_for
         assert not each.found_in or each.record.scope in each.found_in
-
-
-def finals(entries: Sequence[Entry]) -> list[float]:
-    return [each.scores.final for each in entries]

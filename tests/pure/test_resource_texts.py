@@ -153,18 +153,13 @@ def test_one_line_is_one_line(text: str) -> None:
     assert one_line(text).isprintable()
 
 
-@pytest.mark.parametrize("form", [MEMORY, MEMORY.removeprefix("memory:"), MEMORY.lower(), MEMORY.replace(":", "%3A")])
-def test_a_memory_is_named_with_or_without_its_prefix(form: str) -> None:
-    assert memory_id_in(f"memory://memory/{form}") == MEMORY
-    assert is_known(f"memory://memory/{form}")
+FORMS = (MEMORY, MEMORY.removeprefix("memory:"), MEMORY.lower(), MEMORY.replace(":", "%3A"))
+OTHERS = ("", "memory://", "memory://memory/", "memory://memory/x", "memory://Status", "file:///")
 
 
-@pytest.mark.parametrize(
-    "uri", ["", "memory://", "memory://memory/", "memory://memory/x", "memory://Status", "file:///"]
-)
-def test_other_uris_are_unknown(uri: str) -> None:
-    assert memory_id_in(uri) is None
-    assert not is_known(uri)
+def test_a_memory_is_named_with_or_without_its_prefix_and_other_uris_are_unknown() -> None:
+    for uri, named in (*((f"{MEMORY_START}{form}", MEMORY) for form in FORMS), *((uri, None) for uri in OTHERS)):
+        assert (memory_id_in(uri), is_known(uri)) == (named, named is not None), uri
 
 
 # --- A remembered text as it is shown: what is taken out of it, and what scripts and pictures need and keep.
