@@ -109,7 +109,7 @@ def _make_home(archive: Path, exported: Path, leave_more: Callable[[Path], None]
         try:
             asyncio.run(_fill(home, environ))
             _run(environ, "token", "create", "a desktop", "--project", "/")
-            _run(environ, "export", str(exported))
+            _run(environ, "backup", "export", str(exported))
         finally:
             _run(environ, "down")
         leave_more(home)
