@@ -394,12 +394,22 @@ def _masked_member(name: str, value: Any) -> Any:
     return masked_pair.removeprefix(head) if masked_pair.startswith(head) else masked(value)
 
 
+LABELLED: Final = (("content", "summary"), ("summary", "content"))
+VALUE_WORDS: Final = 3
+"""A text of more words ("it is frosch2217") is no value that the other one labels."""
+
+
 def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None:
-    """Refuse a change if one of its texts (from `texts_of`) seems to hold a credential.
+    """Refuse a change if one of its texts (from `texts_of`) seems to hold a credential. A content and its summary may
+    be a label and its value.
 
     Raises:
         InvalidInput: the message names the field and the type, and gives advice.
     """
+    given = {field: text.rstrip(".: ") for field, text in texts}
+    both = [(field, label) for field, label in LABELLED if given.keys() >= {field, label}]
+    values = [pair for pair in both if len(given[pair[0]].split()) <= VALUE_WORDS]
+    texts = [*texts, *((field, f"{given[label]}: {given[field]}") for field, label in values)]
     if find_credential("\n".join(text for _, text in texts)) is None:
         return
     for field, text in texts:

@@ -190,6 +190,16 @@ def test_every_text_of_a_change_is_looked_at_and_the_field_named(change: Change,
     assert (refused.value.remedy == "allow_secrets: true") == isinstance(change, StoreMemory | UpdateMemory)
 
 
+@pytest.mark.parametrize("value", ["frosch-2217", "It is frosch2217."])
+def test_a_summary_may_label_the_secret_in_the_content_and_the_other_way_round(value: str) -> None:
+    for label in ("password of the staging database", "Root password:"):
+        for content, summary in ((value, label), (label, value)):
+            with pytest.raises(InvalidInput, match="credential") as refused:
+                refuse_credentials(TagMemory(MEMORY), [("content", content), ("summary", summary)])
+            assert refused.value.field == ("content" if content == value else "summary")
+        refuse_credentials(TagMemory(MEMORY), [("content", "frosch-2217 is a branch"), ("summary", label)])
+
+
 @pytest.mark.parametrize(
     "change",
     [
