@@ -396,7 +396,7 @@ def _masked_member(name: str, value: Any) -> Any:
 
 LABELLED: Final = (("content", "summary"), ("summary", "content"))
 VALUE_WORDS: Final = 3
-"""A text of more words ("it is frosch2217") is no value that the other one labels."""
+"""A text of more words than "it is frosch2217" is no value that the other one labels."""
 
 
 def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None:
@@ -408,8 +408,11 @@ def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None
     """
     given = {field: text.rstrip(".: ") for field, text in texts}
     both = [(field, label) for field, label in LABELLED if given.keys() >= {field, label}]
-    values = [pair for pair in both if len(given[pair[0]].split()) <= VALUE_WORDS]
-    texts = [*texts, *((field, f"{given[label]}: {given[field]}") for field, label in values)]
+    values = [(field, label, given[field].split()) for field, label in both]
+    labelled = [
+        (field, f"{given[label]}: {words[-1]}") for field, label, words in values if 0 < len(words) <= VALUE_WORDS
+    ]
+    texts = [*texts, *labelled]
     if find_credential("\n".join(text for _, text in texts)) is None:
         return
     for field, text in texts:
