@@ -356,27 +356,16 @@ def chance(earlier: str, later: str, cosine: float = 0.9, apart_s: float = LATER
     return probability(TextPair(read(earlier), read(later), cosine, apart_s, having, 100))
 
 
-@pytest.mark.parametrize(("earlier", "later", "cosine"), cases("replacement", "values"))
-def test_another_value_of_the_same_thing_probably_replaces_the_first(earlier: str, later: str, cosine: float) -> None:
-    assert chance(earlier, later, cosine) >= PROBABLE
+PAIRS = cases("replacement", "pairs")
+BOUNDS = {"replaces": (PROBABLE, 1.0), "may": (0.0, PROBABLE), "does not": (0.0, POSSIBLE)}
 
 
-@pytest.mark.parametrize(("earlier", "later", "cosine", "replaces"), cases("replacement", "rules"))
-def test_of_rules_stated_together_those_of_one_slot_replace(
-    earlier: str, later: str, cosine: float, *, replaces: bool
+@pytest.mark.parametrize(("earlier", "later", "cosine", "apart_s", "replaces"), PAIRS)
+def test_another_value_of_one_thing_and_a_rule_of_one_slot_probably_replace_the_first_and_two_things_do_not(
+    earlier: str, later: str, cosine: float, apart_s: float, replaces: str
 ) -> None:
-    assert (chance(earlier, later, cosine, 60.0) >= PROBABLE) is replaces
-
-
-@pytest.mark.parametrize(("earlier", "later"), cases("replacement", "two_things"))
-def test_texts_about_two_things_replace_none_of_each_other(earlier: str, later: str) -> None:
-    assert chance(earlier, later, 0.5) < POSSIBLE
-
-
-@pytest.mark.parametrize(("earlier", "later"), cases("replacement", "one_sort"))
-def test_two_things_of_one_sort_do_not_replace_each_other(earlier: str, later: str) -> None:
-    assert chance(earlier, later, 0.93) < PROBABLE
-    assert chance(earlier, later, 0.93, 60.0) < POSSIBLE
+    least, below = BOUNDS[replaces]
+    assert least <= chance(earlier, later, cosine, apart_s) < below
 
 
 def test_less_is_replaced_of_one_day_of_a_long_text_or_of_what_others_have_as_well() -> None:
@@ -401,11 +390,9 @@ def test_any_two_texts_have_a_probability(earlier: str, later: str, cosine: floa
     assert 0.0 < chance(earlier, later, cosine, apart_s) < 1.0
 
 
-@pytest.mark.parametrize(("earlier", "later", "cosine"), cases("replacement", "values"))
-@pytest.mark.parametrize("apart_s", [60.0, LATER_S])
-def test_a_probability_too_small_stays_so_when_found_sooner(
-    earlier: str, later: str, cosine: float, apart_s: float
-) -> None:
+@pytest.mark.parametrize("row", PAIRS)
+def test_a_probability_too_small_stays_so_when_found_sooner(row: tuple[str, str, float, float, str]) -> None:
+    earlier, later, cosine, apart_s, _ = row
     for nearness in (0.3, 0.5, cosine):
         pair = TextPair(read(earlier), read(later), nearness, apart_s)
         whole, soon = probability(pair), probability(pair, POSSIBLE)
