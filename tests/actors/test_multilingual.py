@@ -87,10 +87,6 @@ def test_the_tokens_are_those_of_the_library(e5: Engine) -> None:
         theirs = library.encode(text, add_special_tokens=False)
         ((begin, *ids, end),) = e5.tokenizer.token_ids([text], 10**6)  # type: ignore[attr-defined]
         assert (begin, ids, end) == (0, theirs.ids, 2), text
-        spans = e5.tokenizer.spans(text)
-        for start, end, (begins, ends) in zip(spans.starts, spans.ends, theirs.offsets, strict=True):
-            if text[start:end].strip():  # or else a mark of a word by itself
-                assert (start, end) == (begins, ends), text
         assert e5.tokenizer.count_tokens([text]) == [len(theirs.ids)]
 
 

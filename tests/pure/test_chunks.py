@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.embedder import passages as passages_module
 from remembrancer.actors.embedder.engine import default_tokenizer
 from remembrancer.actors.embedder.passages import (
-    PIECE_CHARACTERS,
     MeasuredPassage,
     TokenCounter,
-    TokenSpans,
     split_passages,
 )
 from remembrancer.memory.chunks import chunks_of, line_starts
@@ -150,6 +147,7 @@ def test_sizes_that_make_no_sense_are_refused(tokens: int, overlap: int) -> None
 
 # --- Splitting: over the default model's own tokenizer, and over one that counts differently where words are cut.
 WORD_PIECES = default_tokenizer()
+WINDOW = 254
 SENTENCES = (
     "The build fails when the cache is cold. ",
     "Why does it? Nobody knows!\n\n",
@@ -176,9 +174,6 @@ TEXTS = st.one_of(
 
 class Characters:
     """A tokenizer of one token a character, without words: and a piece that does not begin a text costs one more."""
-
-    def spans(self, text: str) -> TokenSpans:
-        return TokenSpans(range(len(text)), range(1, len(text) + 1), [index == 0 for index in range(len(text))])
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(text) + (not text.startswith("^")) for text in texts]
@@ -209,13 +204,13 @@ def test_passages_cover_the_text_in_order_and_fit_the_window(tokenizer: TokenCou
 
 @pytest.mark.parametrize("text", ["", " ", "\n" * 5000, "\u200d"])
 def test_a_text_without_tokens_is_still_one_passage(text: str) -> None:
-    assert split_passages(text, WORD_PIECES) == [MeasuredPassage(0, len(text), 0)]
+    assert split_passages(text, WORD_PIECES, WINDOW) == [MeasuredPassage(0, len(text), 0)]
 
 
 def test_passages_end_where_sentences_end_and_without_spaces_where_tokens_allow() -> None:
     sentences = [f"Sentence number {index} says a thing of its own." for index in range(200)]
     text = " ".join(sentences)
-    passages = split_passages(text, WORD_PIECES)
+    passages = split_passages(text, WORD_PIECES, WINDOW)
     assert len(passages) > 5
     for passage in passages:
         said = text[passage.start : passage.end]
@@ -226,33 +221,24 @@ def test_passages_end_where_sentences_end_and_without_spaces_where_tokens_allow(
         assert 1 <= len(re.findall(r"own\.", again)) <= 5
         assert sum(WORD_PIECES.count_tokens([again])) <= 254 * 0.2
     text = "我们今天去公园散步" * 100
-    passages = split_passages(text, WORD_PIECES)
+    passages = split_passages(text, WORD_PIECES, WINDOW)
     assert_covers(text, passages)
     assert sum(each.tokens for each in passages[:-1]) / (len(passages) - 1) > 200
-    assert split_passages("  Tea at five. \n", WORD_PIECES) == [MeasuredPassage(2, 14, 4)]
-
-
-@given(text=TEXTS)
-def test_a_text_that_is_cut_piece_by_piece_is_covered_as_well(text: str) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(passages_module, "PIECE_CHARACTERS", 50)
-        passages = split_passages(text * 3, WORD_PIECES, 20)
-    assert_covers(text * 3, passages)
-    assert all(passage.tokens <= 20 or passage.end - passage.start == 1 for passage in passages)
+    assert split_passages("  Tea at five. \n", WORD_PIECES, WINDOW) == [MeasuredPassage(2, 14, 4)]
 
 
 def test_no_more_of_a_huge_text_is_cut_into_tokens_at_once_than_fits_the_memory() -> None:
     asked: list[int] = []
 
     class Counting(Characters):
-        def spans(self, text: str) -> TokenSpans:
-            asked.append(len(text))
-            return super().spans(text)
+        def count_tokens(self, texts: Sequence[str]) -> list[int]:
+            asked.append(sum(map(len, texts)))
+            return super().count_tokens(texts)
 
-    text = "every line says a thing\n" * 60_000
+    text = "every line says a thing\n" * 20_000 + "x" * 100_000
     passages = split_passages(text, Counting(), 200)
-    assert max(asked) <= PIECE_CHARACTERS
-    assert passages[-1].end == len(text.rstrip())
+    assert max(asked) <= 250_000
+    assert_covers(text, passages)
 
 
 # --- Tokens are estimated, rather too many than too few, and no cut takes a character apart.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from remembrancer.actors.embedder.passages import TokenCounter, TokenSpans
+from remembrancer.actors.embedder.passages import TokenCounter
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
@@ -156,14 +156,6 @@ class TextTokenizer:
         tokenizer.no_padding()
         self._tokenizer = tokenizer
         self.marks: int = tokenizer.num_special_tokens_to_add(is_pair=False)
-
-    def spans(self, text: str) -> TokenSpans:
-        """The tokens of a text, without the marks."""
-        (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
-        offsets = encoding.offsets
-        words = encoding.word_ids
-        opens = [word is None or word != previous for word, previous in zip(words, [None, *words], strict=False)]
-        return TokenSpans([start for start, _ in offsets], [end for _, end in offsets], opens)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, without the marks."""

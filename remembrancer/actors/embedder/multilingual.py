@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, unit_rows, verify_sha256
 from remembrancer.actors.embedder.int8_graph import PRECISION, Product, narrowed
 from remembrancer.actors.embedder.onnx import Int8Engine, ModelParts
-from remembrancer.actors.embedder.passages import TokenSpans
 from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
 from remembrancer.protocol.errors import ModelUnusable
 
@@ -36,7 +35,6 @@ of the beginning, the end, padding and the unknown, and the length of the pieces
 _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 """32 weights: a scale, and 4 bits for each weight, those of the first half in the low bits."""
 
-_WORD_START: Final = "▁"
 _AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
 """Characters that sentencepiece normalises differently today than when the model was trained."""
 
@@ -55,20 +53,6 @@ class SentencePieceTokenizer:
     def __init__(self, processor: Any) -> None:
         self._processor = processor
         self.pad_id: int = processor.pad_id()
-
-    def spans(self, text: str) -> TokenSpans:
-        """The tokens of a text, without the marks."""
-        encoded = self._processor.encode(text.translate(_AS_TRAINED), out_type="offset_mapping")
-        starts: list[int] = []
-        ends: list[int] = []
-        opens: list[bool] = []
-        for piece, (start, end) in zip(encoded["pieces"], encoded["offsets"], strict=True):
-            # The space before a word is in its first piece, but not in a passage.
-            opens.append(piece.startswith(_WORD_START) or not opens)
-            start += len(text[start:end]) - len(text[start:end].lstrip())
-            starts.append(start)
-            ends.append(end)
-        return TokenSpans(starts, ends, opens)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, without the marks."""
