@@ -18,7 +18,7 @@ from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, ber
 from remembrancer.actors.embedder.int8_graph import PRECISION
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.passages import split_passages
-from remembrancer.actors.embedder.workers import load_engine, question_vectors
+from remembrancer.actors.embedder.workers import load_engine, question_vector
 from remembrancer.config.settings import NAMED_MODELS, Settings
 from remembrancer.protocol.errors import ModelUnusable
 
@@ -123,8 +123,7 @@ def test_each_passage_of_a_long_text_fits_the_engine(engine: Engine, sentences: 
 
 def test_a_question_longer_than_the_window_is_understood_from_both_its_ends(onnx: Engine) -> None:
     filler = "The weather was mild and the road was long. " * 300
-    (answer,) = question_vectors(onnx, [f"{filler} Which port does the database listen on?"])
-    assert isinstance(answer, bytes)
+    answer = question_vector(onnx, f"{filler} Which port does the database listen on?")
     vector = np.frombuffer(answer, dtype="<f4")
     assert abs(float(np.linalg.norm(vector)) - 1) < 1e-5
     (filler_only, port) = onnx.embed_passages([filler, "The database listens on port 5433."])

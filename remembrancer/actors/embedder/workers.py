@@ -290,28 +290,22 @@ def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) 
     Raises:
         ModelUnusable: see `Engine.embed_passages`.
     """
-
-    def finite(vectors: Vectors) -> Vectors:
-        if not np.isfinite(vectors).all():
-            raise InternalError("the model made a vector that is not finite")
-        return vectors
-
     try:
         return list(finite(embed(texts)))
     except ModelUnusable:
         raise
-    except Exception:
-        logger.exception("a batch failed: each text is tried by itself", extra={"texts": len(texts)})
-    results: list[Vector | str] = []
-    for text in texts:
-        try:
-            results.append(finite(embed([text]))[0])
-        except ModelUnusable:
-            raise
-        except Exception as error:
-            logger.exception("a text cannot be embedded")
-            results.append(in_words(error))
-    return results
+    except Exception as error:
+        logger.exception("texts cannot be embedded", extra={"texts": len(texts)})
+        if len(texts) == 1:
+            return [in_words(error)]
+    return [embed_each(embed, [text])[0] for text in texts]
+
+
+def finite(vectors: Vectors) -> Vectors:
+    """The vectors. Raises `InternalError` if one is not finite."""
+    if not np.isfinite(vectors).all():
+        raise InternalError("the model made a vector that is not finite")
+    return vectors
 
 
 def in_words(error: Exception) -> str:
@@ -319,33 +313,32 @@ def in_words(error: Exception) -> str:
     return error.message if isinstance(error, RemembrancerError) else f"{type(error).__name__}: {error}"[:200]
 
 
-QUESTIONS_AT_ONCE: Final = 16
-
-
 class QuestionThread(WorkThread[Text]):
-    """Answers questions as they arrive, in parallel with passages; waiting questions are embedded together."""
+    """Answers questions in their order, in parallel with passages. After `ModelUnusable` all get its reason."""
 
     def __init__(self, engine: Engine, post: Post, give_up: Callable[[str], None]) -> None:
         super().__init__("questions", post)
         self._engine = engine
         self._give_up = give_up
+        self._unusable = ""
 
     def work(self) -> None:
-        finished = False
-        while not finished:
-            items = [self._inbox.get()]
-            while len(items) < QUESTIONS_AT_ONCE and not self._inbox.empty():
-                items.append(self._inbox.get())
-            finished = None in items
-            questions = [item for item in items if item is not None]
-            try:
-                vectors = question_vectors(self._engine, [question.text for question in questions])
-            except ModelUnusable as error:
-                vectors = [error.message] * len(questions)
-                self._post(Unusable(error.message))
-                self._give_up(error.message)
-            for question, vector in zip(questions, vectors, strict=True):
-                self._post(Answer(question.message_id, refusal(vector) if isinstance(vector, str) else vector))
+        while (question := self._inbox.get()) is not None:
+            self._post(Answer(question.message_id, self._answer_to(question.text)))
+
+    def _answer_to(self, question: str) -> bytes | Failure:
+        if self._unusable:
+            return refusal(self._unusable)
+        try:
+            return question_vector(self._engine, question)
+        except ModelUnusable as error:
+            self._unusable = error.message
+            self._post(Unusable(error.message))
+            self._give_up(error.message)
+            return refusal(error.message)
+        except Exception as error:
+            logger.exception("a question cannot be embedded")
+            return refusal(in_words(error))
 
 
 def refusal(reason: str) -> Failure:
@@ -353,35 +346,18 @@ def refusal(reason: str) -> Failure:
     return EmbeddingUnavailable(reason).to_failure()
 
 
-def question_vectors(engine: Engine, questions: Sequence[str]) -> list[bytes | str]:
-    """The vector of each question as float32, or the reason for its absence.
+def question_vector(engine: Engine, question: str) -> bytes:
+    """The vector of a question as float32: that of a question longer than the window is the mean of its parts, the
+    first two and the last two, which usually contain the actual question.
 
-    The vector of a question longer than the window is the mean of its parts: the first two and the last two, which
-    usually contain the actual question.
+    Raises:
+        ModelUnusable: see `Engine.embed_passages`.
     """
-    texts: list[str] = []
-    parts: list[slice | str] = []
-    for question in questions:
-        try:
-            passages = split_passages(question, engine.tokenizer, engine.passage_budget)
-        except Exception as error:
-            logger.exception("a question cannot be split")
-            parts.append(in_words(error))
-            continue
-        if len(passages) > 4:
-            passages = passages[:2] + passages[-2:]
-        parts.append(slice(len(texts), len(texts) + len(passages)))
-        texts.extend(question[passage.start : passage.end] for passage in passages)
-    results = embed_each(engine.embed_questions, texts) if texts else []
-    answers: list[bytes | str] = []
-    for part in parts:
-        of_question = [part] if isinstance(part, str) else results[part]
-        vectors = [each for each in of_question if not isinstance(each, str)]
-        if len(vectors) < len(of_question):
-            answers.append(next(each for each in of_question if isinstance(each, str)))
-        else:
-            answers.append(unit_rows(np.mean(vectors, axis=0, keepdims=True)).astype("<f4").tobytes())
-    return answers
+    passages = split_passages(question, engine.tokenizer, engine.passage_budget)
+    if len(passages) > 4:
+        passages = passages[:2] + passages[-2:]
+    vectors = finite(engine.embed_questions([question[each.start : each.end] for each in passages]))
+    return unit_rows(vectors.mean(axis=0, keepdims=True)).astype("<f4").tobytes()
 
 
 NICENESS: Final = 10
