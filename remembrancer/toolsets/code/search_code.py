@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from itertools import accumulate
 from typing import Annotated, Final
 
 import anyio.to_thread
@@ -59,12 +60,8 @@ async def find_code(call: Call, query: str, limit: int, tree_id: str | None = No
 
 def within(found: list[Answer], tokens: int, least: int = 1) -> int:
     """The number of items that fit into this many tokens, but at least `least`."""
-    used = 0
-    for place, each in enumerate(found):
-        used += estimate_tokens(neutralised(answer_text(each)))
-        if used > tokens and place >= least:
-            return place
-    return len(found)
+    sizes = (estimate_tokens(neutralised(answer_text(each))) for each in found)
+    return max(least, sum(used <= tokens for used in accumulate(sizes)))
 
 
 def _shown(chunk: CodeChunk, terms: Set[str], *, with_tree: bool) -> Answer:

@@ -6,17 +6,15 @@ one that does not fit is cut at its end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from bisect import bisect_left
+from typing import Final
 
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, beginning_within, estimate_tokens
-from remembrancer.toolsets.tools import Answer, answer_text
+from remembrancer.toolsets.tools import Answer, answer_text, non_empty
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 NO_ROOM: Final = "max_tokens is too small for any of them."
-JOIN_TOKENS: Final = 2
-"""The tokens for the separator between two memories."""
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
 """The parts of an answer that are dropped before any memory."""
 
@@ -26,25 +24,30 @@ def within_budget(answer: Answer, max_tokens: int) -> Answer:
     if _fits(answer, max_tokens):
         return answer
     memories = answer["memories"]
-    bare = {name: value for name, value in answer.items() if name not in DISPENSABLE} | {"memories": []}
-    room = max_tokens - count_sent(answer_text({**bare, "omitted": len(memories), "hint": HINT}))
-    chosen = _chosen(memories, room)
-    while chosen:
-        fitted = {**bare, "memories": chosen}
-        if len(chosen) < len(memories):
-            fitted["omitted"] = len(memories) - len(chosen)
-        if any("excerpt" in memory for memory in chosen):
-            fitted["hint"] = HINT
-        if _fits(fitted, max_tokens):
-            return fitted
-        chosen.pop()  # a joined text may have more tokens than its parts
-    if memories:
-        bare["omitted"] = len(memories)
-        if _fits(bare | {"hint": NO_ROOM}, max_tokens):
-            bare["hint"] = NO_ROOM
-    if (warnings := bare.get("warnings")) and not _fits(bare, max_tokens):
-        bare["warnings"] = [{"code": warnings[0]["code"]}]
-    return bare
+    bare = {name: value for name, value in answer.items() if name not in DISPENSABLE}
+
+    def with_first(number: int, beginning: str | None = None) -> Answer:
+        """The first memories, and the beginning of the next one."""
+        excerpts = [] if beginning is None else [{**memories[number], "content": f"{beginning} …", "excerpt": True}]
+        kept = [*memories[:number], *excerpts]
+        omitted = len(memories) - len(kept)
+        return bare | {"memories": kept} | non_empty(omitted=omitted or None, hint=HINT if excerpts else None)
+
+    number = bisect_left(range(len(memories)), True, key=lambda place: not _fits(with_first(place + 1), max_tokens))
+    if number < len(memories):
+        beginning = beginning_within(
+            memories[number]["content"], max_tokens, lambda text: answer_text(with_first(number, text)), count_sent
+        )
+        if beginning is not None:
+            return with_first(number, beginning)
+    fitted = with_first(number)
+    if number:
+        return fitted
+    if memories and _fits(fitted | {"hint": NO_ROOM}, max_tokens):
+        fitted["hint"] = NO_ROOM
+    if (warnings := fitted.get("warnings")) and not _fits(fitted, max_tokens):
+        fitted["warnings"] = [{"code": warnings[0]["code"]}]
+    return fitted
 
 
 def count_sent(text: str) -> int:
@@ -57,30 +60,3 @@ def _fits(answer: Answer, max_tokens: int) -> bool:
     return len(text) <= max_tokens * CHARACTERS_A_TOKEN and (
         len(text.encode()) <= max_tokens or count_sent(text) <= max_tokens
     )
-
-
-def _chosen(memories: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
-    """The memories that fit into `room` tokens, in order; the last of them may be cut."""
-    chosen: list[dict[str, Any]] = []
-    for memory in memories:
-        content: str = memory["content"]
-        tokens = _tokens_of(memory) if len(content) <= room * CHARACTERS_A_TOKEN else room + 1
-        if tokens > room:
-            return [*chosen, *_excerpt(memory, room - JOIN_TOKENS)]
-        chosen.append(memory)
-        room -= tokens
-    return chosen
-
-
-def _excerpt(memory: dict[str, Any], most: int) -> list[dict[str, Any]]:
-    """The memory with the beginning of its content that fits into `most` tokens; nothing if that would be too short."""
-
-    def cut(beginning: str) -> dict[str, Any]:
-        return {**memory, "content": f"{beginning} …", "excerpt": True}
-
-    beginning = beginning_within(memory["content"], most, lambda text: answer_text(cut(text)), count_sent)
-    return [] if beginning is None else [cut(beginning)]
-
-
-def _tokens_of(memory: dict[str, Any]) -> int:
-    return count_sent(answer_text(memory)) + JOIN_TOKENS
