@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from remembrancer.actors.consolidator import maintenance
-from remembrancer.actors.consolidator.actor import CarryOut, JobLoop
+from remembrancer.actors.consolidator.actor import CarryOut, JobLoop, carry_out
 from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection, all_memories
@@ -23,6 +23,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
     ConsolidatedMemory,
+    Done,
     Job,
     JobSort,
     Maintain,
@@ -126,19 +127,23 @@ class Workplace:
 
 
 @asynccontextmanager
-async def workplace(home: Path, settings: Settings | None = None) -> AsyncIterator[Workplace]:
+async def consolidating(rig: StoreRig, work: CarryOut = carry_out) -> AsyncIterator[tuple[JobLoop, StoreConnection]]:
+    """A consolidator at work, and its link to the store."""
+    link = StoreConnection(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
+    loop = JobLoop(link, Settings(), time.time, work)
+    async with link, anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        yield loop, link
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def workplace(home: Path) -> AsyncIterator[Workplace]:
     """A store, an embedder, and a consolidator at work."""
-    async with store_rig(home, started=False) as rig:
-        rig.settings = settings or Settings()
-        await rig.start()
+    async with store_rig(home) as rig, consolidating(rig) as (loop, link):
         await rig.worker()
-        link = StoreConnection(RuntimePaths(home).store_endpoint, Speaker("consolidator", new_ulid()))
-        async with link, anyio.create_task_group() as tasks:
-            loop = JobLoop(link, rig.settings, time.time)
-            tasks.start_soon(loop.run)
-            yield Workplace(rig, link)
-            assert loop.health().failed == 0, loop.health()
-            tasks.cancel_scope.cancel()
+        yield Workplace(rig, link)
+        assert loop.health().failed == 0, loop.health()
 
 
 async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Path) -> None:
@@ -299,6 +304,21 @@ async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once
             assert pattern.frequency == 3 or name == "again"
 
 
+async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(home: Path) -> None:
+    async with workplace(home) as place:
+        notes = await place.observe("project")
+        await place.rig.gateway.until_embedded()
+        plan = await place.maintain(dry_run=True)
+        assert plan.done == {"derived": Done(1)}
+        assert await place.statuses() == dict.fromkeys(notes, "active")
+        done = await place.maintain()
+        (made,) = done.of("derived").ids
+        assert await place.statuses() == {**dict.fromkeys(notes, "consolidated"), made: "active"}
+        again = await place.maintain()
+        assert again == Maintained(PROJECT.id, examined=1)
+        assert plan.run_ids == again.run_ids == ()
+
+
 class Dying(StoreConnection):
     """A link whose owner dies after so many operations: the last one is applied, and nobody hears of it."""
 
@@ -382,16 +402,6 @@ async def test_what_closed_sessions_noted_goes_after_a_while(home: Path, monkeyp
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 
 
-@asynccontextmanager
-async def consolidating(rig: StoreRig, carry_out: CarryOut) -> AsyncIterator[JobLoop]:
-    link = StoreConnection(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
-    loop = JobLoop(link, Settings(), time.time, carry_out)
-    async with link, anyio.create_task_group() as tasks:
-        tasks.start_soon(loop.run)
-        yield loop
-        tasks.cancel_scope.cancel()
-
-
 async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -403,7 +413,7 @@ async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: Stor
         await go_on.wait()
         return Maintained("user")
 
-    async with consolidating(rig, work) as loop:
+    async with consolidating(rig, work) as (loop, _):
         maintained = asyncio.create_task(rig.gateway.ask(Maintain(None)))
         with anyio.fail_after(PATIENCE_S):
             await begun.wait()
