@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -193,10 +193,15 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     assert number in pending(here.records("project")), "what others store gets its vectors"
 
 
+async def both_sharing(hosts: Sequence[Host]) -> Sequence[Host]:
+    for host in hosts:
+        await host.share()
+    return hosts
+
+
 async def both_have_one(here: Host, there: Host) -> str:
     """Have two hosts share a project; the id of a memory that the one has stored, and both have."""
-    await here.share()
-    await there.share()
+    await both_sharing((here, there))
     memory_id = await here.store("lantern", "the lantern burns oil")
     await until(lambda: there.finds("project", "lantern"))
     return memory_id
@@ -319,9 +324,7 @@ async def test_a_lane_is_for_one_project_and_a_project_has_one_lane(hosts: list[
 
 
 async def test_a_restored_lane_goes_on_from_where_the_backup_was_made(hosts: list[Host], tmp_path: Path) -> None:
-    here, there = hosts
-    await here.share()
-    await there.share()
+    here, there = await both_sharing(hosts)
     await here.store("lantern", "the lantern burns oil")
     back_up(here.paths, tmp_path / "backup.tar", force=False)
     await here.store("torch", "the torch burns pitch")
@@ -355,9 +358,7 @@ async def test_a_backup_of_before_the_sharing_brings_a_private_project_back(host
 
 
 async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_one(hosts: list[Host]) -> None:
-    here, there = hosts
-    await here.share()
-    await there.share()
+    here, there = await both_sharing(hosts)
     await here.store("lantern", "the lantern burns oil")
     await here.aclose()
     here.refusal = KeyMissing("join again")
@@ -407,9 +408,7 @@ async def test_a_host_waits_for_a_new_key_and_goes_on(hosts: list[Host], monkeyp
 
 
 async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host], tmp_path: Path) -> None:
-    here, there = hosts
-    await here.share()
-    await there.share()
+    here, there = await both_sharing(hosts)
     await here.store("candle", "the candle burns wax", "session")
     await here.store("lantern", "the lantern burns oil")
     torch = await there.store("torch", "the torch burns pitch")
@@ -442,9 +441,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
 
 
 async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts: list[Host]) -> None:
-    here, there = hosts
-    await here.share()
-    await there.share()
+    here, there = await both_sharing(hosts)
     lantern = await here.store("lantern", "the lantern burns oil")
     candle = await here.store("candle", "the candle burns wax")
     await until(lambda: there.finds("project", "candle"))

@@ -202,11 +202,17 @@ async def until_moved(server: ChromaProcess, passages: int) -> None:
     await until(lambda: sum(server.collections().values()) == passages)
 
 
-async def test_vectors_go_to_the_server_and_come_back_after_it_was_killed(rig: StoreRig, server: ChromaProcess) -> None:
+async def five_moved(rig: StoreRig, server: ChromaProcess) -> list[str]:
+    """Five memories whose vectors are on the server."""
     await rig.worker()
     memories = [await rig.gateway.store(f"Fact {n} about the harbour") for n in range(5)]
     await rig.gateway.until_embedded()
     await until_moved(server, 5)
+    return memories
+
+
+async def test_vectors_go_to_the_server_and_come_back_after_it_was_killed(rig: StoreRig, server: ChromaProcess) -> None:
+    memories = await five_moved(rig, server)
     assert not (rig.paths.vectors / "chroma.sqlite3").exists()
     server.kill()
     found = await rig.gateway.found("harbour")
@@ -240,11 +246,7 @@ async def test_a_server_that_hangs_holds_no_answer_up(rig: StoreRig, server: Chr
 
 
 async def test_a_server_that_lost_everything_is_filled_from_the_records(rig: StoreRig, server: ChromaProcess) -> None:
-    await rig.worker()
-    for n in range(5):
-        await rig.gateway.store(f"Fact {n} about the harbour")
-    await rig.gateway.until_embedded()
-    await until_moved(server, 5)
+    await five_moved(rig, server)
     server.wipe()
     await rig.gateway.recall("harbour")
     await until_moved(server, 5)
@@ -252,10 +254,7 @@ async def test_a_server_that_lost_everything_is_filled_from_the_records(rig: Sto
 
 
 async def test_what_is_erased_while_the_server_is_away_goes_afterwards(rig: StoreRig, server: ChromaProcess) -> None:
-    await rig.worker()
-    memories = [await rig.gateway.store(f"Fact {n} about the harbour") for n in range(5)]
-    await rig.gateway.until_embedded()
-    await until_moved(server, 5)
+    memories = await five_moved(rig, server)
     server.kill()
     await rig.gateway.submit(change_operation("erase", EraseMemory(memories[0])))
     await rig.restart()
