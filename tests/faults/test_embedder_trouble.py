@@ -131,7 +131,7 @@ async def told(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
 
 def passages_by_model(home: Path) -> Counter[str]:
     found: Counter[str] = Counter()
-    for path in home.glob("**/memory.db"):
+    for path in (*home.glob("**/memory.db"), *home.glob("**/index.db")):
         found.update(row[0].split(".")[0] for row in rows_of(path, "SELECT model FROM passages"))
     return found
 
@@ -267,13 +267,6 @@ def copied_model(home: Path) -> Path:
     return directory
 
 
-def models_recorded(home: Path) -> set[str]:
-    found = set()
-    for path in (*home.glob("**/memory.db"), *home.glob("**/index.db")):
-        found |= {row[0].split(".")[0] for row in rows_of(path, "SELECT DISTINCT model FROM passages")}
-    return found
-
-
 async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_killed_it_comes_to_its_end(
     home: Path, tmp_path: Path
 ) -> None:
@@ -325,7 +318,7 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
                 return not await without_meaning() and replaced
 
             await until(is_back)
-            assert "all-minilm-l6-v2" in models_recorded(home) or "next" not in await told(home)
+            assert "all-minilm-l6-v2" in passages_by_model(home) or "next" not in await told(home)
 
         async def is_changed() -> bool:
             assert await without_meaning() == []
@@ -336,7 +329,7 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
 
         async def is_tidy() -> bool:
             embedders = [role for role, _ in runtime.recorded() if role == "embedder"]
-            return models_recorded(home) == {"another"} and len(embedders) == 1
+            return set(passages_by_model(home)) == {"another"} and len(embedders) == 1
 
         await until(is_tidy)
         assert await without_meaning() == []

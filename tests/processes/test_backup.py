@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pty
 import signal
 import sqlite3
-import subprocess
 import sys
 import tarfile
 import threading
@@ -28,9 +26,9 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory, Scope
 from tests.forked import run_forked
 from tests.operations import PROJECT
-from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import ask, change, exported, exported_memories, fill, id_of, recall, store
 from tests.processes.runtimes import until
+from tests.processes.test_export import ask, change, exported, exported_memories, fill, id_of, recall, store
+from tests.processes.test_shell import Shell
 from tests.runtime import Runtime, Session, command, done, start, stop_runtime
 from tests.spaces import rows_of
 
@@ -200,26 +198,11 @@ def test_nothing_is_restored_without_consent_or_over_a_home_that_is_in_use(home:
     before = tree(home)
     silent = command(*restoring, home=home)
     assert (silent.returncode, "--yes" in silent.stderr) == (exit_codes.USAGE, True)
-    assert answer_on_a_terminal(home, b"n\n") == exit_codes.FAILED
+    at_a_terminal = Shell(home, home).at_a_terminal
+    assert at_a_terminal(*restoring, says="n\n")[0] == exit_codes.FAILED
     assert tree(home) == before
-    assert answer_on_a_terminal(home, b"y\n") == exit_codes.OK
+    assert at_a_terminal(*restoring, says="y\n")[0] == exit_codes.OK
     assert len(list(home.glob("before-restore-*"))) == 1
-
-
-def answer_on_a_terminal(home: Path, answer: bytes) -> int:
-    ours, theirs = pty.openpty()
-    try:
-        with subprocess.Popen(
-            [sys.executable, "-P", "-m", "remembrancer", "backup", "restore", str(home / "backup.tar")],
-            stdin=theirs,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as restoring:
-            os.write(ours, answer)
-            return restoring.wait(PATIENCE_S)
-    finally:
-        os.close(ours)
-        os.close(theirs)
 
 
 def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path) -> None:

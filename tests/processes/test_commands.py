@@ -7,7 +7,10 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +22,19 @@ from remembrancer import __version__
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, runtime_client
 from remembrancer.config.settings import SETTABLE, Settings
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.tracing import SLOW_S
 from tests import patience
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import runtime, until
-from tests.runtime import Runtime, Session, command, patiently
+from tests.runtime import Runtime, Session, command, done, patiently, start, stop_runtime
 
 
-def remembrancer(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return command(*arguments, home=Path(os.environ["REMEMBRANCER_HOME"]))
-
-
-def answered(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """As `remembrancer`, run again while the launcher does not answer in time."""
-
-    def run() -> subprocess.CompletedProcess[str] | None:
-        done = remembrancer(*arguments)
-        return None if done.returncode == exit_codes.NO_ANSWER else done
-
-    return until(run)
-
-
-def well(*arguments: str) -> subprocess.CompletedProcess[str]:
+def well(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The status, once all is well: a process that is late with its answer is none of which all is known."""
 
     def run() -> subprocess.CompletedProcess[str] | None:
-        done = remembrancer("status", *arguments)
+        done = command("status", *arguments, home=home)
         return done if done.returncode == exit_codes.OK else None
 
     return until(run)
@@ -53,7 +43,7 @@ def well(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
     home.rmdir()
     for arguments in (["status"], ["down"], ["admin", "scale", "embedder=2"]):
-        done = remembrancer(*arguments)
+        done = command(*arguments, home=home)
         assert (done.returncode, done.stdout) == (exit_codes.NOT_RUNNING, "")
         assert "remembrancer up" in done.stderr
     assert not home.exists()
@@ -62,20 +52,20 @@ def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
 def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) -> None:
     with runtime(home) as running:
         running.until_ready()
-        until(lambda: json.loads(well("--json").stdout)["counts"].get("total"))
-        said = json.loads(well("--json").stdout)
+        until(lambda: json.loads(well(home, "--json").stdout)["counts"].get("total"))
+        said = json.loads(well(home, "--json").stdout)
         assert [each["role"] for each in said["processes"]] == ["launcher", "gateway", "store", "embedder"]
         for process in said["processes"]:
             assert {"pid", "restarts", "uptime_s"} <= process.keys()
             assert (process["rss_bytes"] > 1_000_000, process["state"]) == (True, "ready")
         assert said["counts"]["total"] == 7
 
-        assert "All is well." in well().stdout
-        assert "of release" not in well().stdout, "no file waits for an upgrade"
+        assert "All is well." in well(home).stdout
+        assert "of release" not in well(home).stdout, "no file waits for an upgrade"
 
-        assert answered("admin", "scale", "embedder=2").returncode == exit_codes.OK
+        assert patiently("admin", "scale", "embedder=2", home=home).returncode == exit_codes.OK
         running.until_ready("embedder-2")
-        done = remembrancer("down")
+        done = command("down", home=home)
         assert (done.returncode, "Stopped" in done.stdout) == (exit_codes.OK, True)
         assert running.process.wait(PATIENCE_S) == 0
 
@@ -127,8 +117,8 @@ def test_a_home_or_setting_to_correct_has_the_exit_status_of_the_help(home: Path
 
 
 def test_the_version_and_the_help_are_told(home: Path) -> None:
-    assert remembrancer("--version").stdout == f"remembrancer {__version__}\n"
-    told = remembrancer("--help").stdout
+    assert command("--version", home=home).stdout == f"remembrancer {__version__}\n"
+    told = command("--help", home=home).stdout
     for word in ("mcp", "up", "down", "status", "scale", "setup", "Exit status", "such as a credential"):
         assert word in told
 
@@ -246,3 +236,80 @@ def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:
     other.write_text('{"embedders": "many"}')
     assert "Expected `int`, got `str`" in config("--import", str(other)).stderr
     assert not (home / "config.toml").exists()
+
+
+CONTENT = "Builds take nine minutes."
+
+
+@pytest.fixture
+def only_consolidated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is embedded; the runtime of the home is stopped at the end."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    yield
+    stop_runtime(home)
+
+
+@pytest.fixture
+def project(home: Path, tmp_path: Path, only_consolidated: None) -> Path:
+    directory = tmp_path / "app"
+    directory.mkdir()
+    start(home)
+    done("add", CONTENT, home=home, directory=directory)
+    return directory
+
+
+def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(home: Path, project: Path) -> None:
+    said = json.loads(done("admin", "maintain", "--project", str(project), "--dry-run", "--json", home=home))
+    assert said["dry_run"] is True
+    (place,) = said["places"]
+    assert place["project"]["path"] == str(project)
+    assert place["outcome"]["examined"] in (1, 2), (
+        "the memory, and what its session hands over once its end is dealt with"
+    )
+    assert place["outcome"].keys().isdisjoint(("done", "run_ids"))
+    first, *others = done("admin", "maintain", "--all-projects", home=home).splitlines()
+    assert first in (f"{project}: 1 examined", f"{project}: 2 examined")
+    assert others == ["the user: 0 examined", "There was nothing to do."]
+    done("down", home=home)
+    said = json.loads(done("admin", "maintain", "--user", "--json", home=home))
+    assert [place["project"] for place in said["places"]] == [None], "also where no runtime is up"
+
+
+def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
+    done("add", "The lamp flickered.", "--kind", "observation", "--importance", "0.1", home=home, directory=project)
+    done("down", home=home)
+    with closing(sqlite3.connect(RuntimePaths(home).database)) as database, database:
+        database.execute("UPDATE memories SET created_at = created_at - 9e6 WHERE kind = 'observation'")
+    start(home)
+    would_be = done("admin", "maintain", "--project", str(project), "--dry-run", home=home)
+    said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))
+    (place,) = said["places"]
+    (memory,) = place["outcome"]["done"]["archived"]["ids"]
+    assert ", 1 archived\n" in would_be
+    assert f"  {memory[-4:]}\n" in would_be
+    (run_id,) = place["outcome"]["run_ids"]
+    undone = json.loads(done("undo", run_id, "--all-projects", "--json", home=home))
+    (found,) = undone["places"]
+    assert not found["already"]
+    assert [memory.endswith(each) for each in found["memories"]] == [True]
+    again = done("undo", run_id, "--project", str(project), home=home)
+    assert again == f"{project}: it was undone before\n"
+    refused = command("undo", "run:unknown", "--all-projects", home=home)
+    assert refused.returncode == exit_codes.USAGE
+    assert "there is no run run:unknown" in refused.stderr
+
+
+@pytest.mark.usefixtures("only_consolidated")
+def test_it_comes_when_there_is_work_gives_way_to_the_others_and_is_in_the_status(home: Path) -> None:
+    start(home)
+    assert json.loads(command("status", "--json", home=home).stdout)["consolidator"]["finished"] is None
+    done("admin", "maintain", "--user", home=home)
+    idle = {"job": None, "finished": 1, "failed": 0, "error": None}
+    until(lambda: json.loads(command("status", "--json", home=home).stdout)["consolidator"] == idle)
+    (process,) = (
+        each
+        for each in json.loads(command("status", "--json", home=home).stdout)["processes"]
+        if each["role"] == "consolidator"
+    )
+    assert psutil.Process(process["pid"]).nice() == 10
+    assert "consolidator waits for work; 1 done" in command("status", home=home).stdout
