@@ -38,6 +38,7 @@ from remembrancer.protocol.files import (
     IndexFiles,
     ReadIndexed,
     SyncDone,
+    SyncFiles,
     Workspace,
 )
 from remembrancer.protocol.work import Passage
@@ -240,12 +241,15 @@ async def test_the_store_is_told_how_many_changed_files_are_left(index: FileInde
     for number in range(4):
         words = "word " * 2 * BATCH_CHUNKS * settings.chunk_tokens
         (workspace / "memory" / f"{number}.md").write_text(f"note {number} {words}")
-    indexer = WorkspaceIndexer(Workspace(ProjectRef("p_0", ROOT), str(workspace)), store, settings)
+    asked = Workspace(ProjectRef("p_0", ROOT), str(workspace))
+    indexer = WorkspaceIndexer(asked, store, settings)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
+        indexer.ask(1, SyncFiles(asked))
         await store.heard.wait()
         tasks.cancel_scope.cancel()
     assert store.left == [4, 3, 2, 1, 0]
+    assert [done.sync_id for done in store.told] == [1]
 
 
 # --- The code_index of a tree of code: what it finds first, and what it keeps when files change.
