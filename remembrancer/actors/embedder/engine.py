@@ -196,10 +196,7 @@ def local_tokenizer(directory: Path) -> TextTokenizer:
 
 def bert_tokenizer(vocabulary: Path) -> Any:
     """BERT's lower-cased WordPiece: without accents, with separate Chinese characters, [CLS] … [SEP]."""
-    pieces = vocabulary.read_text(encoding="utf-8").split("\n")
-    if pieces[-1] == "":
-        pieces.pop()
-    ids = {piece: index for index, piece in enumerate(pieces)}
+    ids = models.WordPiece.read_file(str(vocabulary))
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))  # noqa: S106
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

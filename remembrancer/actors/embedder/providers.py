@@ -6,13 +6,13 @@ a failure of one text concerns that text alone. The key is only in the headers o
 
 from __future__ import annotations
 
-import email.utils
 import math
 import os
 import random
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -246,18 +246,11 @@ def _reason_in(response: httpx.Response) -> str:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3); None: it names none."""
-    given = response.headers.get("retry-after")
-    if given is None:
-        return None
-    try:
-        seconds = float(given)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(given).timestamp() - time.time()
-        except (TypeError, ValueError):
-            return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3); None: it names no number of seconds."""
+    with suppress(ValueError):
+        seconds = float(response.headers.get("retry-after", ""))
+        return max(0.0, seconds) if math.isfinite(seconds) else None
+    return None
 
 
 def load_provider(choice: ModelChoice, settings: Settings) -> ProviderEngine:
