@@ -5,10 +5,11 @@ Names and contents are untrusted: none of them can start a line of its own and s
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 
 from remembrancer.memory.limits import moment
 from remembrancer.memory.short_ids import id_or_part
@@ -26,9 +27,10 @@ from remembrancer.protocol.reads import (
     SessionDescription,
 )
 from remembrancer.protocol.runs import Topic
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.context_block import INDENT, MARK, render
-from remembrancer.toolsets.service import Asked, Caller, MemoryService
+from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import DATA, Call, Tool, answer_text
 
 STATUS: Final = "memory://status"
@@ -39,7 +41,7 @@ MEMORY_START: Final = "memory://memory/"
 MEMORY_TEMPLATE: Final = MEMORY_START + "{id}"
 FIXED: Final = (STATUS, SUMMARY, GRAPH, PREFERENCES)
 LONGEST_QUOTED: Final = 200
-_ESCAPED_COLON: Final = ("%3A", "%3a")
+R = TypeVar("R")
 
 
 def memory_id_in(uri: str) -> str | None:
@@ -49,11 +51,8 @@ def memory_id_in(uri: str) -> str | None:
     """
     if not uri.startswith(MEMORY_START):
         return None
-    text = uri.removeprefix(MEMORY_START)
-    for escaped in _ESCAPED_COLON:
-        text = text.replace(escaped, ":", 1)
     try:
-        return id_or_part(text, field="uri")
+        return id_or_part(unquote(uri.removeprefix(MEMORY_START)), field="uri")
     except InvalidInput:
         return None
 
@@ -75,16 +74,8 @@ def unknown_resource(uri: str) -> str:
 
 
 MAX_SESSIONS: Final = 512
-MAX_MEMORIES: Final = 10_000
-"""The number of ids kept for one session, to count each once."""
-
-
-@dataclass(slots=True)
-class Served:
-    """Counts of the answers that one session was given. `memories` stops growing at `MAX_MEMORIES`."""
-
-    queries: int = 0
-    memories: set[str] = field(default_factory=set)
+_QUERIES: Final = ""
+"""The key under which queries are counted, beside ids of memories."""
 
 
 class RecallCounts:
@@ -92,24 +83,19 @@ class RecallCounts:
 
     def __init__(self, since: float) -> None:
         self.since = since
-        self._served: OrderedDict[tuple[str, str], Served] = OrderedDict()
+        self._served: dict[tuple[str, str], Counter[str]] = {}
 
     def heard_recall(self, caller: Caller, memory_ids: Sequence[str]) -> None:
         """Record that a query of a session was answered with these memories."""
         key = (caller.project.id, caller.session_id)
-        served = self._served.setdefault(key, Served())
-        self._served.move_to_end(key)
-        served.queries += 1
-        for memory_id in memory_ids:
-            if len(served.memories) < MAX_MEMORIES:
-                served.memories.add(memory_id)
+        self._served[key] = self._served.pop(key, Counter()) + Counter({_QUERIES, *memory_ids})
         if len(self._served) > MAX_SESSIONS:
-            self._served.popitem(last=False)
+            del self._served[next(iter(self._served))]
 
     def served(self, project_id: str, session_id: str) -> tuple[int, int]:
         """The number of a session's queries that were answered, and of the distinct memories that it was shown."""
-        counts = self._served.get((project_id, session_id), Served())
-        return counts.queries, len(counts.memories)
+        counts = self._served.get((project_id, session_id), Counter[str]())
+        return counts[_QUERIES], len(counts.keys() - {_QUERIES})
 
 
 RELATIONSHIPS_SHOWN: Final = 5
@@ -191,7 +177,7 @@ def preferences(memories: Sequence[RecalledMemory]) -> str:
         lines.append("None are known yet. Memories of scope user and type semantic or procedural go here.")
         return "\n".join(lines) + "\n"
     for kind, heading in KINDS:
-        of_kind = [memory for memory in memories if memory.type == kind]
+        of_kind = [memory for memory in memories[:PREFERENCES_SHOWN] if memory.type == kind]
         if of_kind:
             lines += ["", f"### {heading}"]
             lines += [_preference(memory) for memory in sorted(of_kind, key=lambda each: -each.importance)]
@@ -309,7 +295,6 @@ class Resources:
         self._tools = tools
         self._service = service
         self._counts = counts
-        self._readers = {SUMMARY: self._summary, GRAPH: self._graph, PREFERENCES: self._preferences}
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
         """The content of a resource. While the store is away it is the last known one, marked as such.
@@ -318,8 +303,16 @@ class Resources:
             NotFound: there is no such resource, or no such memory that the caller may see.
             RemembrancerError: it cannot be read now; the message says why.
         """
-        if uri in self._readers:
-            return await self._readers[uri](caller, received_at)
+        viewer = caller.project, caller.session_id
+        if uri == SUMMARY:
+            return await self._page(DescribeSession(*viewer), lambda story: self._summary(caller, story), received_at)
+        if uri == GRAPH:
+            overview = SearchGraph(*viewer, include_memories=False, limit=MOST_CONNECTED)
+            return await self._page(overview, knowledge_graph, received_at)
+        if uri == PREFERENCES:
+            most = PREFERENCES_TOKENS
+            question = GatherContext(*viewer, sections=("preferences",), tokens=most, part_tokens=most)
+            return await self._page(question, lambda reply: preferences(reply.memories), received_at)
         if uri == STATUS:
             return await self._call("get_memory_status", {}, caller, received_at)
         memory_id = memory_id_in(uri)
@@ -334,35 +327,13 @@ class Resources:
         answer = await tool.answer(call, tool.decoder.decode(arguments))
         return Content(JSON, answer_text({"note": DATA, **answer} if tool.marks_data else answer))
 
-    async def _summary(self, caller: Caller, received_at: float) -> Content:
-        question = DescribeSession(caller.project, caller.session_id)
-        response = await self._service.ask(question, received_at)
-        text = session_summary(
-            caller.session_id,
-            response.reply.started_at or caller.started_at,
-            response.reply,
-            self._counts.served(caller.project.id, caller.session_id),
-            self._counts.since,
-        )
-        return _markdown(text, response)
+    async def _page(self, question: Request[R], text_of: Callable[[R], str], received_at: float) -> Content:
+        """The store's answer as Markdown, with its notices above it."""
+        asked = await self._service.ask(question, received_at)
+        notices = " ".join(notice.message for notice in asked.notices)
+        return Content(MARKDOWN, neutralised(noted(text_of(asked.reply), notices, degraded=asked.is_old)))
 
-    async def _graph(self, caller: Caller, received_at: float) -> Content:
-        question = SearchGraph(caller.project, caller.session_id, include_memories=False, limit=MOST_CONNECTED)
-        response = await self._service.ask(question, received_at)
-        return _markdown(knowledge_graph(response.reply), response)
-
-    async def _preferences(self, caller: Caller, received_at: float) -> Content:
-        question = GatherContext(
-            caller.project,
-            caller.session_id,
-            sections=("preferences",),
-            tokens=PREFERENCES_TOKENS,
-            part_tokens=PREFERENCES_TOKENS,
-        )
-        response = await self._service.ask(question, received_at)
-        return _markdown(preferences(response.reply.memories[:PREFERENCES_SHOWN]), response)
-
-
-def _markdown(text: str, response: Asked[Any]) -> Content:
-    notices = " ".join(notice.message for notice in response.notices)
-    return Content(MARKDOWN, neutralised(noted(text, notices, degraded=response.is_old)))
+    def _summary(self, caller: Caller, story: SessionDescription) -> str:
+        served = self._counts.served(caller.project.id, caller.session_id)
+        started_at = story.started_at or caller.started_at
+        return session_summary(caller.session_id, started_at, story, served, self._counts.since)
