@@ -417,12 +417,20 @@ def derived_tool(
 
     `renamed` has the handler's names of arguments that have another name here, `fixed` the values of arguments that
     this tool does not take, `answer_names` the names here for fields of the handler's answer. Without `arguments` it
-    takes the handler's.
+    takes all others of the handler.
 
     Raises:
         ValueError: the toolset already has a tool of that name.
     """
     handler_arguments, run_handler = _declared(handler)
+    if arguments is None:
+        own_names = {theirs: own for own, theirs in renamed.items()}
+        fields = [
+            (own_names.get(each.name, each.name), each.type, *(() if each.required else (each.default,)))
+            for each in msgspec.structs.fields(handler_arguments)
+            if each.name not in fixed
+        ]
+        arguments = msgspec.defstruct(name, fields, frozen=True, forbid_unknown_fields=True)
 
     async def run(call: Call, given: msgspec.Struct) -> Answer:
         values = {renamed.get(each, each): getattr(given, each) for each in given.__struct_fields__}
@@ -430,7 +438,7 @@ def derived_tool(
         answer = await run_handler(call, handler_arguments(**values))
         return {answer_names.get(each, each): value for each, value in answer.items()}
 
-    decoder = ArgumentDecoder(arguments or handler_arguments)
+    decoder = ArgumentDecoder(arguments)
     _register(Tool(name, _toolset_of(module), description, decoder, run, **hints), module)
 
 

@@ -24,31 +24,7 @@ from remembrancer.toolsets.memory.store_memory import store_memory
 from remembrancer.toolsets.memory.update_memory import update_memory
 from remembrancer.toolsets.tools import Answer, Call, derived_tool
 
-LIMIT: Final = 10
-PAGE: Final = 20
 NOW: Final = "now"
-PageLimit = Annotated[int, Meta(ge=1, le=1000)]
-
-
-class FactQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    query: str
-    limit: Annotated[int, Meta(ge=1, le=50)] = LIMIT
-    include_invalid: bool = False
-
-
-class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    limit: PageLimit = PAGE
-    offset: Offset = 0
-
-
-class TimeOfFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    timestamp: Annotated[str, Meta(description="ISO 8601")]
-    limit: PageLimit = PAGE
-    offset: Offset = 0
-
-
-class FactId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
 
 
 class FactToStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +62,12 @@ def fact_of(memory: ListedMemory) -> Answer:
 
 
 async def find_facts(
-    call: Call, query: str, limit: int, include_invalid: bool, strategy: Strategy, ranking: Ranking = "fitted"
+    call: Call,
+    query: str,
+    strategy: Strategy,
+    ranking: Ranking,
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10,
+    include_invalid: bool = False,
 ) -> Answer:
     """The best memories for a query, including those no longer valid only on request."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
@@ -106,7 +87,12 @@ async def find_facts(
     return {"memories": [fact_of(memory) for memory in memories]}
 
 
-async def list_facts(call: Call, limit: int, offset: int, timestamp: str | None = None) -> Answer:
+async def list_facts(
+    call: Call,
+    timestamp: Annotated[str, Meta(description="ISO 8601")] | None,
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 20,
+    offset: Offset = 0,
+) -> Answer:
     """A page of the memories valid at a time; without a time, of all memories.
 
     Raises:
@@ -126,26 +112,23 @@ async def list_facts(call: Call, limit: int, offset: int, timestamp: str | None 
 
 
 _tool = partial(derived_tool, __name__)
-_search = partial(_tool, handler=find_facts, arguments=FactQuery, read_only=True)
-_search(
-    "recall",
-    "Find memories by meaning, words and relations, best first.",
-    fixed={"strategy": "hybrid", "ranking": "pagerank"},
-)
-_search("search", "Find memories by meaning alone.", fixed={"strategy": "vector"})
-_search("search_text", "Find memories by words alone.", fixed={"strategy": "keyword"})
+_search = partial(_tool, handler=find_facts, read_only=True)
+_RANKED: Final = {"strategy": "hybrid", "ranking": "pagerank"}
+_search("recall", "Find memories by meaning, words and relations, best first.", fixed=_RANKED)
+_search("search", "Find memories by meaning alone.", fixed={"strategy": "vector", "ranking": "fitted"})
+_search("search_text", "Find memories by words alone.", fixed={"strategy": "keyword", "ranking": "fitted"})
 
 _list = partial(_tool, handler=list_facts, read_only=True)
-_list("list_memories", "All memories, newest first.", arguments=Page, is_short_form=True)
-_list("get_valid", "What is true now; what became true last comes first.", arguments=Page, fixed={"timestamp": NOW})
-_list("get_valid_at", "What was true at a time.", arguments=TimeOfFacts)
+_list("list_memories", "All memories, newest first.", fixed={"timestamp": None}, is_short_form=True)
+_list("get_valid", "What is true now; what became true last comes first.", fixed={"timestamp": NOW})
+_list("get_valid_at", "What was true at a time.")
 
 _tool(
     "get_memory",
     "One memory, with its history.",
     get_memory,
-    FactId,
     renamed={"id": "memory_id"},
+    fixed={"version": None, "detail": False},
     read_only=True,
     is_short_form=True,
     shows_whole_ids=True,
@@ -174,7 +157,6 @@ _write(
     "delete_memory",
     "Delete a memory or relation for good, with its history.",
     erase_memory,
-    FactId,
     renamed={"id": "memory_id"},
     answer_names={"memory_id": "id"},
     destructive=True,

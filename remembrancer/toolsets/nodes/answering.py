@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-import msgspec
-
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
@@ -89,16 +87,11 @@ async def write_node(
     return node | near_of(call.near)
 
 
-class NodeToForget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    node_id: str
-
-
 derived_tool(
     __name__,
     "forget",
     "Delete a node for good, and all links to it.",
     erase_memory,
-    NodeToForget,
     renamed={"node_id": "memory_id"},
     answer_names={"memory_id": "node_id"},
     destructive=True,
