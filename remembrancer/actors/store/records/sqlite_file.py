@@ -131,12 +131,12 @@ class SqliteFile:
             self.writer = _connect(path)
             self.writer.execute(f"PRAGMA synchronous = {synchronous}")
         except DAMAGED as error:
-            raise not_opened(path, error) from error
+            raise as_error(path, error, is_opening=True) from error
         try:
             schema.migrate(self.writer, path)
         except DAMAGED as error:
             self.writer.close()
-            raise not_opened(path, error) from error
+            raise as_error(path, error, is_opening=True) from error
         except RemembrancerError:
             self.writer.close()
             raise
@@ -326,33 +326,15 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
-    """Return the error for a file that cannot be opened: damaged, unless it is locked, the disk is full, or too many
-    files are open."""
-    if isinstance(error, sqlite3.Error) and (
-        is_locked(error) or _is_for_want_of_room(path, error) or _is_for_want_of_files(error)
-    ):
-        return as_error(path, error)
-    return unusable(path, error)
-
-
-def is_locked(error: sqlite3.Error) -> bool:
-    """True if another connection's lock is the cause."""
-    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _is_for_want_of_room(path: Path, error: sqlite3.Error) -> bool:
+def _is_for_want_of_room(path: Path, code: int) -> bool:
     """True if a full disk is the cause. SQLite reports it for writes, but not for a log that it cannot create."""
-    code = getattr(error, "sqlite_errorcode", 0)
     unclear = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     return code in NO_SPACE or (code & PRIMARY_CODE in unclear and is_disk_full(path))
 
 
-def _is_for_want_of_files(error: sqlite3.Error) -> bool:
+def _is_for_want_of_files(code: int) -> bool:
     """True if too many open files are the cause."""
-    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
-    return code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and are_files_used_up()
+    return code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and are_files_used_up()
 
 
 def unusable(path: Path, error: Exception) -> RecordsUnusable:
@@ -362,16 +344,16 @@ def unusable(path: Path, error: Exception) -> RecordsUnusable:
     )
 
 
-def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
-    """Convert an SQLite error into one of ours."""
+def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_opening: bool = False) -> RemembrancerError:
+    """Convert an SQLite error into one of ours. A file that cannot be opened, for no other reason, is damaged."""
     code = getattr(error, "sqlite_errorcode", 0)
-    if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return unusable(path, error)
-    if is_locked(error):
+    if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return FileLocked(f"another program has locked {path}: end what it does there")
-    if _is_for_want_of_room(path, error):
+    if _is_for_want_of_room(path, code):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
-    if _is_for_want_of_files(error):
+    if _is_for_want_of_files(code):
         return TooManyFiles.at(path)
+    if is_opening or code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return unusable(path, error)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")
