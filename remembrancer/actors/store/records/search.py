@@ -367,27 +367,13 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
     """Return the WHERE clause of filters over `memories AS m`, with its arguments. The clauses are fixed strings."""
     clauses = [visible()]
     arguments: list[object] = [filters.session_id]
-    if filters.scopes:
-        clauses.append(f"m.scope IN {places_for(filters.scopes)}")
-        arguments.extend(filters.scopes)
-    if filters.types:
-        clauses.append(f"m.type IN {places_for(filters.types)}")
-        arguments.extend(filters.types)
-    narrowing, more = narrowing_of(filters)
-    return " AND ".join([*clauses, narrowing]), [*arguments, *more]
-
-
-def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
-    """Like `condition_of`, for the filters other than session, scopes and types."""
-    wanted = "NOT NULL" if filters.only_forgotten else "NULL"
-    clauses = ["TRUE" if filters.include_forgotten else f"m.forgotten_at IS {wanted}"]
-    arguments: list[object] = []
-    if filters.kinds:
-        clauses.append(f"m.kind IN {places_for(filters.kinds)}")
-        arguments.extend(filters.kinds)
-    if filters.domains:
-        clauses.append(f"m.domain IN {places_for(filters.domains)}")
-        arguments.extend(filters.domains)
+    if not filters.include_forgotten:
+        clauses.append(f"m.forgotten_at IS {'NOT NULL' if filters.only_forgotten else 'NULL'}")
+    lists = (("scope", filters.scopes), ("type", filters.types), ("kind", filters.kinds), ("domain", filters.domains))
+    for column, allowed in lists:
+        if allowed:
+            clauses.append(f"m.{column} IN {places_for(allowed)}")
+            arguments.extend(allowed)
     if filters.min_importance > 0:
         clauses.append("m.importance >= ?")
         arguments.append(filters.min_importance)
