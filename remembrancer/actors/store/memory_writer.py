@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from remembrancer.actors.store.records.space import SpaceConnection, Spaces
-from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, earlier_outcome
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, query_of
 from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, Outcome
@@ -101,9 +101,9 @@ class MemoryWriter:
         try:
             lanes = self._lanes_of(operation.project.id)
             query = Spaces(database, [each.space for each in broadest_first(lanes)]).bound(query_of(connection))
-            earlier = earlier_outcome(query, operation.operation_id)
+            earlier = read_applied(query, operation.operation_id)
             if earlier is not None:
-                return earlier
+                return Outcome(earlier)
             source, destination = self._place(connection, query, lanes, operation)
             if source.is_shared or destination.is_shared:
                 return Forwarded(FORWARDED, lane=source if source.is_shared else destination)

@@ -33,7 +33,7 @@ from remembrancer.actors.store.records.rules import carry_out, check_session_lim
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
-from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits
+from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
 from remembrancer.actors.store.records.types import USER, Outcome
@@ -604,8 +604,8 @@ def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, 
     The operation is recorded with the time of its request, but no later than the lane's time.
     """
     operation = msgspec.structs.replace(entry.operation, requested_at=min(at, entry.operation.requested_at))
-    if (earlier := edits.earlier_outcome(operation.operation_id)) is not None:
-        return earlier
+    if (earlier := read_applied(edits.query, operation.operation_id)) is not None:
+        return Outcome(earlier)
     is_taken_back = entry.memory is None and is_users and _takes_back(operation)
     step: Callable[[Writer], Result]
     if entry.memory is not None:

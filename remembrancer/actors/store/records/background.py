@@ -219,15 +219,6 @@ def _maintenance(query: Query) -> MaintenanceState:
     return MaintenanceState(done_at, sessions)
 
 
-def note_maintenance(query: Query, at: float) -> None:
-    """Record in a transaction that maintenance has been done."""
-    query(
-        """INSERT INTO maintenance (space, what, done_at) VALUES (@SPACE, 'maintenance', ?)
-           ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
-        (at,),
-    )
-
-
 def _entity_edges(query: Query) -> tuple[tuple[str, str, int], ...]:
     """Return pairs of entities with the number of memories that name both, best supported first.
 

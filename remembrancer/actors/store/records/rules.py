@@ -22,6 +22,7 @@ from remembrancer.actors.store.records.moves import (
     step_of,
 )
 from remembrancer.actors.store.records.run_rules import apply_run, undo_run
+from remembrancer.actors.store.records.sessions import count_turns, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Erased, Memory
 from remembrancer.actors.store.records.writer import Writer, restating
@@ -497,7 +498,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     texts = _all_texts(space, memory)
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it
     also = [made for made in derived if _is_made_by_run(space, made.id) and _says_any(space, made, quotes)]
-    record = space.session_record(memory.now.session_id)
+    record = session_record_of(space.query, memory.now.session_id)
     quoting = list(also)
     if record is not None and record.id != memory.id and _says_any(space, record, quotes):
         quoting.append(record)
@@ -566,12 +567,12 @@ def _record_events(writer: Writer, change: RecordEvents) -> SessionResult:
     """Record turns and tool calls of a session."""
     writer.note_active(change.session_id)
     writer.space.record_events(change)
-    return SessionResult(change.session_id, "active", writer.space.turns(change.session_id))
+    return SessionResult(change.session_id, "active", count_turns(writer.space.query, change.session_id))
 
 
 def _result(writer: Writer, session_id: str) -> SessionResult:
-    entry = writer.row(SessionEntry, session_id)
-    return SessionResult(session_id, "abandoned" if entry is None else entry.status, writer.space.turns(session_id))
+    entry, turns = writer.row(SessionEntry, session_id), count_turns(writer.space.query, session_id)
+    return SessionResult(session_id, "abandoned" if entry is None else entry.status, turns)
 
 
 RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {

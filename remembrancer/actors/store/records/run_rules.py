@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from remembrancer.actors.store.records.background import prune
 from remembrancer.actors.store.records.moves import note_pattern, propose
 from remembrancer.actors.store.records.types import FoundTopic, Run
 from remembrancer.actors.store.records.writer import RELEASED, Writer
@@ -107,7 +108,7 @@ class _Carrying:
             case DropOrphans():
                 self.orphans += self.writer.space.drop_orphans(edit.before)
             case Prune():
-                self.pruned += self.writer.space.prune(edit)
+                self.pruned += prune(self.writer.space.execute, edit)
             case SaveTopics():
                 self.writer.space.remove(FoundTopic)
                 for topic in edit.topics:

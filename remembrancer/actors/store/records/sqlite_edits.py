@@ -7,7 +7,6 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
-from remembrancer.actors.store.records.background import note_maintenance, prune
 from remembrancer.actors.store.records.memory_rows import (
     OF_RUN,
     SAYS_IT,
@@ -20,7 +19,6 @@ from remembrancer.actors.store.records.memory_rows import (
     read_memory,
     read_portable,
 )
-from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.types import (
@@ -28,16 +26,14 @@ from remembrancer.actors.store.records.types import (
     FoundTopic,
     Link,
     Memory,
-    Outcome,
     PatternRow,
     Proposed,
     Row,
     Run,
-    SessionDeeds,
 )
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
-from remembrancer.protocol.runs import ChainLink, LoggedPromotion, Prune
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
@@ -118,7 +114,7 @@ class SqliteEdits:
         self._now = now
         self.execute = connection.execute
         self._execute_many = connection.executemany
-        self._query = connection.query
+        self.query = connection.query
         self.to_embed: list[int] = []
 
     def record_result(self, operation: Operation, result: Result) -> None:
@@ -132,14 +128,10 @@ class SqliteEdits:
             (operation.operation_id, _encode_result(result), max(self._now, operation.requested_at)),
         )
 
-    def earlier_outcome(self, operation_id: str) -> Outcome | None:
-        """As the function of that name, for this space."""
-        return earlier_outcome(self._query, operation_id)
-
     def numbers_of(self, memory_ids: Iterable[str]) -> list[tuple[int, str]]:
         """Return the numbers and ids of those memories that are here."""
         wanted = _json(sorted(memory_ids))
-        return self._query(
+        return self.query(
             """SELECT number, id FROM memories
                WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?)) ORDER BY number""",
             (wanted,),
@@ -156,7 +148,7 @@ class SqliteEdits:
 
     def archived(self, numbers: Sequence[int]) -> list[str]:
         """Return the ids of the archived memories among these that are not forgotten."""
-        archived = self._query(
+        archived = self.query(
             """SELECT id FROM memories WHERE forgotten_at IS NULL AND status = 'archived'
                AND number IN (SELECT value FROM json_each(?))""",
             (_json(sorted(set(numbers))),),
@@ -168,7 +160,7 @@ class SqliteEdits:
 
         An existing memory of that id stays as it is: it was erased in another space.
         """
-        if self._query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
+        if self.query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
         is_erased = self.is_erased(memory_id)
         found = bool(self.erase_traces(memory_id))
@@ -203,7 +195,7 @@ class SqliteEdits:
     def rename_project(self, old: str, new: str) -> None:
         """Rename a project where memories came from it or were observed in it."""
         self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
-        for (memory_id,) in self._query("SELECT memory_id FROM cross_project_patterns WHERE space = @SPACE", ()):
+        for (memory_id,) in self.query("SELECT memory_id FROM cross_project_patterns WHERE space = @SPACE", ()):
             for pattern in self.rows(PatternRow, "memory_id", memory_id):
                 renamed = tuple(
                     dict.fromkeys(new if project == old else project for project in pattern.source_projects)
@@ -214,20 +206,20 @@ class SqliteEdits:
 
     def memory(self, memory_id: str) -> Memory | None:
         """A memory, whether forgotten or not, by its id or an alias."""
-        return read_memory(self._query, memory_id)
+        return read_memory(self.query, memory_id)
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
         """All versions of a memory, the first one first."""
-        return read_history(self._query, memory_id)
+        return read_history(self.query, memory_id)
 
     def portable(self, memory_id: str) -> PortableMemory | None:
         """A memory with all of its versions and links."""
-        return read_portable(self._query, memory_id, None)
+        return read_portable(self.query, memory_id, None)
 
     def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
         """The ids, scopes and sessions of the five oldest memories with this content that the session can see and that
         are not forgotten."""
-        return self._query(
+        return self.query(
             """SELECT id, scope, session_id FROM memories
                WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL
                AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
@@ -236,7 +228,7 @@ class SqliteEdits:
 
     def stored_by(self, session_id: str) -> int:
         """The number of unforgotten memories that a session has stored, without derived ones."""
-        rows = self._query(
+        rows = self.query(
             """SELECT count(*) FROM memories
                WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
                    SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
@@ -249,7 +241,7 @@ class SqliteEdits:
 
         Forgotten memories do not count, nor do a session's private memories that stand for memories visible to others.
         """
-        rows = self._query(
+        rows = self.query(
             f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
                 JOIN memories AS o ON o.number = l.source
                 WHERE m.space = @SPACE AND m.id = ? AND l.relation = 'derived_from' AND {SAYS_IT}
@@ -258,26 +250,14 @@ class SqliteEdits:
         )
         return tuple(row[0] for row in rows)
 
-    def session_record(self, session_id: str) -> Memory | None:
-        """The record of a session, whether forgotten or not."""
-        return session_record_of(self._query, session_id)
-
-    def session_deeds(self, session_id: str, root: str) -> SessionDeeds | None:
-        """The work of an ended session; None while it is running. `root` is the project's path."""
-        return read_deeds(self._query, session_id, root)
-
-    def turns(self, session_id: str) -> int:
-        """The number of recorded turns of a session."""
-        return count_turns(self._query, session_id)
-
     def changed_by(self, run_id: str) -> list[str]:
         """The ids of the memories of which a run made versions, those that it made last."""
-        rows = self._query(f"SELECT memory_id {OF_RUN} ? GROUP BY 1 ORDER BY min(version) DESC, 1", (run_id,))
+        rows = self.query(f"SELECT memory_id {OF_RUN} ? GROUP BY 1 ORDER BY min(version) DESC, 1", (run_id,))
         return [memory_id for (memory_id,) in rows]
 
     def imported_by(self, run_id: str) -> list[str]:
         """The ids of the memories that an import brought."""
-        rows = self._query(
+        rows = self.query(
             "SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND instr(details, ?) ORDER BY 1",
             (f'"imported":"{run_id}"',),
         )
@@ -285,7 +265,7 @@ class SqliteEdits:
 
     def links(self, memory_id: str) -> list[Link]:
         """The links from and to a memory."""
-        rows = self._query(
+        rows = self.query(
             """SELECT s.id, t.id, l.relation, l.strength, l.created_at FROM (
                    SELECT * FROM memory_links
                    WHERE source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?1)
@@ -299,7 +279,7 @@ class SqliteEdits:
 
     def rows(self, kind: type[R], field: str, value: str | float) -> list[R]:
         """The rows of a kind in which a field has a value, in order."""
-        return read_rows(self._query, kind, field, value)
+        return read_rows(self.query, kind, field, value)
 
     # Changes of rules.
 
@@ -348,13 +328,13 @@ class SqliteEdits:
         """Delete the entities of before that time to which no memory is linked, and return their number."""
         return self._drop_entities("created_at < ?", (before,))
 
-    def prune(self, edit: Prune) -> int:
-        """Delete up to `edit.limit` rows that are no longer needed, and return their number."""
-        return prune(self.execute, edit)
-
     def note_maintenance(self) -> None:
         """Record that maintenance was done now."""
-        note_maintenance(self._query, self._now)
+        self.execute(
+            """INSERT INTO maintenance (space, what, done_at) VALUES (@SPACE, 'maintenance', ?)
+               ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
+            (self._now,),
+        )
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
         """Record that a session has used the memories that it can see. For each memory only the first few sessions are
@@ -461,7 +441,7 @@ class SqliteEdits:
             columns["forgotten_reason"] = after.forgotten_reason
             if after.status != before.now.status:
                 columns["archived_at"] = at if after.status == "archived" else None
-        ((number,),) = self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (before.id,))
+        ((number,),) = self.query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (before.id,))
         is_searched = not set(SEARCHED).isdisjoint(fields)
         if is_searched:
             self._drop_words(number)
@@ -535,8 +515,8 @@ class SqliteEdits:
     def delete(self, memory_id: str, *, with_history: bool = False) -> None:
         """Delete a memory with everything that depends on it, except its history. `with_history` deletes the history
         too, apart from versions private to a session."""
-        for (number,) in self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
-            entities = self._query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
+        for (number,) in self.query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
+            entities = self.query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
             self._drop_words(number)
             self.execute("DELETE FROM memories WHERE number = ?", (number,))
             self.remove_unlinked(entity for (entity,) in entities)
@@ -547,7 +527,7 @@ class SqliteEdits:
         """Delete all traces of a memory that is not in the space: in history, logs, answers and promotion chains.
         Returns the number of rows that were deleted or changed."""
         found = sum(self.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
-        chains = self._query(
+        chains = self.query(
             "SELECT number, promotion_chain FROM memories WHERE space = @SPACE AND instr(promotion_chain, ?)",
             (memory_id,),
         )
@@ -575,7 +555,7 @@ class SqliteEdits:
         """Add turns and tool calls; a tool call belongs to the last turn before it."""
         session = change.session_id
         its = "space = @SPACE AND session_id = "
-        ((last,),) = self._query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608
+        ((last,),) = self.query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608
         self._execute_many(
             """INSERT INTO turns (space, session_id, turn_number, role, content, token_count, metadata, created_at)
                VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?)""",
@@ -627,7 +607,7 @@ class SqliteEdits:
 
     def _drop_entities(self, which: str, values: tuple[object, ...]) -> int:
         """Delete the entities of a condition that no memory is linked to; their number."""
-        gone = self._query(
+        gone = self.query(
             f"""DELETE FROM entities WHERE space = @SPACE AND {which}
                 AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number) RETURNING number""",  # noqa: S608
             values,
@@ -666,7 +646,7 @@ class SqliteEdits:
     def number_of_entity(self, entity: EntityRef, at: float) -> int:
         """The number of an entity, which is added if it is new."""
         known = "SELECT number FROM entities WHERE space = @SPACE AND name = ? AND type = ?"
-        found = self._query(known, (entity.name, entity.type))
+        found = self.query(known, (entity.name, entity.type))
         if found:
             return int(found[0][0])
         number = self.execute(
@@ -687,7 +667,7 @@ class ArrivingEdits(SqliteEdits):
         self._source = source
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
-        ((number,),) = self._source._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
+        ((number,),) = self._source.query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
         self.take_over(number, memory.id)
         self.execute(
             """UPDATE memories SET scope = ?, version = ?, updated_at = ?, promotion_chain = ?, source_project = ?
@@ -709,7 +689,7 @@ class ArrivingEdits(SqliteEdits):
         source._drop_words(number)
         source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory_id,))
         self._let_links_wait(number)
-        entities = self._query(
+        entities = self.query(
             """SELECT s.entity, e.name, e.type, s.relationship, s.created_at, s.ordinal, s.subject, s.edge, s.found
                FROM memory_entities AS s JOIN entities AS e ON e.number = s.entity WHERE s.memory = ?
                ORDER BY s.ordinal, s.entity""",
@@ -755,7 +735,7 @@ class ArrivingEdits(SqliteEdits):
 
     def _take_passages(self, number: int) -> None:
         """Move the passages of a memory here, under new numbers, by which readers notice them."""
-        passages = self._query(
+        passages = self.query(
             """SELECT memory, model, ordinal, start, "end", vector FROM passages WHERE memory = ? ORDER BY number""",
             (number,),
         )
@@ -816,12 +796,6 @@ def read_applied(query: Query, operation_id: str) -> Applied | None:
     """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
     rows = query("SELECT result FROM applied_operations WHERE space = @SPACE AND operation_id = ?", (operation_id,))
     return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None
-
-
-def earlier_outcome(query: Query, operation_id: str) -> Outcome | None:
-    """The outcome of an operation that was applied; None when it has not been. Raises as `read_applied`."""
-    earlier = read_applied(query, operation_id)
-    return None if earlier is None else Outcome(earlier)
 
 
 def _json(value: object) -> str:

@@ -23,7 +23,6 @@ from remembrancer.actors.store.records.space import Space, SpaceConnection, Spac
 from remembrancer.actors.store.records.sqlite_edits import (
     ArrivingEdits,
     SqliteEdits,
-    earlier_outcome,
     read_applied,
 )
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
@@ -164,8 +163,8 @@ class Records(Reader, EmbeddedTexts):
         """
 
         def apply_one(operation: Operation) -> Outcome:
-            earlier = earlier_outcome(connection.query, operation.operation_id)
-            return earlier or self.apply_in(connection.connection, operation, self)
+            earlier = read_applied(connection.query, operation.operation_id)
+            return Outcome(earlier) if earlier else self.apply_in(connection.connection, operation, self)
 
         try:
             with self._file.transaction() as connection:
@@ -212,7 +211,8 @@ class Records(Reader, EmbeddedTexts):
         If it was completed before, the earlier outcome is returned.
         """
         with self._edits() as edits:
-            return edits.earlier_outcome(operation.operation_id) or Writer(operation, edits).carry_out(step)
+            earlier = read_applied(edits.query, operation.operation_id)
+            return Outcome(earlier) if earlier else Writer(operation, edits).carry_out(step)
 
     def note_commit(self) -> None:
         """Count a write to this space that was made in a transaction of another one."""

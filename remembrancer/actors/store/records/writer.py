@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.store.records.sessions import read_deeds, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import (
     Link,
@@ -232,7 +233,7 @@ class Writer:
     def write_record(self, session_id: str) -> None:
         """Write the record of an ended session, replacing an earlier one: the files that it worked on. A session
         without files has no record."""
-        deeds = self.space.session_deeds(session_id, self.operation.project.path)
+        deeds = read_deeds(self.space.query, session_id, self.operation.project.path)
         if deeds is None or not deeds.files:
             return
         more = f" and {len(deeds.files) - NAMED_FILES} more" if len(deeds.files) > NAMED_FILES else ""
@@ -248,7 +249,7 @@ class Writer:
             confidence=RECORD_CONFIDENCE,
             structured={"prompts": deeds.prompts, "tool_calls": deeds.tool_calls, "files": list(deeds.files)},
         )
-        before = self.space.session_record(session_id)
+        before = session_record_of(self.space.query, session_id)
         if before is None:
             self.insert(derive_memory_id(f"record\n{session_id}", deeds.ended_at), first)
         else:
