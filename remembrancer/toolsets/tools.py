@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from types import MappingProxyType, ModuleType
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -364,29 +364,17 @@ _registered: Final[dict[tuple[str, str], Tool[Any]]] = {}
 """The tools by toolset and name."""
 
 
-class Hints(TypedDict, total=False):
-    """The optional properties of a tool: see `Tool`."""
-
-    read_only: bool
-    destructive: bool
-    is_short_form: bool
-    marks_data: bool
-    answers_text: bool
-    unlisted: tuple[str, ...]
-    always_loaded: bool
-    shows_whole_ids: bool
-
-
 def tool(
     description: str,
     *,
     aliases: Mapping[str, str] = MappingProxyType({}),
     rename: Literal["camel"] | None = None,
-    **hints: Unpack[Hints],
+    **hints: Any,
 ) -> Callable[[Handler[P]], Handler[P]]:
     """Register a function as a tool of the same name, in the toolset of its folder.
 
-    `aliases` are other names for its arguments; with `rename` clients have their names in camel case.
+    `aliases` are other names for its arguments; with `rename` clients have their names in camel case. `hints` are the
+    optional fields of `Tool`.
 
     Raises:
         ValueError: the toolset already has a tool of that name.
@@ -411,7 +399,7 @@ def derived_tool(
     renamed: Mapping[str, str] = MappingProxyType({}),
     fixed: Mapping[str, Any] = MappingProxyType({}),
     answer_names: Mapping[str, str] = MappingProxyType({}),
-    **hints: Unpack[Hints],
+    **hints: Any,
 ) -> None:
     """Register a tool of the module's toolset that another tool's handler carries out.
 
