@@ -15,6 +15,7 @@ import anyio.lowlevel
 import psutil
 import pytest
 
+from remembrancer.actors.indexer import code_trees
 from remembrancer.actors.indexer.code_reading import CodeReaders
 from remembrancer.actors.indexer.code_trees import CodeTrees
 from remembrancer.code.index import CodeIndex
@@ -98,6 +99,11 @@ def write(tree: CodeTree, name: str, text: str) -> None:
 def delete(tree: CodeTree) -> None:
     for ending in ("", "-wal", "-shm"):
         Path(tree.database + ending).unlink(missing_ok=True)
+
+
+def about(tree: CodeTree) -> dict[str, object]:
+    with contextlib.closing(CodeIndex(Path(tree.database))) as index:
+        return index.about()
 
 
 def found(tree: CodeTree, question: str) -> list[str]:
@@ -193,6 +199,25 @@ async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: C
             write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n")
         write(tree, "pool.py", "")
         await until(lambda: found(tree, "part_299")[:1] == ["part_299.py"] and not found(tree, "Reservoir"))
+
+
+async def test_a_tree_that_is_moved_or_replaced_is_read_where_it_was_asked_for(
+    tree: CodeTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_trees, "UNWATCHED_LOOK_S", 0.1)
+    root, elsewhere = Path(tree.root), Path(tree.root).with_name("elsewhere")
+    async with indexing(Work(CodeTree(tree.id, tree.root, tree.database, watch=True))) as trees:
+        await until(lambda: trees.syncs >= 1)
+        root.chmod(0o700)  # a change of the root itself
+        write(tree, "pool.py", "class Reservoir:\n    pass\n")
+        await until(lambda: found(tree, "Reservoir") == ["pool.py"])
+        root.rename(elsewhere)
+        await until(lambda: about(tree)["status"] == "failed")
+        root.mkdir()
+        write(tree, "lake.py", "class Lake:\n    pass\n")
+        await until(lambda: found(tree, "Lake") == ["lake.py"] and not found(tree, "Reservoir"))
+        write(tree, "pond.py", "class Pond:\n    pass\n")
+        await until(lambda: found(tree, "Pond")[:1] == ["pond.py"])
 
 
 async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,9 +189,14 @@ class TreeIndexer:
     async def _watch(self) -> None:
         """Wake the indexer when a relevant file changes, and note when the system cannot report changes."""
         root = self._files.root
+        is_gone = anyio.Event()
 
-        def is_wanted(_: Change, path: str) -> bool:
+        def is_wanted(change: Change, path: str) -> bool:
             parts = Path(os.path.relpath(path, root)).parts
+            if not parts:  # the root itself; once it was moved or deleted, nothing is told of its successor
+                if change is Change.deleted:
+                    is_gone.set()
+                return True
             if any(part.startswith(".") or part in FOREIGN for part in parts[:-1]):
                 return False
             name = parts[-1]
@@ -200,6 +205,7 @@ class TreeIndexer:
         while True:
             try:
                 self._watching = True
+                is_gone = anyio.Event()
                 watched = awatch(
                     root,
                     watch_filter=is_wanted,
@@ -207,6 +213,7 @@ class TreeIndexer:
                     step=STEP_MS,
                     rust_timeout=1000,
                     yield_on_timeout=True,
+                    stop_event=is_gone,
                 )
                 is_first = True
                 async for told in watched:
