@@ -425,12 +425,14 @@ class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 
 class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `RestoreMemory`: the new version, and the changed fields."""
+    """The outcome of a `RestoreMemory`: the version, and the changed fields. `proposed_again`: only a refused
+    proposal of a promotion was renewed."""
 
     memory_id: str
     version: int
     restored_fields: tuple[str, ...]
     re_embedded: bool = False
+    proposed_again: bool = False
 
 
 class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

@@ -413,6 +413,8 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     shell("edit", ids[1], "--to", "project")
     assert shell.json("list", "--scope", "user")["memories"] == []
     assert {each["id"] for each in shell.json("list", "--scope", "project")["memories"]} == set(ids)
+    assert "proposed to the user again" in shell("restore", ids[0])
+    assert [each["memory_id"] for each in shell.json("list", "--review")["proposals"]] == [ids[0]]
 
 
 @alone

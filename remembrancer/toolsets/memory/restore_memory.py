@@ -17,4 +17,4 @@ async def restore_memory(
     result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
     answer: Answer = {"memory_id": memory_id, "status": "active"}
     answer |= {"restored_fields": list(result.restored_fields), "version": result.version}
-    return answer | non_empty(re_embedded=result.re_embedded)
+    return answer | non_empty(re_embedded=result.re_embedded, proposed_again=result.proposed_again)

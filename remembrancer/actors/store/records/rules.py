@@ -258,7 +258,7 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     memory = writer.memory(change.memory_id)
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
     if change.version is None and is_whole and propose_again(writer, memory.id):
-        return RestoredResult(memory.id, memory.version, (), False)
+        return RestoredResult(memory.id, memory.version, (), proposed_again=True)
     if change.version is None and memory.now.forgotten:
         after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
     elif change.version is None and memory.now.invalid_reason is not None:
