@@ -7,9 +7,10 @@ within a word only if the word itself is long (a text without spaces, base64, a 
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from remembrancer.memory.sentences import SENTENCE_END
@@ -47,18 +48,21 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
     Every character that is not white space is in some passage. Only a single character with more tokens than the
     budget exceeds it.
     """
-    words = list(_words_of(text, tokenizer, budget))
-    if not words:
+    starts, before = array("q"), array("q", [0])  # 8 bytes a word: a text may have millions
+    for start, tokens in _words_of(text, tokenizer, budget):
+        starts.append(start)
+        before.append(before[-1] + tokens)
+    if not starts:
         return [MeasuredPassage(0, len(text), 0)]
-    starts = [*(start for start, _ in words), len(text)]
-    before = [0, *accumulate(tokens for _, tokens in words)]
+    number = len(starts)
+    starts.append(len(text))
     ends_of_sentences = (match.end() for match in SENTENCE_END.finditer(text))
-    sentences = sorted({0, *(bisect_left(starts, end, hi=len(words)) for end in ends_of_sentences)})
+    sentences = array("q", chain([0], (bisect_left(starts, end) for end in ends_of_sentences)))
     passages: list[MeasuredPassage] = []
     first = reached = 0
-    while reached < len(words):
+    while reached < number:
         end = max(bisect_right(before, before[first] + budget) - 1, reached + 1)
-        if end < len(words):
+        if end < number:
             half = bisect_left(before, before[first] + budget // 2)
             last_sentence = sentences[bisect_right(sentences, end) - 1]
             end = last_sentence if last_sentence > max(reached, half) else end
