@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -12,13 +12,10 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import read_file, write_whole
 
 
-class Named(Protocol):
-    """An item of such a list: a frozen `msgspec.Struct` with a name."""
+class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An item of such a list, by the name that a person uses for it."""
 
-    @property
-    def name(self) -> str:
-        """The name that a person uses for it."""
-        ...
+    name: str
 
 
 T = TypeVar("T", bound=Named)
@@ -40,7 +37,7 @@ class JsonList(Generic[T]):
         self._listed: tuple[T, ...] = ()
 
     def all(self) -> tuple[T, ...]:
-        """All items; empty if there is no file. Raises `HomeUnusable` if the file cannot be read."""
+        """All items; empty if there is no file. Raises `HomeUnusable`: an unreadable file admits nobody."""
         try:
             about = self._path.stat()
             seen = (about.st_mtime_ns, about.st_size, about.st_ino)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.config.json_list import JsonList
+from remembrancer.config.json_list import JsonList, Named
 from remembrancer.config.project import working_tree_of
 from remembrancer.protocol.writes import ProjectRef
 
@@ -30,13 +30,12 @@ BROWSER_S: Final = 30 * 86_400.0
 """The time for which a browser that opened a link stays signed in."""
 
 
-class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Grant(Named, frozen=True):
     """The rights of a token's holder: access to these `projects` (directories; the first is the default).
 
     `sha256` is that of the token, in hexadecimal. Times are seconds since the epoch; `expires_at` None means never.
     """
 
-    name: str
     sha256: str
     projects: tuple[str, ...]
     created_at: float
@@ -50,18 +49,13 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """True for the token of a link, which can only be exchanged, once, for a browser's token."""
 
 
-class Tokens:
-    """The tokens of a home, reread whenever their file has changed."""
+class Tokens(JsonList[Grant]):
+    """The tokens of a home that were not revoked, also expired ones."""
 
     def __init__(self, home: Path) -> None:
-        self._list = JsonList(
+        super().__init__(
             home, home / FILE, home / f"{FILE}.lock", Grant, thing="a token", things="tokens", remedy="make new tokens"
         )
-
-    def all(self) -> tuple[Grant, ...]:
-        """All tokens that were not revoked, including expired ones. Raises `HomeUnusable`: an unreadable file admits
-        nobody."""
-        return self._list.all()
 
     def find(self, token: str, now: float) -> Grant | None:
         """The rights of a token's holder; None if the token is unknown, revoked or expired."""
@@ -93,7 +87,7 @@ class Tokens:
         """
         token = token or _new()
         grant = Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)
-        self._list.add(grant, replace=replace)
+        self.add(grant, replace=replace)
         return token
 
     def link(self, directory: str, now: float) -> str:
@@ -101,14 +95,14 @@ class Tokens:
         token = _new()
         name = f"{LINK}{token[-6:]}"
         grant = Grant(name, _digest(token), (directory,), now, now + LINK_S, every_project=True, once=True)
-        with self._list.writing():
-            self._list.write((*self._without_old_links(now), grant))
+        with self.writing():
+            self.write((*self._without_old_links(now), grant))
         return token
 
     def exchange(self, link: str, now: float) -> str | None:
         """A browser's token in exchange for that of its link; None if that was exchanged, has expired or is unknown."""
         token, digest = _new(), _digest(link)
-        with self._list.writing():
+        with self.writing():
             known = self._without_old_links(now)
             grant = next((each for each in known if each.once and hmac.compare_digest(each.sha256, digest)), None)
             if grant is None:
@@ -121,15 +115,11 @@ class Tokens:
                 expires_at=now + BROWSER_S,
                 once=False,
             )
-            self._list.write((*(each for each in known if each is not grant), own))
+            self.write((*(each for each in known if each is not grant), own))
         return token
 
     def _without_old_links(self, now: float) -> tuple[Grant, ...]:
         return tuple(each for each in self.all() if not (each.once and each.expires_at and each.expires_at <= now))
-
-    def revoke(self, name: str) -> None:
-        """Revoke a token. Raises `InvalidInput` if there is none of that name."""
-        self._list.revoke(name)
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import zmq
 
-from remembrancer.config.json_list import JsonList
+from remembrancer.config.json_list import JsonList, Named
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable
 from remembrancer.protocol.paths import read_file, write_whole
 from remembrancer.protocol.sockets import CurveKeys
@@ -23,11 +23,10 @@ KEY_CHARACTERS: Final = 40
 INVITE_ANEW: Final = "invite the embedders again"
 
 
-class InvitedWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InvitedWorker(Named, frozen=True):
     """An embedder that may connect: the name that a person gave it, and its public key. The time is seconds since the
     epoch."""
 
-    name: str
     public: str
     created_at: float
 
@@ -70,12 +69,12 @@ _decode_invitation: Final = msgspec.json.Decoder(Invitation).decode
 _decode_pair: Final = msgspec.json.Decoder(_Pair).decode
 
 
-class WorkerKeys:
-    """The keys of a home. The list is reread whenever its file has changed."""
+class WorkerKeys(JsonList[InvitedWorker]):
+    """The embedders that were invited and not revoked, and the store's own keys."""
 
     def __init__(self, keys: Path) -> None:
         self._own = keys / "embedders.secret"
-        self._list = JsonList(
+        super().__init__(
             keys.parent,
             keys / "embedders.json",
             keys / "embedders.lock",
@@ -88,7 +87,7 @@ class WorkerKeys:
     def own(self) -> CurveKeys:
         """The store's keys, which are created on first use. Raises `HomeUnusable`."""
         if not self._own.exists():
-            with self._list.writing():
+            with self.writing():
                 if not self._own.exists():
                     write_whole(self._own, msgspec.json.encode(_Pair(*_new_pair())))
         try:
@@ -96,10 +95,6 @@ class WorkerKeys:
         except (OSError, msgspec.DecodeError) as error:
             raise HomeUnusable(f"{self._own} cannot be read ({error}): fix or remove it, and {INVITE_ANEW}") from error
         return CurveKeys(pair.public, pair.secret)
-
-    def all(self) -> tuple[InvitedWorker, ...]:
-        """All embedders that were invited and not revoked. Raises `HomeUnusable`: an unreadable list admits nobody."""
-        return self._list.all()
 
     def find(self, public: str) -> InvitedWorker | None:
         """The embedder with that public key; None if it may not connect, or if the list cannot be read."""
@@ -112,12 +107,8 @@ class WorkerKeys:
         """Admit a new embedder, and return its key file. Raises `InvalidInput` if the name is taken."""
         store = self.own()
         public, secret = _new_pair()
-        self._list.add(InvitedWorker(name, public, now))
+        self.add(InvitedWorker(name, public, now))
         return Invitation(name, public, secret, store.public, choice)
-
-    def revoke(self, name: str) -> None:
-        """Revoke an embedder. Raises `InvalidInput` if there is none of that name."""
-        self._list.revoke(name)
 
 
 def _new_pair() -> tuple[str, str]:
