@@ -22,8 +22,8 @@ def completion(shell: str) -> Report:
 
 
 TABLE = {
-    "queue": ("commands", "queue", "list, retry, export or drop waiting and rejected writes"),
-    "maintain": ("commands", "maintain", "run maintenance now, or undo a run"),
+    "queue": ("commands", "queue", "list waiting and rejected writes; export or drop the rejected ones"),
+    "maintain": ("commands", "maintain", "run maintenance now"),
     "scale": ("commands", "runtime_commands", "change the number of embedders: scale embedder=2"),
     "embedder": ("commands", "embedder", "make vectors for another host, or invite one"),
     "projects": ("commands", "projects", "list the projects; move OLD NEW"),
