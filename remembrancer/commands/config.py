@@ -16,7 +16,7 @@ import tomlkit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, Rows, command, count, option
-from remembrancer.config.home import Home, beside, locate, read_settings_text
+from remembrancer.config.home import Home, beside, locate, read_settings_file, read_settings_text
 from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.other_formats import read_other_format
 from remembrancer.config.reading import (
@@ -70,7 +70,7 @@ def write_setting(home: Home, assignment: str) -> str:
     """Write a setting to the home's `config.toml`, or remove it. Returns a sentence for the user.
 
     Raises:
-        ValueError: the setting does not exist, the value is not allowed, or the settings are in a file of another
+        ValueError: the setting does not exist, the value is not allowed, or the file cannot be read or is of another
         format.
     """
     name, equals, text = assignment.partition("=")
@@ -82,12 +82,18 @@ def write_setting(home: Home, assignment: str) -> str:
     file = home.file or home.on_disk / CONFIG_FILE
     if file.suffix != ".toml":
         raise ValueError(f"{file} cannot be changed here: {IMPORT.format(file)}")
+    if file.exists():
+        try:
+            read_settings_file(file)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
     document = tomlkit.parse(file.read_text()) if file.exists() else tomlkit.document()
     document.pop(name, None)
     if text:
-        checked = read_configuration({f"REMEMBRANCER_{name.upper()}": text})
+        variable = f"REMEMBRANCER_{name.upper()}"
+        checked = read_configuration({variable: text})
         if checked.problems:
-            raise ValueError(checked.problems[0])
+            raise ValueError(checked.problems[0].replace(variable, name))
         value = getattr(checked.settings, name)
         document[name] = list(value) if isinstance(value, tuple) else value
     _write(file, document)

@@ -206,7 +206,7 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
     assert "native_memories" not in file.read_text()
     for assignment, message in [
         ("nativ_memories=true", "did you mean native_memories"),
-        ("native_memories=perhaps", "Expected `bool`, got `str`"),
+        ("native_memories=perhaps", "native_memories has a value that is not allowed: Expected `bool`, got `str`"),
         ("native_memories", "NAME=VALUE"),
         ("=3", "NAME=VALUE"),
     ]:
@@ -214,6 +214,9 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
         assert (refused.returncode, refused.stdout) == (exit_codes.CONFIGURATION, "")
         assert message in refused.stderr
     assert config("--set", "embedders=3", "--import", str(file)).returncode == exit_codes.USAGE
+    file.write_text("embedders = [")
+    assert f"{file}: it is not TOML" in config("--set", "embedders=3").stderr
+    assert file.read_text() == "embedders = ["
 
 
 def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:

@@ -108,6 +108,16 @@ def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(m
     assert "Traceback" not in done.stderr
 
 
+def test_a_configuration_with_which_no_memory_starts_is_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(machine / "memory"))
+    (machine / "memory").mkdir()
+    (machine / "memory/config.toml").write_text("embeders = 3\n")
+    done = setup("claude-code")
+    assert done.returncode == exit_codes.CONFIGURATION
+    assert "no memory can start before this is mended" in done.stderr
+    assert "did you mean embedders" in done.stderr
+
+
 def test_printing_writes_nothing(machine: Path) -> None:
     done = setup("vscode", "--project", "--print")
     entry = {"type": "stdio", "command": "remembrancer", "args": ["mcp"]}
