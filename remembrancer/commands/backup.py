@@ -33,13 +33,11 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands.export import export
 from remembrancer.commands.home_reader import (
     CATALOG,
+    FORMER_RECORDS,
     RECORDS,
     SHARED,
-    USER_RECORDS,
     HomeReader,
-    lane_of_file,
     memories_in,
-    project_of_file,
     schema_of,
 )
 from remembrancer.commands.import_ import import_
@@ -127,8 +125,8 @@ def read_archive(path: Path, target: Path | None = None) -> str:
 
 def _is_known(name: str) -> bool:
     """True if a file of a backup may have this name."""
-    is_fixed = name in (MANIFEST, SEAL, QUEUE, CATALOG, RECORDS, USER_RECORDS, SHARED)
-    return is_fixed or project_of_file(name) is not None or lane_of_file(name) is not None
+    is_fixed = name in (MANIFEST, SEAL, QUEUE, CATALOG, RECORDS, SHARED)
+    return is_fixed or FORMER_RECORDS.fullmatch(name) is not None
 
 
 # --- backup ---

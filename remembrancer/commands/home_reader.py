@@ -57,9 +57,9 @@ from remembrancer.protocol.paths import RuntimePaths
 CATALOG: Final = "catalog.db"
 """From homes of release 0.2.0, like `SHARED`."""
 RECORDS: Final = "memory.db"
-USER_RECORDS: Final = "user/memory.db"
-PROJECT_RECORDS: Final = re.compile(r"projects/(p_[0-9a-f]{12})/memory\.db")
-LANE_RECORDS: Final = re.compile(r"lanes/(l_[0-9a-f]{12})\.db")
+FORMER_RECORDS: Final = re.compile(r"projects/p_[0-9a-f]{12}/memory\.db|lanes/l_[0-9a-f]{12}\.db|user/memory\.db")
+"""The names of record files in a 0.2.0 home."""
+FORMER_PATTERNS: Final = ("projects/*/memory.db", "lanes/*.db", "user/memory.db")
 SHARED: Final = "lanes/projects.json"
 CHECK_LIMIT_S: Final = 30.0
 """The limit for one file, all of which quick_check reads."""
@@ -67,18 +67,6 @@ FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
 GIT_DIRECTORY: Final = ".git"
-
-
-def project_of_file(name: str) -> str | None:
-    """Return the id of the project whose records are in that file of a 0.2.0 home; None for other files."""
-    match = PROJECT_RECORDS.fullmatch(name)
-    return match[1] if match else None
-
-
-def lane_of_file(name: str) -> str | None:
-    """Return the shared lane whose records are in that file of a 0.2.0 home; None for other files."""
-    match = LANE_RECORDS.fullmatch(name)
-    return match[1] if match else None
 
 
 def lanes_of_projects(paths: RuntimePaths) -> dict[str, str]:
@@ -97,17 +85,11 @@ def schema_of(name: str) -> Schema:
 
 
 def names_in(paths: RuntimePaths) -> list[str]:
-    """Return the names of a home's record files."""
-    return [RECORDS] if os.path.lexists(paths.database) else former_names_in(paths)
-
-
-def former_names_in(paths: RuntimePaths) -> list[str]:
-    """Return the names of the record files that release 0.2.0 left in a home."""
-    projects = sorted(path.parent.name for path in paths.projects.glob("p_*/memory.db"))
-    lanes = sorted(f"lanes/{path.name}" for path in paths.lanes.glob("l_*.db"))
-    of_projects = filter(project_of_file, (f"projects/{project}/memory.db" for project in projects))
-    names = [*of_projects, *filter(lane_of_file, lanes), USER_RECORDS]
-    return [name for name in names if os.path.lexists(paths.home / name)]
+    """Return the names of a home's record files, or of those that release 0.2.0 left in it."""
+    if os.path.lexists(paths.database):
+        return [RECORDS]
+    files = (path for pattern in FORMER_PATTERNS for path in sorted(paths.home.glob(pattern)))
+    return list(filter(FORMER_RECORDS.fullmatch, (str(path.relative_to(paths.home)) for path in files)))
 
 
 def memories_in(database: Path) -> int:
