@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,8 @@ from remembrancer.commands.projects import notice_of_move
 from remembrancer.commands.report import Report, Rows, command, count, flag
 from remembrancer.commands.runtime_client import ask, directory_here, is_up, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
+from remembrancer.config.home import locate
+from remembrancer.config.reading import configuration_of
 from remembrancer.protocol.control import (
     AskStatus,
     ConsolidatorHealth,
@@ -58,7 +61,13 @@ def status(trace: bool) -> Report:
             problem = Problem("peer_unavailable", "problem", what, advice)
             notes = (f"remembrancer status: {problem}",)
             return Report(report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, notes)
-    return Report(report(paths.home, None, ()), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
+    faults = configuration_of(os.environ, locate(os.environ)).problems
+    problems = tuple(Problem("configuration_error", "problem", each, "fix that setting") for each in faults)
+    line = nothing_runs(paths.home)
+    if faults:
+        line = f"nothing is running for the home {paths.home}, and no runtime can start"
+    lines = (line, *(f"remembrancer status: {each}" for each in problems))
+    return Report(report(paths.home, None, problems), (), exit_codes.NOT_RUNNING, lines)
 
 
 COMMANDS = {"status": status}

@@ -49,6 +49,16 @@ def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
     assert not home.exists()
 
 
+def test_a_configuration_with_which_nothing_starts_is_part_of_the_status(home: Path) -> None:
+    (home / "config.toml").write_text("embeders = 3\n")
+    done = command("status", home=home)
+    assert done.returncode == exit_codes.NOT_RUNNING
+    assert "did you mean embedders" in done.stderr
+    assert "starts it" not in done.stderr
+    (problem,) = json.loads(command("status", "--json", home=home).stdout)["problems"]
+    assert problem["code"] == "configuration_error"
+
+
 def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) -> None:
     with runtime(home) as running:
         running.until_ready()
