@@ -42,8 +42,9 @@ ATTEMPTS: Final = 20
 """The number of times that a note is read again after somebody else saved it."""
 WRITE_S: Final = 5.0
 """The time that a write may take: the disk may hang, or be unreachable over the network."""
-CLOCKS_S: Final = 0.1
-"""The difference between the clock of a file's times and that of operations: a tick of the system, and no more."""
+REPEATED_S: Final = 30.0
+"""A note that ends with the same text, and was saved this long before the request or later, has it from this request: a
+repetition over HTTP does not say when it was first asked."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
 
     def edit(text: str, saved_at: float) -> Edited:
         done = edited(text, change.content, change.mode, change.heading)
-        if done.was_there and saved_at > operation.requested_at - CLOCKS_S:  # it was written, and not recorded
+        if done.was_there and saved_at > operation.requested_at - REPEATED_S:  # written, and not recorded
             return done._replace(text=text, replaced="")
         if change.expected and hashlib.sha256(text.encode()).hexdigest() != change.expected:
             message = f"{change.path} was saved by somebody else meanwhile: nothing is changed"
