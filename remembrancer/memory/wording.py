@@ -100,13 +100,13 @@ def _without_e(word: str) -> str:
 @lru_cache(maxsize=1024)
 def significant_words(text: str) -> tuple[str, ...]:
     """The words of a text in order, without endings, punctuation, articles and the like. Signs that belong to a word
-    stay: `_a`, `--force`, `C++`. Cached, because each text is compared with several."""
+    stay (`_a`, `--force`, `C++`), and so does a word of signs alone. Cached, as each text is compared with several."""
     words = []
     for written in normalised(text).split():
-        word = written.strip(_AROUND).rstrip(_AROUND + ".").replace("’", "'")
+        word = written.strip(_AROUND).rstrip(_AROUND + ".").replace("’", "'") or written
         if word.endswith("n't"):
             words.append("not")
-        elif word and word not in _INSIGNIFICANT:
+        elif word not in _INSIGNIFICANT:
             words.append(NUMBERS.get(word, stem(word.removesuffix("'s"))))
     return tuple(words)
 
