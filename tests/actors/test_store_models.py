@@ -38,7 +38,8 @@ async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
 
 
 async def fill(rig: StoreRig) -> list[str]:
-    ids = [await rig.gateway.store(f"word{n} of the harbour chronicle") for n in range(MANY)]
+    """Store texts of which none is taken for a newer state of another one, so that each stands first in its search."""
+    ids = [await rig.gateway.store(f"word{n} of the chronicle{n}") for n in range(MANY)]
     await rig.gateway.until_embedded()
     return ids
 
@@ -53,7 +54,7 @@ async def models(rig: StoreRig) -> dict[str, ModelProgress]:
 
 async def assert_found_by_meaning(rig: StoreRig, ids: list[str]) -> None:
     for place in range(0, MANY, 7):
-        answer = await rig.gateway.recall(f"word{place} of the harbour chronicle", strategy="vector")
+        answer = await rig.gateway.recall(f"word{place} of the chronicle{place}", strategy="vector")
         assert (answer.memories[0].id, rig.gateway.notices) == (ids[place], ())
 
 
@@ -92,7 +93,7 @@ async def test_a_change_of_model_is_made_behind_the_old_one_and_survives_the_sto
         assert not new.questions, "the old model answers"
         progress = (await models(rig))["next"]
         assert (progress.choice, progress.total, progress.pending) == (OTHER, MANY, MANY - 10)
-        late = await rig.gateway.store("word777 of the harbour chronicle")
+        late = await rig.gateway.store("word777 of the chronicle777")
         assert (await rig.gateway.embedding_of(late)).embedded, "new memories are found by the old model as well"
         await rig.restart()
         await announce_again(rig, old)
@@ -156,7 +157,7 @@ async def test_a_question_is_never_answered_by_another_models_vectors(rig: Store
             asked = 0
             while not changed.is_set() or asked < 20:
                 place, asked = (first + 3 * asked) % MANY, asked + 1
-                answer = await rig.gateway.recall(f"word{place} of the harbour chronicle, {asked}", strategy="vector")
+                answer = await rig.gateway.recall(f"word{place} of the chronicle{place}, {asked}", strategy="vector")
                 if not rig.gateway.notices:
                     assert answer.memories[0].id == ids[place]
 
@@ -176,7 +177,7 @@ async def test_a_new_model_whose_vectors_are_not_whole_never_answers_for_the_old
         await until(lambda: new.jobs)
         old.leave()
         await rig.gateway.until(lambda now: now.embedding.models[0].workers == 0)
-        answer = await rig.gateway.recall("word3 of the harbour chronicle")
+        answer = await rig.gateway.recall("word3 of the chronicle3")
         assert (answer.memories[0].id, [notice.code for notice in rig.gateway.notices]) == (
             ids[3],
             ["embedding_failed"],

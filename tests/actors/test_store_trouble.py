@@ -35,13 +35,13 @@ MANY = 40
 
 
 async def fill(rig: StoreRig, count: int = MANY) -> list[str]:
-    return [await rig.gateway.store(f"word{n} of the harbour chronicle") for n in range(count)]
+    return [await rig.gateway.store(f"word{n} of the chronicle{n}") for n in range(count)]
 
 
 async def assert_all_found(rig: StoreRig, ids: list[str]) -> None:
     """Each is the first that is found by its own word and by meaning alone."""
     for place in range(0, len(ids), 7):
-        answer = await rig.gateway.recall(f"word{place} of the harbour chronicle", strategy="vector")
+        answer = await rig.gateway.recall(f"word{place} of the chronicle{place}", strategy="vector")
         assert answer.memories[0].id == ids[place]
         assert (answer.strategy_used, rig.gateway.notices) == ("vector", ())
 
