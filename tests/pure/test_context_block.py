@@ -38,7 +38,7 @@ from remembrancer.toolsets.memory.context_block import (
     group_of,
     render,
 )
-from remembrancer.toolsets.memory.recall_budget import HINT, within_budget
+from remembrancer.toolsets.memory.recall_budget import HINT, count_sent, within_budget
 from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
 from remembrancer.toolsets.tools import Answer, answer_text
 from tests.cases import cases
@@ -371,7 +371,8 @@ def answer_of(contents: Sequence[str], **more: Any) -> Answer:
 
 
 def tokens(answer: Answer) -> int:
-    return estimate_tokens(answer_text(answer))
+    """Of what is sent, in which nothing harmful is left."""
+    return count_sent(answer_text(answer))
 
 
 def test_what_does_not_fit_is_cut_or_counted_and_of_warnings_the_code_is_left() -> None:
