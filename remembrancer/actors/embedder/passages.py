@@ -14,6 +14,7 @@ from itertools import chain, islice, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from remembrancer.memory.sentences import SENTENCE_END
+from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 
 PASSAGE_TOKENS: Final = 96
 """Subword tokens of a passage for small models with larger windows: a detail of a long passage is lost in the mean of
@@ -48,6 +49,11 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
     Every character that is not white space is in some passage. Only a single character with more tokens than the
     budget exceeds it.
     """
+    whole, begin = text.strip(), len(text) - len(text.lstrip())
+    if whole and len(whole) <= budget * CHARACTERS_A_TOKEN:  # most memories are one passage
+        (tokens,) = tokenizer.count_tokens([whole])
+        if tokens <= budget:
+            return [MeasuredPassage(begin, begin + len(whole), tokens)]
     starts, before = array("q"), array("q", [0])  # 8 bytes a word: a text may have millions
     for start, tokens in _words_of(text, tokenizer, budget):
         starts.append(start)
