@@ -31,8 +31,10 @@ from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
-TOGETHER_S: Final = 0.03
+TOGETHER_S: Final = 0.1
 """The time within which several wakes are followed together."""
+BETWEEN_S: Final = 0.03
+"""The same when no vectors have been kept for `CHECK_INTERVAL_S`: comparisons take time from embedding."""
 CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
@@ -85,6 +87,7 @@ class VectorSpaces:
         """The vectors by name of the texts and model."""
         self._uncompared: set[str] = set()
         """The names of the texts that may have later passages."""
+        self._kept_at = time.monotonic()
         self._chroma: Chroma | None = None
         self._reach_at = 0.0
         self._wake = asyncio.Event()
@@ -106,6 +109,7 @@ class VectorSpaces:
 
     def note_kept(self, name: str) -> None:
         """Note that vectors may have been added to the records, so that near-duplicates are looked for."""
+        self._kept_at = time.monotonic()
         self._uncompared.add(name)
         self._wake.set()
 
@@ -165,7 +169,8 @@ class VectorSpaces:
             is_waiting = in_chroma or self._uncompared or self.error
             with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
                 await self._wake.wait()
-                await anyio.sleep(TOGETHER_S)
+                is_quiet = time.monotonic() - self._kept_at > CHECK_INTERVAL_S
+                await anyio.sleep(BETWEEN_S if is_quiet else TOGETHER_S)
 
     def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
         """Free vectors that were not searched for `idle_s`, and the least recently searched above `most_bytes`."""
@@ -195,7 +200,8 @@ class VectorSpaces:
                 continue
             try:
                 if await self._compare(vectors):
-                    self.note_kept(name)
+                    self._uncompared.add(name)
+                    self._wake.set()
             except RemembrancerError as error:
                 logger.warning("near-duplicates wait", extra={"file": name, "reason": str(error)})
                 self._uncompared.add(name)
