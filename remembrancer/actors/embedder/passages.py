@@ -97,11 +97,16 @@ def _words_of(text: str, tokenizer: TokenCounter, budget: int) -> Iterator[tuple
 
 def _measured(
     text: str, words: Sequence[tuple[int, int]], tokenizer: TokenCounter, budget: int
-) -> Iterator[tuple[int, int]]:
-    counts = tokenizer.count_tokens([text[start:end] for start, end in words])
-    for (start, end), tokens in zip(words, counts, strict=True):
-        if tokens <= budget * LONG_WORD or end - start == 1:
-            yield start, tokens
-        else:
-            middle = (start + end) // 2
-            yield from _measured(text, [(start, middle), (middle, end)], tokenizer, budget)
+) -> list[tuple[int, int]]:
+    parts: list[tuple[int, int]] = []
+    while words:
+        counts = tokenizer.count_tokens([text[start:end] for start, end in words])
+        long: list[tuple[int, int]] = []
+        for (start, end), tokens in zip(words, counts, strict=True):
+            if tokens <= budget * LONG_WORD or end - start == 1:
+                parts.append((start, tokens))
+            else:
+                middle = (start + end) // 2
+                long += [(start, middle), (middle, end)]
+        words = long
+    return sorted(parts)
