@@ -12,7 +12,7 @@ from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
 
-_END_MARKS: Final = " .!…;,。！｡；，۔।"
+_END_MARKS: Final = ".!…;,。！｡；，۔।"
 """Without a question mark: a question differs from the statement."""
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
@@ -40,6 +40,8 @@ NUMBERS: Final = {
     "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
     "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
 }  # fmt: skip
+_CONTRACTED: Final = {"ca": "can", "wo": "will", "sha": "shall"}
+"""Verbs as they stand before "n't"."""
 PREPOSITIONS: Final = _LISTS["prepositions"]
 RESTRICTING: Final = _LISTS["restricting"]
 """Words that limit a statement."""
@@ -54,7 +56,9 @@ def normalised(text: str) -> str:
     Cached, because each text is compared with several."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
-    return joined.rstrip(_END_MARKS) or joined
+    joined = joined.rstrip(" .!") or joined  # some write a blank before these
+    bare = joined.rstrip(_END_MARKS)
+    return bare if bare and bare[-1] != " " else joined  # another sign by itself is what the text is about
 
 
 @lru_cache(maxsize=200_000)
@@ -101,13 +105,12 @@ def _without_e(word: str) -> str:
 def significant_words(text: str) -> tuple[str, ...]:
     """The words of a text in order, without endings, punctuation, articles and the like. Signs that belong to a word
     stay (`_a`, `--force`, `C++`), and so does a word of signs alone. Cached, as each text is compared with several."""
-    words = []
+    words: list[str] = []
     for written in normalised(text).split():
         word = written.strip(_AROUND).rstrip(_AROUND + ".").replace("’", "'") or written
-        if word.endswith("n't"):
-            words.append("not")
-        elif word not in _INSIGNIFICANT:
-            words.append(NUMBERS.get(word, stem(word.removesuffix("'s"))))
+        verb = word.removesuffix("n't")
+        parts = (word,) if verb == word else (_CONTRACTED.get(verb, verb), "not")
+        words += [NUMBERS.get(each, stem(each.removesuffix("'s"))) for each in parts if each not in _INSIGNIFICANT]
     return tuple(words)
 
 
