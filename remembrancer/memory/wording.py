@@ -43,8 +43,6 @@ NUMBERS: Final = {
 _CONTRACTED: Final = {"ca": "can", "wo": "will", "sha": "shall"}
 """Verbs as they stand before "n't"."""
 PREPOSITIONS: Final = _LISTS["prepositions"]
-RESTRICTING: Final = _LISTS["restricting"]
-"""Words that limit a statement."""
 _INSIGNIFICANT: Final = ARTICLES | _LISTS["insignificant"]
 _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"
 

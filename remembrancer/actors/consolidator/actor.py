@@ -125,7 +125,8 @@ class JobLoop:
 
     async def _outcome_of(self, job: Job) -> Outcome | Failure:
         """Do it. The one place where an error of a job becomes a message."""
-        description = self._jobs[job.sort] = describe(job)
+        description = f"{NAMES[type(job.work)]} {job.project.id if job.project else 'the user'}"
+        self._jobs[job.sort] = description
         logger.info("job begun", extra={"job": description})
         try:
             outcome = await self._carry_out(job, self._store, self._settings, self._clock)
@@ -146,15 +147,10 @@ class JobLoop:
         return failure
 
 
-def describe(job: Job) -> str:
-    """A job in a word and a place, without anything that a memory says."""
-    match job.work:
-        case SessionEnded():
-            name = "a session's end in"
-        case PromoteAtOnce():
-            name = "promotion in"
-        case Maintain():
-            name = "maintenance of"
-        case Reflect():
-            name = "a reflection in"
-    return f"{name} {job.project.id if job.project else 'the user'}"
+NAMES: Final = {
+    SessionEnded: "a session's end in",
+    PromoteAtOnce: "promotion in",
+    Maintain: "maintenance of",
+    Reflect: "a reflection in",
+}
+"""The jobs in words, without anything that a memory says."""

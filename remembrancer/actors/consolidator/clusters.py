@@ -17,16 +17,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
-from remembrancer.memory.wording import (
-    ARTICLES,
-    DENIALS,
-    FILLERS,
-    FUNCTION_WORDS,
-    PREPOSITIONS,
-    RESTRICTING,
-    stem,
-)
+from remembrancer.memory.wording import stem
 from remembrancer.protocol.consolidation import Material
 
 TOPIC_COSINE: Final = 0.31
@@ -48,14 +41,8 @@ English for related, and so these have to share a word."""
 SPAN: Final = 1_500
 """Memories that are compared with one another at once: the tables of so many are 100 megabytes."""
 _NEVER: Final = -np.inf
-STOP_WORDS: Final = (
-    ARTICLES
-    | FUNCTION_WORDS
-    | FILLERS
-    | DENIALS
-    | PREPOSITIONS
-    | RESTRICTING
-    | {"use", "uses", "used", "need", "needs", "get", "make"}
+STOP_WORDS: Final = frozenset(("use", "uses", "used", "need", "needs", "get", "make")).union(
+    *word_lists("wording").values()
 )
 """They say nothing of a text's subject."""
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")

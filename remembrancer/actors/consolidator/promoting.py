@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import msgspec
@@ -55,9 +55,7 @@ from remembrancer.protocol.consolidation import Material, ReadMemories, ReadProj
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import (
-    METHODS,
     AddLink,
-    ApplyRun,
     ChainLink,
     LogPromotion,
     NotePattern,
@@ -172,7 +170,7 @@ class PromotionPlan:
             chain=_step(memory, verdict, self.now),
             reason=verdict.reason,
         )
-        links = _similar(memory, near)
+        links = [AddLink(memory.id, other.id, "similar_to", min(1.0, cosine)) for other, cosine in near]
         self.groups.append((revision, _logged(memory, verdict, "importance"), *links))
         self.targets[memory.id] = _Target(memory.importance, memory.confidence, memory.version + 1)
 
@@ -224,10 +222,6 @@ def _logged(
 ) -> LogPromotion:
     to: Scope = "project" if memory.scope == "session" else "user"
     return LogPromotion(memory.id, memory.kind, memory.scope, to, why, memory.session_id, verdict.score, into)
-
-
-def _similar(memory: Material, near: Iterable[tuple[Material, float]]) -> list[AddLink]:
-    return [AddLink(memory.id, other.id, "similar_to", min(1.0, cosine)) for other, cosine in near]
 
 
 # --- From a project to the user.
@@ -346,18 +340,10 @@ class _ToUser:
         targets = await all_memories(self.store, ReadMemories(None, memory_ids=(into_id,)))
         if not targets:
             return False
+        into = targets[0]
         await observe(self.store, self.project, memory.id, into_id, self.clock())
-        name = derive("merged_to_user", self.project.id, memory.id, memory.version)
-        run = self._user_part(memory, verdict, targets[0], cosine)
-        merged = await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
-        if merged.skipped:
-            return False
-        await self.store.submit_run(self.project, self._project_part(memory, verdict, into_id), self.clock())
-        return True
-
-    def _user_part(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> ApplyRun:
         edit = ReviseMemory(
-            into.id,
+            into_id,
             "merged",
             importance=max(into.importance, memory.importance),
             confidence=merged_confidence(into.confidence, "user"),
@@ -366,18 +352,15 @@ class _ToUser:
             chain=_step(memory, verdict, self.clock(), into, self.project.id),
             reason=f"{memory.id} of the project {self.project.id} was merged into it (cosine {cosine:.3f})",
         )
-        return ApplyRun(self._run_id(memory), "user", "promotion", METHODS["promotion"], (edit,))
-
-    def _project_part(self, memory: Material, verdict: Verdict, into: str) -> ApplyRun:
-        reason = f"merged into the user's {into}, which says the same; {verdict.reason}"
-        edits = (
-            ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason),
-            _logged(memory, verdict, "pattern_match", into),
-        )
-        return ApplyRun(self._run_id(memory), "project", "promotion", METHODS["promotion"], edits)
-
-    def _run_id(self, memory: Material) -> str:
-        return run_id_of("to_user", self.project.id, memory.id, memory.version)
+        run_id = run_id_of("to_user", self.project.id, memory.id, memory.version)
+        name = derive("merged_to_user", self.project.id, memory.id, memory.version)
+        in_project = Run(self.store, self.project, run_id, "promotion", self.clock)
+        if (await replace(in_project, of_user=True).write_part((edit,), operation_id=name)).skipped:
+            return False
+        reason = f"merged into the user's {into_id}, which says the same; {verdict.reason}"
+        source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
+        await in_project.write_part((source, _logged(memory, verdict, "pattern_match", into_id)))
+        return True
 
 
 # --- What the user's memory says already, observed in one more project.
@@ -398,7 +381,5 @@ async def observe_patterns(
 async def observe(store: StoreConnection, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
     """A memory of a project says what one of the user's says: count that, once for ever."""
     what = ("observed", project.id, memory_id, user_memory_id)
-    run = ApplyRun(
-        run_id_of(*what), "user", "promotion", METHODS["promotion"], (NotePattern(user_memory_id, project.id),)
-    )
-    await store.submit_run(project, run, now, operation_id=derive(*what))
+    run = Run(store, project, run_id_of(*what), "promotion", lambda: now, of_user=True)
+    await run.write_part((NotePattern(user_memory_id, project.id),), operation_id=derive(*what))

@@ -27,7 +27,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     ConsolidatedMemory,
     Material,
-    Pattern,
     ReadMemories,
     Reflect,
     Reflected,
@@ -74,7 +73,10 @@ async def reflect(request: Reflect, store: StoreConnection, settings: Settings, 
     return msgspec.structs.replace(
         answer,
         memories=tuple(memory for memory in answer.memories if memory.id not in passed_over),
-        patterns=tuple(_without_lost(pattern, passed_over) for pattern in answer.patterns),
+        patterns=tuple(  # a pattern whose memory was not made stays a suggestion
+            msgspec.structs.replace(pattern, memory_id=None) if pattern.memory_id in passed_over else pattern
+            for pattern in answer.patterns
+        ),
         skipped=len(passed_over),
         run_id=None if passed_over.issuperset(derived.memory.id for derived in made) else run_id,
     )
@@ -101,8 +103,3 @@ async def find_patterns(
 def _shown(derived: Derived) -> ConsolidatedMemory:
     memory, sources = derived.memory, tuple(source.id for source in derived.sources)
     return ConsolidatedMemory(memory.id, memory.content, type_of_kind(memory.kind), memory.kind, memory.scope, sources)
-
-
-def _without_lost(pattern: Pattern, passed_over: set[str]) -> Pattern:
-    """A pattern whose memory was not made stays a suggestion."""
-    return msgspec.structs.replace(pattern, memory_id=None) if pattern.memory_id in passed_over else pattern

@@ -87,16 +87,6 @@ class StoreConnection(StoreClient):
         """Have an operation applied, once: it is sent again with the same id after trouble on the way."""
         return await self.ask(Submit(operation))
 
-    async def submit_run(
-        self, project: ProjectRef | None, run: ApplyRun, now: float, *, operation_id: str | None = None
-    ) -> RunResult:
-        """Have a part of a run carried out, once; its outcome."""
-        where = project or NO_PROJECT
-        name = operation_id or derive("part", where.id, run.place, run.session_id, run.edits)
-        applied = await self.submit(Operation(name, where, "", now, run))
-        assert isinstance(applied.result, RunResult)
-        return applied.result
-
 
 # --- Reading much.
 
@@ -152,19 +142,21 @@ class Run:
 
     store: StoreConnection
     project: ProjectRef | None
-    """The project whose memories it changes; None: the user's."""
+    """The project of the run; None: the user's."""
     run_id: str
     kind: RunKind
     clock: Clock
     session_id: str = ""
     dry_run: bool = False
+    of_user: bool = False
+    """True: a run of the project changes the user's memories."""
     parts: int = 0
     """The number of parts that were written."""
 
     @property
     def place(self) -> Place:
         """The scope whose memories it changes."""
-        return "user" if self.project is None else "project"
+        return "user" if self.of_user or self.project is None else "project"
 
     async def write(self, groups: Iterable[Group]) -> set[str]:
         """Have edits carried out. Returns the memories that were not made or changed as they should have been."""
@@ -177,11 +169,14 @@ class Run:
         return passed_over
 
     async def write_part(self, edits: Group, *, operation_id: str | None = None) -> RunResult:
-        """Have the edits of one transaction carried out; their outcome."""
+        """Have the edits of one transaction carried out, once; their outcome."""
         part = ApplyRun(self.run_id, self.place, self.kind, METHODS[self.kind], edits, self.session_id, self.parts)
-        outcome = await self.store.submit_run(self.project, part, self.clock(), operation_id=operation_id)
+        where = self.project or NO_PROJECT
+        name = operation_id or derive("part", where.id, self.place, self.session_id, edits)
+        applied = await self.store.submit(Operation(name, where, "", self.clock(), part))
+        assert isinstance(applied.result, RunResult)
         self.parts += 1
-        return outcome
+        return applied.result
 
 
 def packed(groups: Iterable[Group]) -> list[Group]:
