@@ -285,7 +285,7 @@ def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[s
     that is both added and removed is removed."""
     remaining = list(present)
     for name in remove:
-        gone = [each for each in present if _name_of(each) == name]
+        gone = [each for each in present if getattr(each, "name", each) == name]
         gone = gone or [
             each for each in present if isinstance(each, EntityRef) and name_key(each.name) == name_key(name)
         ]
@@ -293,10 +293,6 @@ def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[s
     return tuple(
         dict.fromkeys((*remaining, *(each for each in add if isinstance(each, EntityRef) or each not in present)))
     )
-
-
-def _name_of(item: str | EntityRef) -> str:
-    return item if isinstance(item, str) else item.name
 
 
 def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:

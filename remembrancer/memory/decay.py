@@ -7,33 +7,32 @@ docs/memory-model.md explains the formulas.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import Scope, Status
 
 DAY_S: Final = 86_400.0
-PROJECT_HALF_LIFE_S: Final = 7 * DAY_S
-PROJECT_ACCESS_GAIN: Final = 0.15
-"""The fraction by which each access lengthens the half-life."""
-USER_HALF_LIFE_S: Final = 30 * DAY_S
-USER_ACCESS_GAIN: Final = 0.2
 STALE_AFTER_S: Final = 30 * DAY_S
 STALE_BELOW_ACCESSES: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveRule:
-    """A memory is archived if it is weaker, older and less used than this, all three."""
+class Fading(NamedTuple):
+    """The decay of the memories of a scope. Each access lengthens the half-life by the fraction `access_gain`. A memory
+    is archived if it is weaker, older and less used than the last three, all of them."""
 
+    half_life_s: float
+    access_gain: float
     strength_below: float
     older_than_s: float
     accessed_below: int
 
 
-PROJECT_ARCHIVING: Final = ArchiveRule(0.05, 14 * DAY_S, 2)
-USER_ARCHIVING: Final = ArchiveRule(0.02, 90 * DAY_S, 2)
+FADING: Final[Mapping[Scope, Fading]] = {
+    "project": Fading(7 * DAY_S, 0.15, 0.05, 14 * DAY_S, 2),
+    "user": Fading(30 * DAY_S, 0.2, 0.02, 90 * DAY_S, 2),
+}
 DELETE_AFTER_S: Final = 90 * DAY_S
 """A project's archived memory that has not changed for longer is forgotten; it can be restored."""
 
@@ -55,8 +54,9 @@ def memory_strength(
     the future counts as now.
     """
     strength = importance * confidence
-    if scope != "session" and not is_open:
-        strength *= 0.5 ** (max(0.0, now - last_accessed_at) / _half_life_s(scope, access_count))
+    if (fading := FADING.get(scope)) and not is_open:
+        half_life_s = fading.half_life_s * (1.0 + access_count * fading.access_gain)
+        strength *= 0.5 ** (max(0.0, now - last_accessed_at) / half_life_s)
     return math.floor(strength * 1000 + 0.5) / 1000
 
 
@@ -72,17 +72,12 @@ def is_stale(status: Status, last_accessed_at: float, access_count: int, now: fl
     return status == "active" and last_accessed_at < now - STALE_AFTER_S and access_count < STALE_BELOW_ACCESSES
 
 
-def archive_rule(scope: Scope) -> ArchiveRule:
-    """The rule for archiving memories of a project or of the user."""
-    return USER_ARCHIVING if scope == "user" else PROJECT_ARCHIVING
-
-
 def should_archive(memory: Material, now: float) -> bool:
     """True if an active memory of a project or of the user is of something that happened, and is weak enough to be
     archived. What holds does not fade."""
-    if memory.scope == "session" or memory.status != "active" or memory.type != "episodic":
+    rule = FADING.get(memory.scope)
+    if rule is None or memory.status != "active" or memory.type != "episodic":
         return False
-    rule = archive_rule(memory.scope)
     return (
         strength_of(memory, now) < rule.strength_below
         and memory.created_at < now - rule.older_than_s
@@ -96,12 +91,6 @@ def should_delete(memory: Material, now: float) -> bool:
         return False
     archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
     return archived_at < now - DELETE_AFTER_S
-
-
-def _half_life_s(scope: Scope, access_count: int) -> float:
-    if scope == "user":
-        return USER_HALF_LIFE_S * (1.0 + access_count * USER_ACCESS_GAIN)
-    return PROJECT_HALF_LIFE_S * (1.0 + access_count * PROJECT_ACCESS_GAIN)
 
 
 def has_ended(valid_until: float | None, now: float) -> bool:

@@ -57,14 +57,6 @@ def _union(most: int) -> Join:
     return lambda known, again: tuple(dict.fromkeys((*known, *again)))[: max(most, len(known))]
 
 
-def _older_members(known: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    return _fitting({**again, **known}, known)
-
-
-def _newer_members(known: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    return _fitting({**known, **again}, known)
-
-
 def _fitting(both: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     return both if len(encode_object(both)) <= MAX_OBJECT_BYTES else known
 
@@ -102,13 +94,13 @@ FIELDS: Final = (
     Field("content", "content", is_searched=True),
     Field("importance", "share", join=max, by_run=True),
     Field("tags", "tags", join=_union(MAX_TAGS), is_searched=True, by_run=True),
-    Field("metadata", "object", join=_newer_members),
+    Field("metadata", "object", join=lambda known, again: _fitting({**known, **again}, known)),
     Field("related_entities", "entities", join=_union(MAX_ENTITIES)),
     Field("source", "source", join=_labels),
     Field("type", "word", by_run=True),
     Field("kind", "word", by_run=True, is_detail=True),
     Field("summary", "line", MAX_SUMMARY, _first, is_searched=True, is_clearable=True, by_run=True, is_detail=True),
-    Field("structured", "object", join=_older_members, is_detail=True),
+    Field("structured", "object", join=lambda known, again: _fitting({**again, **known}, known), is_detail=True),
     Field("confidence", "share", join=max, by_run=True),
     Field("domain", "name", MAX_NAME, _first, is_clearable=True, is_detail=True),
     Field("valid_from", "time", is_clearable=True, is_detail=True),

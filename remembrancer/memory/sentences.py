@@ -18,7 +18,7 @@ _ABBREVIATION: Final = re.compile(
 _ABBREVIATION_LENGTH: Final = 9
 _LONGEST_NUMBER: Final = 4
 LETTERS_A_WORD: Final = 10
-_BULLET: Final = re.compile(r"(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
+_BULLET: Final = re.compile(r"\A(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
 _PREFACE: Final = re.compile(
     r"\A\s*(?:\(?\d{4}-\d\d-\d\d\)?[:,]?\s+)?"
     r"(?:(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
@@ -40,8 +40,9 @@ def split_sentences(text: str) -> list[str]:
             pieces.append(text[begin : match.end()])
             begin = match.end()
     pieces.append(text[begin:])
-    bare = (_without_bullet(piece.strip()) for piece in pieces)
-    return [each for each in bare if any(character.isalnum() for character in each)] or _whole(text)
+    bare = (_BULLET.sub("", piece.strip()) for piece in pieces)
+    sentences = [each for each in bare if any(character.isalnum() for character in each)]
+    return sentences or ([text.strip()] if text.strip() else [])  # a text of punctuation is one, too
 
 
 def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
@@ -83,16 +84,6 @@ def first_words(text: str, number: int) -> str:
     words = text[: 20 * number].split()
     cut = cut_at_word(" ".join(words[:number]), LETTERS_A_WORD * number)
     return cut if cut == " ".join(words) and len(text) <= 20 * number else f"{cut} …"
-
-
-def _without_bullet(sentence: str) -> str:
-    mark = _BULLET.match(sentence)
-    return sentence[mark.end() :] if mark else sentence
-
-
-def _whole(text: str) -> list[str]:
-    """A text of punctuation only is one sentence, so that only a blank text has none."""
-    return [text.strip()] if text.strip() else []
 
 
 LEAST_QUOTED: Final = 16

@@ -37,7 +37,7 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
         raise InvalidInput(f"{field} must not be empty", field=field)
     if len(name) > longest:
         raise InvalidInput(f"{field} may have at most {longest} characters, but has {len(name)}", field=field)
-    if not name.isprintable() and any(map(_is_refused, name)):
+    if not name.isprintable() and any(each in _UNSEEN or unicodedata.category(each) in _REFUSED for each in name):
         raise InvalidInput(
             f"{field} must not contain control characters or lone surrogates: {shown(name)}", field=field
         )
@@ -76,10 +76,6 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
         matcher.Add(pattern)
     matcher.Compile()
     return lambda text: sorted(matcher.Match(text) or ())
-
-
-def _is_refused(character: str) -> bool:
-    return character in _UNSEEN or unicodedata.category(character) in _REFUSED
 
 
 def shown(value: object) -> str:

@@ -94,14 +94,13 @@ def beginning_within(
 def whole_characters(text: str, end: int) -> int:
     """The last position up to `end` at which a text can be cut without splitting a letter from its accents or
     modifiers, or a joined emoji."""
-    while 0 < end < len(text) and (_ZERO_WIDTH_JOINER in text[end - 1 : end + 1] or _is_modifier(text[end])):
+    while 0 < end < len(text) and (
+        _ZERO_WIDTH_JOINER in text[end - 1 : end + 1]
+        or "\U0001f3fb" <= text[end] <= "\U0001f3ff"  # a tone of skin
+        or unicodedata.category(text[end]).startswith("M")
+    ):
         end -= 1
     return end
-
-
-def _is_modifier(character: str) -> bool:
-    is_skin_tone = "\U0001f3fb" <= character <= "\U0001f3ff"
-    return is_skin_tone or unicodedata.category(character).startswith("M")
 
 
 def _end_of_word(text: str, end: int) -> int:

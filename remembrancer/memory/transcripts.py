@@ -63,7 +63,8 @@ def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
         if record is None:
             continue
         about = record.get("payload") if isinstance(record.get("payload"), dict) else record
-        directory = directory or _text_of(about, "cwd") or _hashed(_text_of(record, "projectHash"))
+        hashed = _text_of(record, "projectHash")
+        directory = directory or _text_of(about, "cwd") or (hashed and f"{PROJECT_HASH}{hashed}")
         spoken = _message_in(record)
         if spoken is None:
             continue
@@ -129,10 +130,6 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
 def _text_of(record: Any, name: str) -> str:
     value = record.get(name) if isinstance(record, dict) else None
     return value if isinstance(value, str) else ""
-
-
-def _hashed(project: str) -> str:
-    return f"{PROJECT_HASH}{project}" if project else ""
 
 
 def _time_of(record: dict[str, Any]) -> float | None:

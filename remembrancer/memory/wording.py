@@ -17,6 +17,7 @@ _END_MARKS: Final = ".!…;,。！｡；，۔।"
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
 _SHORTEST_STEM: Final = 3
+_VOWELS: Final = frozenset("aeiouy")
 LONG_WORD: Final = 8
 """The length from which on a word also loses endings such as `-ation`."""
 _SHORTEST_ROOT: Final = 4
@@ -76,7 +77,9 @@ def _without_inflection(word: str) -> str:
         return "use"
     for suffix, instead in _SUFFIXES:
         bare = word.removesuffix(suffix) + instead
-        if word.endswith(suffix) and not word.endswith(_NO_SUFFIX) and len(bare) >= _SHORTEST_STEM and _is_word(bare):
+        if not word.endswith(suffix) or word.endswith(_NO_SUFFIX) or len(bare) < _SHORTEST_STEM or not bare.isalpha():
+            continue
+        if not _VOWELS.isdisjoint(bare):
             doubled = suffix in ("ing", "ed") and bare[-1] == bare[-2] and bare[-1] not in "lsz"
             return bare[:-1] if doubled and len(bare) > _SHORTEST_STEM else _without_e(bare)
     return _without_e(word)
@@ -89,10 +92,6 @@ def _without_ending(word: str) -> str:
         if word.endswith(ending) and len(root) >= _SHORTEST_ROOT:
             return root[:-1] if len(root) > _SHORTEST_ROOT and root[-1] == root[-2] and root[-1] not in "ls" else root
     return word
-
-
-def _is_word(bare: str) -> bool:
-    return bare.isalpha() and any(vowel in bare for vowel in "aeiouy")
 
 
 def _without_e(word: str) -> str:

@@ -157,7 +157,8 @@ def test_the_page_of_tools_names_each_in_its_toolset_and_says_what_they_cost() -
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "memory-model.md").read_text(encoding="utf-8")
 SETTINGS = Settings()
-PROJECT_DAYS, USER_DAYS = (f"{life_s / DAY_S:g}" for life_s in (decay.PROJECT_HALF_LIFE_S, decay.USER_HALF_LIFE_S))
+PROJECT, USER = decay.FADING["project"], decay.FADING["user"]
+PROJECT_DAYS, USER_DAYS = (f"{fading.half_life_s / DAY_S:g}" for fading in (PROJECT, USER))
 TEN_DAYS_S = 10 * DAY_S
 
 
@@ -175,15 +176,15 @@ def rows(heading: str) -> dict[str, list[str]]:
 
 PROJECT_RULE, USER_RULE = (
     (f"{rule.strength_below:g}", f"{rule.older_than_s / DAY_S:g} days", f"{rule.accessed_below} times")
-    for rule in (decay.PROJECT_ARCHIVING, decay.USER_ARCHIVING)
+    for rule in (PROJECT, USER)
 )
 
 
 @pytest.mark.parametrize(
     "sentence",
     [
-        f"{PROJECT_DAYS} days × (1 + {decay.PROJECT_ACCESS_GAIN:g} × accesses)",
-        f"{USER_DAYS} days × (1 + {decay.USER_ACCESS_GAIN:g} × accesses)",
+        f"{PROJECT_DAYS} days × (1 + {PROJECT.access_gain:g} × accesses)",
+        f"{USER_DAYS} days × (1 + {USER.access_gain:g} × accesses)",
         f"more than {decay.STALE_AFTER_S / DAY_S:g} days ago, and fewer than {decay.STALE_BELOW_ACCESSES}",
         f"half-life of {RECENCY_HALF_LIFE_S / DAY_S:g} days.",
         f"0.56 × 0.5^(10 / 9.1) = {memory_strength(0.8, 0.7, 2, 0.0, 'project', TEN_DAYS_S):g}.",

@@ -72,12 +72,6 @@ class SentenceTransformerEngine:
         return unit_rows(np.asarray(rows, dtype=np.float32))
 
 
-def set_offline() -> None:
-    """Set the variables that the libraries read at import, so that they never use the network and report nothing."""
-    for variable in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
-        os.environ.setdefault(variable, "1")
-
-
 def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEngine:
     """The engine for a directory, for a name in the hub's cache, or for the packaged all-MiniLM-L6-v2.
 
@@ -86,7 +80,9 @@ def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEn
     Raises:
         ModelUnusable: see `load_engine`.
     """
-    set_offline()
+    # The libraries read these at import: they must never use the network, and report nothing.
+    for variable in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
+        os.environ.setdefault(variable, "1")
     directory = _directory_of(model)
     revision = _revision_of(directory)
     try:

@@ -252,7 +252,9 @@ class PassageThread(WorkThread["Text | str"]):
             ]
         rows.sort()
         while rows and not self._finished.is_set():
-            count = self._batch_length(rows, engine.batch_tokens or BATCH_TOKENS)
+            most, tokens = self._batch_texts or len(rows), engine.batch_tokens or BATCH_TOKENS
+            fitting = (number for number, row in enumerate(rows[:most], start=1) if number * row.tokens <= tokens)
+            count = max(fitting, default=1)
             self._embed_batch(engine, rows[:count])
             while not self._inbox.empty():
                 self._hear(self._inbox.get())
@@ -276,12 +278,6 @@ class PassageThread(WorkThread["Text | str"]):
                 del self._open[message_id]
                 matrix = np.stack([vectors[place] for place in range(len(passages))])
                 self._post(Answer(message_id, EmbeddedText(passages, matrix.astype("<f4").tobytes())))
-
-    def _batch_length(self, rows: Sequence[PassageRow], tokens: int) -> int:
-        """The number of first passages, sorted by length, that have at most so many padded tokens; at least one."""
-        most = self._batch_texts or len(rows)
-        fitting = (count for count, row in enumerate(rows[:most], start=1) if count * row.tokens <= tokens)
-        return max(fitting, default=1)
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:

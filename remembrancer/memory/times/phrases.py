@@ -103,15 +103,12 @@ def _weekday(match: Match) -> Meaning | None:
         return None  # the next one, or no day at all
 
     def resolve(now: datetime) -> Span:
-        whole_day = spans.weekday(now - DAY, _weekday_number(word))  # the same weekday would be "today"
+        number = [name[:3] for name in WEEKDAYS].index(word.lower()[:3])
+        whole_day = spans.weekday(now - DAY, number)  # the same weekday would be "today"
         return spans.part_of_day(whole_day.start, of_day.lower()) if of_day else whole_day
 
     is_sure = which or ((of_day or match["owns"]) and not is_short)
     return Meaning(resolve, None if is_sure else "on" if is_short else "weekday")
-
-
-def _weekday_number(word: str) -> int:
-    return next(place for place, name in enumerate(WEEKDAYS) if name.startswith(word.lower()[:3]))
 
 
 def _month_number(word: str) -> int:
