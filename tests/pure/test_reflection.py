@@ -24,9 +24,8 @@ from remembrancer.actors.consolidator.clusters import (
     tf_idf,
 )
 from remembrancer.actors.consolidator.communities import Edge, find_communities
+from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
 from remembrancer.actors.consolidator.standing_for import says_the_same
-from remembrancer.actors.consolidator.themes import LEAST_SESSIONS, Theme
-from remembrancer.actors.consolidator.themes import find_themes as find_themes_of
 from remembrancer.memory.replacement import (
     LONG_EARLIER,
     LONG_LATER,
@@ -230,12 +229,8 @@ SPECIFIC = " in src/client.py"
 """What makes a text one of its project alone."""
 
 
-def find_themes(memories: list[Material], topics: list[int]) -> list[Theme]:
-    return find_themes_of(with_vectors(memories, rows(topics)), "engram")
-
-
-def ids(theme: Theme) -> list[str]:
-    return [each.id for each in theme.members]
+def plans(memories: list[Material], topics: list[int]) -> list[PatternPlan]:
+    return plan_patterns(with_vectors(memories, rows(topics)), 10.0, "engram")
 
 
 def in_sessions(texts: list[str], **changes: Any) -> list[Any]:
@@ -244,13 +239,13 @@ def in_sessions(texts: list[str], **changes: Any) -> list[Any]:
 
 def test_what_comes_up_in_three_sessions_is_a_theme_and_the_most_frequent_comes_first() -> None:
     memories = [*in_sessions(ERRORS), memory(9, "Lunch", session_id="session:9")]
-    (theme,) = find_themes(memories, [0, 0, 0, 0, 1])
-    assert theme.frequency == 4
-    assert ids(theme) == ["memory:0000", "memory:0001", "memory:0002", "memory:0003"]
-    assert theme.picked.content in ERRORS
+    (plan,) = plans(memories, [0, 0, 0, 0, 1])
+    assert plan.pattern.frequency == 4
+    assert plan.pattern.derived_from == ("memory:0000", "memory:0001", "memory:0002", "memory:0003")
+    assert plan.pattern.pattern in ERRORS
     memories = [memory(place, session_id=f"session:{place}") for place in range(9)]
-    themes = find_themes(memories, [0, 1, 1, 0, 1, 0, 1, 2, 2])
-    assert [each.frequency for each in themes] == [4, 3]
+    found = plans(memories, [0, 1, 1, 0, 1, 0, 1, 2, 2])
+    assert [each.pattern.frequency for each in found] == [4, 3]
 
 
 @pytest.mark.parametrize(
@@ -259,8 +254,8 @@ def test_what_comes_up_in_three_sessions_is_a_theme_and_the_most_frequent_comes_
 )
 def test_preferences_and_what_holds_anywhere_belong_to_the_user(kind: str, specific: bool, scope: str) -> None:
     texts = [text + SPECIFIC if specific else text for text in ERRORS]
-    (theme,) = find_themes(in_sessions(texts, kind=kind), [0] * 4)
-    assert theme.suggested_scope == scope
+    (plan,) = plans(in_sessions(texts, kind=kind), [0] * 4)
+    assert plan.pattern.suggested_scope == scope
 
 
 @pytest.mark.parametrize(
@@ -269,19 +264,20 @@ def test_preferences_and_what_holds_anywhere_belong_to_the_user(kind: str, speci
 )
 def test_a_theme_about_how_something_is_done_becomes_a_procedure(kinds: list[str], is_procedure: bool) -> None:
     said = [memory(place, ERRORS[place], kind=kind, session_id=f"session:{place}") for place, kind in enumerate(kinds)]
-    (theme,) = find_themes(said, [0] * 3)
-    assert theme.as_procedure is is_procedure
+    (plan,) = plans(said, [0] * 3)
+    assert (plan.derived is not None) is is_procedure
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30))
 def test_a_theme_counts_its_sessions_and_no_memory_is_in_two(world: list[tuple[int, int]]) -> None:
     memories = [memory(place, session_id=f"session:{session}") for place, (_, session) in enumerate(world)]
-    themes = find_themes(memories, [topic for topic, _ in world])
-    taken = [name for each in themes for name in ids(each)]
+    patterns = [each.pattern for each in plans(memories, [topic for topic, _ in world])]
+    taken = [name for each in patterns for name in each.derived_from]
     assert len(taken) == len(set(taken))
-    for theme in themes:
-        assert theme.frequency == len({each.session_id for each in theme.members}) >= LEAST_SESSIONS
-        assert theme.picked.content
+    sessions = {each.id: each.session_id for each in memories}
+    for pattern in patterns:
+        assert pattern.frequency == len({sessions[name] for name in pattern.derived_from}) >= THEME_SESSIONS
+        assert pattern.pattern
 
 
 # --- The wording of texts: sentences, stems, which say the same, and which replaces which.

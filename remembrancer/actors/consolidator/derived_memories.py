@@ -14,11 +14,8 @@ import msgspec
 
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, central_memory, cluster_memories, vectors_of
 from remembrancer.actors.consolidator.standing_for import says_the_same, still_holds
-from remembrancer.actors.consolidator.store_connection import (
-    Group,
-    derive,
-)
-from remembrancer.actors.consolidator.themes import Theme, find_themes
+from remembrancer.actors.consolidator.store_connection import Group, derive
+from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.promotion import MERGE_COSINE
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import counted
@@ -30,6 +27,11 @@ from remembrancer.protocol.writes import ProjectRef
 
 LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
 """Kinds that are not summed up: notes for the moment, open ends, and records of a session."""
+THEME_COSINE: Final = 0.45
+THEME_SESSIONS: Final = 3
+"""The least number of sessions in which a theme comes up."""
+MOST_OF_A_THEME: Final = 60
+PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
 MOST_PATTERNS: Final = 20
 MOST_TAGS: Final = 10
 MOST_ENTITIES: Final = 20
@@ -79,7 +81,8 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
-    """The themes of the memories, the most frequent first. A theme that a procedure was made of before has its id.
+    """The themes of the memories, which come up in several sessions: the most frequent first. A theme that a procedure
+    was made of before has its id. No memory is in two themes; scopes and types make no difference.
 
     A procedure belongs to the session, if anything that it was made of does. What was made of others repeats them and
     shows no theme; only a procedure is kept in view, so that it is not made twice.
@@ -91,7 +94,13 @@ def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -
         and len(memory.content) <= SUMMARY_CHARACTERS  # what is longer has no one theme
         and (memory.type == "procedural" or not memory.is_derived)
     ]
-    return [_plan(theme) for theme in find_themes(usable, project_name)[:MOST_PATTERNS]]
+    themes = [
+        (len(sessions), members)
+        for members in cluster_memories(usable, THEME_COSINE, least=2, most=MOST_OF_A_THEME)
+        if len(sessions := {member.session_id for member in members}) >= THEME_SESSIONS
+    ]
+    themes.sort(key=lambda theme: (-theme[0], -len(theme[1]), theme[1][0].id))
+    return [_plan(members, frequency, project_name) for frequency, members in themes[:MOST_PATTERNS]]
 
 
 def name_of(project: ProjectRef) -> str:
@@ -158,20 +167,35 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
     return Derived(summary.memory, summary.sources, (adding, *marks, *derivations, *links))
 
 
-def _plan(theme: Theme) -> PatternPlan:
-    procedure = next((member for member in theme.members if member.is_derived), None)
-    sources = [member for member in theme.members if not member.is_derived]
+def _plan(members: Sequence[Material], frequency: int, project_name: str) -> PatternPlan:
+    """The plan for a theme, whose members are in the order of their times. It becomes a procedure if that is the kind
+    of most members, and belongs to the user if most are preferences or hold in any project."""
+    picked = central_memory(members)
+    is_personal = _is_personal(picked, project_name) and _mostly(_is_personal(each, project_name) for each in members)
+    procedure = next((member for member in members if member.is_derived), None)
+    sources = [member for member in members if not member.is_derived]
     pattern = Pattern(
-        theme.picked.content,
-        theme.frequency,
-        theme.suggested_scope,
+        picked.content,
+        frequency,
+        "user" if is_personal else "project",
         None if procedure is None else procedure.id,
         tuple(source.id for source in sources),
     )
-    if procedure is not None or not theme.as_procedure:
+    if procedure is not None or not _mostly(member.kind in PROCEDURE_KINDS for member in members):
         return PatternPlan(pattern)
-    derived = _derive("pattern", "procedure", sources, theme.picked.content)
+    derived = _derive("pattern", "procedure", sources, picked.content)
     return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived.memory.id), derived)
+
+
+def _is_personal(memory: Material, project_name: str) -> bool:
+    """True if it is a preference, or holds in any project."""
+    entities = [(entity.name, entity.type) for entity in memory.entities]
+    return memory.kind == "preference" or is_project_specific(memory.content, entities, project_name) is None
+
+
+def _mostly(answers: Iterable[bool]) -> bool:
+    given = list(answers)
+    return sum(given) > len(given) / 2
 
 
 def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
