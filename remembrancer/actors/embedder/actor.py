@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import anyio
@@ -19,17 +20,23 @@ from remembrancer.actors.embedder.workers import (
     Crashed,
     Loaded,
     PassageThread,
-    QuestionThread,
     Text,
     Unusable,
     WorkEvent,
+    in_words,
     load_engine,
-    refusal,
+    question_vector,
 )
 from remembrancer.actors.shell import Actor, LaunchSpec
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
-from remembrancer.protocol.errors import Failure, InternalError, PeerUnavailable
+from remembrancer.protocol.errors import (
+    EmbeddingUnavailable,
+    Failure,
+    InternalError,
+    ModelUnusable,
+    PeerUnavailable,
+)
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.work import (
     CALIBRATED,
@@ -59,12 +66,12 @@ class EmbedderActor(Actor):
         super().__init__(spec)
         self._loop = asyncio.get_running_loop()
         self._store = self._dealer()
-        self._crashed: asyncio.Future[Crashed] = self._loop.create_future()
+        self._crashed: asyncio.Future[None] = self._loop.create_future()
         self._load_timeout_s = spec.settings.model_load_timeout_s
         self._passages = PassageThread(
             load or (lambda: load_engine(spec.settings, spec.threads)), self._post, spec.settings.embedding_batch_texts
         )
-        self._questions: QuestionThread | None = None
+        self._questions = ThreadPoolExecutor(1, "questions")
         self._choice, _ = model_choices(spec.settings)
         self._engine: Engine | None = None
         self._scale = CALIBRATED
@@ -89,10 +96,10 @@ class EmbedderActor(Actor):
                 self._loop.call_later(self._load_timeout_s, self._say_slow)
             task_status.started()
             try:
-                crashed = await self._crashed
-                raise InternalError(f"the thread of the {crashed.thread} has ended; the log says why")
+                await self._crashed
+                raise InternalError("the thread of the passages has ended; the log says why")
             finally:
-                self._finish_threads()
+                self._finish()
 
     def _say_slow(self) -> None:
         """Report why there are no vectors, if the model takes longer to load than allowed."""
@@ -108,15 +115,14 @@ class EmbedderActor(Actor):
         """Tell the store that this worker leaves, and answer the texts that the current batch completes."""
         self._leaving = True
         self._say(self._state())
-        for thread in self._finish_threads():
-            await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
+        self._finish()
+        await anyio.to_thread.run_sync(self._passages.join, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(self._questions.shutdown, abandon_on_cancel=True)
 
-    def _finish_threads(self) -> list[PassageThread | QuestionThread]:
-        """Tell all threads to end. Returns those worth waiting for."""
-        threads = [thread for thread in (self._passages, self._questions) if thread is not None]
-        for thread in threads:
-            thread.finish()
-        return threads
+    def _finish(self) -> None:
+        """Tell the threads to end after their present work."""
+        self._passages.finish()
+        self._questions.shutdown(wait=False)
 
     def _hear(self, message: ToWorker) -> None:
         message_id = self._store.heard.message_id
@@ -126,11 +132,13 @@ class EmbedderActor(Actor):
                 if self._engine is not None and not self._leaving:
                     self._passages.put(Text(message_id, text))
             case EmbedQuery(text=text):
-                if self._leaving or self._questions is None:
+                engine = self._engine
+                if self._leaving or engine is None:
                     reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
-                    self._say(refusal(reason), in_reply_to=message_id)
+                    self._refuse(message_id, reason)
                     return
-                self._questions.put(Text(message_id, text))
+                asked = self._questions.submit(self._vector_of, text, engine)
+                asked.add_done_callback(lambda done: self._call_soon(self._answer, message_id, engine, done))
             case Failure(code=code):
                 logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
 
@@ -150,35 +158,54 @@ class EmbedderActor(Actor):
             self._say(self._state())
 
     def _post(self, event: WorkEvent) -> None:
-        """From a thread: pass an event to the event loop."""
+        self._call_soon(self._deal_with, event)
+
+    def _call_soon(self, function: Callable[..., None], *arguments: object) -> None:
+        """From a thread: call a function in the event loop."""
         try:
-            self._loop.call_soon_threadsafe(self._deal_with, event)
+            self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
             logger.debug("the event loop has ended before a thread did")
+
+    def _vector_of(self, question: str, engine: Engine) -> bytes:
+        if engine is not self._engine:
+            raise EmbeddingUnavailable(self._error or "the model was loaded again")
+        return question_vector(engine, question)
+
+    def _answer(self, message_id: int, engine: Engine, asked: Future[bytes]) -> None:
+        """Send the vector of a question, or the reason why there is none."""
+        try:
+            self._say(asked.result(), in_reply_to=message_id)
+        except EmbeddingUnavailable as error:
+            self._refuse(message_id, error.message)
+        except ModelUnusable as error:
+            if engine is self._engine:
+                self._passages.put(error.message)  # which loads it again
+                self._deal_with(Unusable(error.message))
+            self._refuse(message_id, error.message)
+        except Exception as error:
+            logger.exception("a question cannot be embedded")
+            self._refuse(message_id, in_words(error))
+
+    def _refuse(self, message_id: int, reason: str) -> None:
+        self._say(EmbeddingUnavailable(reason).to_failure(), in_reply_to=message_id)
 
     def _deal_with(self, event: WorkEvent) -> None:
         match event:
             case Loaded(engine=engine, scale=scale):
                 logger.info("model loaded", extra={"model": engine.identity.key})
                 self._engine, self._scale, self._error = engine, scale, None
-                self._questions = QuestionThread(engine, self._post, self._passages.put)
-                self._questions.start()
-                if self._leaving:
-                    self._questions.finish()
                 self._announce()
             case Unusable(message=reason):
                 logger.error("no model", extra={"reason": reason})
                 self._engine, self._error = None, reason
-                if self._questions is not None:
-                    self._questions.finish()
-                    self._questions = None
                 self._announce()
             case Answer(message_id=message_id, body=body):
                 self._embedded_passages += len(body.passages) if isinstance(body, EmbeddedText) else 0
                 self._say(body, in_reply_to=message_id)
             case Crashed():
                 if not self._crashed.done():
-                    self._crashed.set_result(event)
+                    self._crashed.set_result(None)
 
     def _say(self, message: WorkerState | EmbeddedText | bytes | Failure, *, in_reply_to: int | None = None) -> None:
         """Send a message to the store. If that fails, the message is dropped: the store asks again when it is back."""

@@ -76,8 +76,8 @@ class RemoteEmbedderActor(EmbedderActor):
                 self._tell(f"the model {engine.identity.model} is loaded")
             case Unusable(message=reason):
                 self._tell(f"the model cannot be used, and is tried again: {reason}")
-            case Crashed(thread=thread) if not self.ended.done():
-                self.ended.set_exception(InternalError(f"the thread of the {thread} has ended: see the message above"))
+            case Crashed() if not self.ended.done():
+                self.ended.set_exception(InternalError("the thread of the passages has ended: see the message above"))
 
     def _on_connection(self, up: bool) -> None:
         self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone, and is tried again")

@@ -1,6 +1,6 @@
-"""The threads of an embedder: one loads the model and embeds passages, one answers questions at the same time.
+"""The thread of an embedder that loads the model and embeds passages, and the vectors of questions.
 
-They report to the event loop through one function, `post`, which may be called from any thread.
+It reports to the event loop through one function, `post`, which may be called from any thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_o
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import (
-    EmbeddingUnavailable,
     Failure,
     InternalError,
     ModelUnusable,
@@ -86,53 +85,18 @@ class Unusable(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a request of the store: the passages of a text, the vector of a query, or the reason why there is
-    none."""
+    """The answer to a text of the store: its passages, or the reason why there are none."""
 
     message_id: int
-    body: EmbeddedText | bytes | Failure
+    body: EmbeddedText | Failure
 
 
-class Crashed(NamedTuple):
-    """A thread has ended because of a bug: the process cannot work any more."""
-
-    thread: str
+class Crashed:
+    """The thread has ended because of a bug: the process cannot work any more."""
 
 
 WorkEvent = Loaded | Unusable | Answer | Crashed
 Post = Callable[[WorkEvent], None]
-Item = TypeVar("Item")
-
-
-class WorkThread(threading.Thread, Generic[Item]):
-    """A thread with an inbox, in which None means the end."""
-
-    def __init__(self, name: str, post: Post) -> None:
-        super().__init__(name=name, daemon=True)
-        self._post = post
-        self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._finished = threading.Event()
-
-    def put(self, item: Item) -> None:
-        """Give the thread an item of work."""
-        self._inbox.put(item)
-
-    def finish(self) -> None:
-        """End the thread after its present work."""
-        self._finished.set()
-        self._inbox.put(None)
-
-    def run(self) -> None:
-        """The main function of the thread."""
-        try:
-            self.work()
-        except Exception:
-            logger.exception("crashed", extra={"thread_name": self.name})
-            self._post(Crashed(self.name))
-
-    def work(self) -> None:
-        """Work until the thread is told to end."""
-        raise NotImplementedError
 
 
 class Text(NamedTuple):
@@ -151,7 +115,7 @@ class PassageRow(NamedTuple):
     text: str
 
 
-class PassageThread(WorkThread["Text | str"]):
+class PassageThread(threading.Thread):
     """Loads the model and embeds the passages of texts; reloads the model when it has become unusable.
 
     Its inbox gets texts, or "" when the store of the present ones is gone, or the reason why a question found the model
@@ -159,7 +123,10 @@ class PassageThread(WorkThread["Text | str"]):
     """
 
     def __init__(self, load: Callable[[], Engine], post: Post, batch_texts: int = 0) -> None:
-        super().__init__("passages", post)
+        super().__init__(name="passages", daemon=True)
+        self._post = post
+        self._inbox: queue.SimpleQueue[Text | str] = queue.SimpleQueue()
+        self._finished = threading.Event()
         self._load = load
         self._batch_texts = batch_texts
         self._texts: dict[int, str] = {}
@@ -167,7 +134,24 @@ class PassageThread(WorkThread["Text | str"]):
         self._open: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
         """The passages of the texts that are begun, and their vectors so far."""
 
-    def work(self) -> None:
+    def put(self, item: Text | str) -> None:
+        """Give the thread an item of work."""
+        self._inbox.put(item)
+
+    def finish(self) -> None:
+        """End the thread after its present work."""
+        self._finished.set()
+        self.put("")
+
+    def run(self) -> None:
+        """The main function of the thread."""
+        try:
+            self._work()
+        except Exception:
+            logger.exception("crashed")
+            self._post(Crashed())
+
+    def _work(self) -> None:
         yield_to_others()
         while True:
             loaded = self._load_until_possible()
@@ -220,7 +204,7 @@ class PassageThread(WorkThread["Text | str"]):
                 give_back_memory()
                 worked = False
 
-    def _hear(self, item: Text | str | None) -> None:
+    def _hear(self, item: Text | str) -> None:
         if isinstance(item, Text):
             self._texts[item.message_id] = item.text
         elif item:
@@ -307,39 +291,6 @@ def finite(vectors: Vectors) -> Vectors:
 def in_words(error: Exception) -> str:
     """The error's text for an answer."""
     return error.message if isinstance(error, RemembrancerError) else f"{type(error).__name__}: {error}"[:200]
-
-
-class QuestionThread(WorkThread[Text]):
-    """Answers questions in their order, in parallel with passages. After `ModelUnusable` all get its reason."""
-
-    def __init__(self, engine: Engine, post: Post, give_up: Callable[[str], None]) -> None:
-        super().__init__("questions", post)
-        self._engine = engine
-        self._give_up = give_up
-        self._unusable = ""
-
-    def work(self) -> None:
-        while (question := self._inbox.get()) is not None:
-            self._post(Answer(question.message_id, self._answer_to(question.text)))
-
-    def _answer_to(self, question: str) -> bytes | Failure:
-        if self._unusable:
-            return refusal(self._unusable)
-        try:
-            return question_vector(self._engine, question)
-        except ModelUnusable as error:
-            self._unusable = error.message
-            self._post(Unusable(error.message))
-            self._give_up(error.message)
-            return refusal(error.message)
-        except Exception as error:
-            logger.exception("a question cannot be embedded")
-            return refusal(in_words(error))
-
-
-def refusal(reason: str) -> Failure:
-    """The answer to a question that has no vector."""
-    return EmbeddingUnavailable(reason).to_failure()
 
 
 def question_vector(engine: Engine, question: str) -> bytes:
