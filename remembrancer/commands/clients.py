@@ -28,6 +28,7 @@ import yaml
 from remembrancer.protocol.paths import write_whole
 
 ClientScope = Literal["project", "user"]
+ClientPart = Literal["entry", "hooks", "rules"]
 Json = dict[str, Any]
 
 HOOKS: Final = "hooks"
@@ -119,17 +120,10 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The files with its servers, the project's first."""
         return tuple(ClientFile(scope, around.path(file), self.key) for scope, file in self.files.items())
 
-    def place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
-        """The file with its servers in that scope; None if there is none."""
-        return next((place for place in self.places(around) if place.scope == scope), None)
-
-    def hooks_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
-        """The file with its hooks; None if there is none."""
-        return ClientFile(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
-
-    def rules_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
-        """The file with its instructions; None if there is none."""
-        return ClientFile(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
+    def place(self, around: Surroundings, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
+        """The file with its servers, hooks or instructions in that scope; None if there is none."""
+        files, key = {"entry": (self.files, self.key), "hooks": (self.hooks, HOOKS), "rules": (self.rules, "")}[part]
+        return ClientFile(scope, around.path(files[scope]), key) if scope in files else None
 
     def is_found(self, around: Surroundings) -> bool:
         """True if the client seems to be installed, by its command or its traces in the user's home."""

@@ -179,10 +179,10 @@ def _edits(
     if place := client.place(around, scope):
         entry = make_entry(client, line, environ) if line else None
         yield Edit(client, place, "entry", partial(merge_entry, client, place, wanted=entry))
-    if "hooks" in extras and (place := client.hooks_place(around, scope)):
+    if "hooks" in extras and (place := client.place(around, scope, "hooks")):
         groups = make_groups(client, line[:-1], environ) if line else None
         yield Edit(client, place, "hooks", partial(merge_hooks, client, place, wanted=groups))
-    if "rules" in extras and (place := client.rules_place(around, scope)):
+    if "rules" in extras and (place := client.place(around, scope, "rules")):
         yield Edit(client, place, "instructions", partial(merge_rules, place, remove=line is None))
 
 

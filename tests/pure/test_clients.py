@@ -240,7 +240,7 @@ def test_a_file_of_goose_keeps_its_other_extensions() -> None:
 
 
 def instructions(name: str, text: str, *, remove: bool = False) -> str:
-    place = client_named(name).rules_place(around(), "project")
+    place = client_named(name).place(around(), "project", "rules")
     assert place is not None
     return merge_rules(place, text, remove=remove)
 
@@ -333,9 +333,9 @@ def with_hooks(text: str, *command: str, **environ: str) -> str:
 
 
 def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -> None:
-    assert CLAUDE.hooks_place(AROUND, "project") == PLACE
+    assert CLAUDE.place(AROUND, "project", "hooks") == PLACE
     elsewhere = Surroundings(Path("/u"), {"CLAUDE_CONFIG_DIR": "/c"}, "linux", Path("/u/app"))
-    found = [CLAUDE.hooks_place(around, "user") for around in (AROUND, elsewhere)]
+    found = [CLAUDE.place(around, "user", "hooks") for around in (AROUND, elsewhere)]
     assert [place.path for place in found if place] == [Path("/u/.claude/settings.json"), Path("/c/settings.json")]
     text = with_hooks("")
     hooks = json.loads(text)["hooks"]
@@ -353,7 +353,7 @@ def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -
 )
 def test_each_client_gets_its_hooks_and_loses_them(name: str, event: str, matcher: dict[str, Any] | None) -> None:
     client = client_named(name)
-    place = client.hooks_place(AROUND, "user")
+    place = client.place(AROUND, "user", "hooks")
     assert place is not None
     wanted = make_groups(client, ("/r/remembrancer",), {})
     command = f"/r/remembrancer hook {event} {name}"
