@@ -204,14 +204,15 @@ def put_back(file: str, yes: bool) -> Report:
     if locate(os.environ).in_memory:
         raise InvalidInput("this memory is kept in RAM only, and ends with its runtime: restore into another home")
     made_at = read_archive(archive)
+    when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
-        what = f"The backup of {made_at} replaces the memories of {paths.home}. These are kept beside it."
+        what = f"The backup of {when} replaces the memories of {paths.home}. These are kept beside it."
         confirm(f"{what}\nRestore it?", yes=yes)
     with locked(paths):
         aside = restore(paths, archive, time.time())
     memories = memories_in(paths.database)
     facts = {"home": str(paths.home), "archive": str(archive), "made_at": made_at, "memories": memories}
-    lines = [f"{paths.home} has the {count(memories, 'memory')} of the backup of {made_at}."]
+    lines = [f"{paths.home} has the {count(memories, 'memory')} of the backup of {when}."]
     if aside is not None:
         lines.append(f"The files that were there before are in {aside}: delete them when you no longer need them.")
     return Report(facts | {"set_aside": aside and str(aside)}, lines)

@@ -142,6 +142,10 @@ def nothing_runs(home: Path) -> str:
 def not_started(starter: Starter, places: Places) -> RemembrancerError:
     """The error for a runtime that does not start: a person has to correct the home or the settings, or it may start
     later."""
+    if starter.status == exit_codes.CONFIGURATION:
+        from remembrancer.config.reading import load_settings
+
+        load_settings(os.environ)  # raises the error that the runtime has met
     errors = {exit_codes.HOME_UNUSABLE: HomeUnusable, exit_codes.CONFIGURATION: ConfigurationError}
     kind = errors.get(starter.status, MemoryUnavailable)
     return kind(starter.failure or f"the memory service does not start: look at {places.logs}")

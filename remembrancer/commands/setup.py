@@ -11,7 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -196,9 +198,19 @@ def _carry_out(edit: Edit, action: Literal["add", "remove"]) -> Outcome:
         if after == before:
             return Outcome(*about, "nothing", f"{what}: nothing to do")
         write_text(place, after)
+        if not after:
+            _remove_empty(place.path)
     except FileRefused as error:
         return Outcome(*about, "refuse", f"unchanged: {error.reason}", edit.document if action == "add" else "")
     return Outcome(*about, action, f"{what} {'added' if action == 'add' else 'removed'}")
+
+
+def _remove_empty(file: Path) -> None:
+    """Remove the directories of a deleted file that are empty now, below the project's or the user's own."""
+    own = (Path().absolute(), Path.home())
+    with suppress(OSError):  # the first one that is not empty
+        for directory in takewhile(lambda each: each not in own, file.parents):
+            directory.rmdir()
 
 
 def _overview(around: Surroundings, scope: ClientScope, line: tuple[str, ...]) -> Report:

@@ -117,13 +117,13 @@ def test_a_home_or_setting_to_correct_has_the_exit_status_of_the_help(home: Path
     file.touch()
     broken.write_text("embedders = [")
     for line in (["list"], ["add", "a fact"], ["model"]):
-        for place, variables, status in (
-            (file, {}, exit_codes.HOME_UNUSABLE),
-            (home, {"REMEMBRANCER_EMBEDDERS": "zz"}, exit_codes.CONFIGURATION),
-            (home, {"REMEMBRANCER_CONFIG": str(broken)}, exit_codes.CONFIGURATION),
+        for place, variables, status, reason in (
+            (file, {}, exit_codes.HOME_UNUSABLE, "it is a file (set REMEMBRANCER_HOME"),
+            (home, {"REMEMBRANCER_EMBEDDERS": "zz"}, exit_codes.CONFIGURATION, "EMBEDDERS"),
+            (home, {"REMEMBRANCER_CONFIG": str(broken)}, exit_codes.CONFIGURATION, "broken.toml"),
         ):
             done = command(*line, home=place, variables=variables)
-            assert done.returncode == status, done.stderr
+            assert (done.returncode, reason in done.stderr) == (status, True), done.stderr
 
 
 def test_the_version_and_the_help_are_told(home: Path) -> None:

@@ -97,9 +97,10 @@ class Starter:
             self._tend(now)
         except OSError as error:
             self.finish()
-            self._fail(
-                f"the memory's home {self._places.home} cannot be used: {error.strerror or error}", status=HOME_UNUSABLE
-            )
+            why = "it is a file" if isinstance(error, FileExistsError) else error.strerror or error
+            remedy = "set REMEMBRANCER_HOME to a directory of your own; 'remembrancer doctor' looks at this one"
+            reason = f"the memory's home {self._places.home} cannot be used: {why} ({remedy})"
+            self._fail(reason, status=HOME_UNUSABLE)
             self._pause(now)
 
     def _tend(self, now: float) -> None:

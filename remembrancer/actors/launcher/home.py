@@ -57,7 +57,7 @@ def _claim(directory: Path, use: str) -> None:
 
 def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
     """The error for an unusable directory of the home, with the reason and a remedy."""
-    why = reason if isinstance(reason, str) else reason.strerror or str(reason)
+    why = "it is a file" if isinstance(reason, FileExistsError) else getattr(reason, "strerror", None) or reason
     return HomeUnusable(
         f"the directory {directory} cannot be used: {why}. "
         "Set REMEMBRANCER_HOME to a directory of your own, or fix its owner and mode (0700)"
