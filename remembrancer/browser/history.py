@@ -28,7 +28,7 @@ from remembrancer.protocol.browsing import (
 from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
-from remembrancer.protocol.reads import DescribeSession, DescribeStore, GetMemory, ListedSession, ListMemories
+from remembrancer.protocol.reads import DescribeSession, DescribeStore, ListedSession, ListMemories
 from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
 
 PAGE: Final = 100
@@ -84,35 +84,8 @@ async def review(view: View) -> Response:
     return await anyio.to_thread.run_sync(render)  # rendering long texts takes a while
 
 
-async def decide(view: View) -> Response:
-    """Accept or decline a proposal: the memory is promoted to the user, or stays in its project."""
-    target = "user" if view.said("accept") else "project"
-    await view.call("promote_memory", memory_id=view.said("id"), target_scope=target)
-    done, way_back = ("refused", "restore") if target == "project" else ("promoted", "project")
-    return view.go("/review", done=done, undo=f"{view.said('id')}~{way_back}")
-
-
-async def replace(view: View) -> Response:
-    """Mark one memory as replaced by another: its validity ends, and it names the other."""
-    newer, older = view.said("kept"), view.said("gone")
-    before = (await view.ask(GetMemory(view.project, view.session, older))).memory
-    link = {"relation": "supersedes", "target": older}
-    await view.call("update_memory", memory_id=newer, add_links=[link])
-    return view.go("/review", done="replaced", undo=f"{older}~{before.version}")
-
-
-async def keep_both(view: View) -> Response:
-    """Mark two memories as both valid: they are linked, and leave the review."""
-    one, other = view.said("one"), view.said("other")
-    before = (await view.ask(GetMemory(view.project, view.session, one))).memory
-    doubts = [each.strength for each in before.links if each.relation == "contradicts" and each.target == other]
-    await view.call("update_memory", memory_id=one, add_links=[{"relation": "related_to", "target": other}])
-    way_back = f"apart/{other}/{doubts[0] if doubts else ''}"
-    return view.go("/review", done="both hold", undo=f"{one}~{way_back}")
-
-
 class Line(NamedTuple):
-    """A memory, all that was done to it at once, and the way to undo the last change; empty if there is none."""
+    """A memory, all that was done to it at once, and the change that undoes the last one; empty if there is none."""
 
     change: MemoryChanged
     did: str
@@ -209,7 +182,7 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
         elif can_undo:
-            undo = str(last.version - 1) if last.version > 1 else "forget"
+            undo = f"restore/{last.version - 1}" if last.version > 1 else "forget"
         did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
         lines.append(Line(last, did, undo))
     return lines
@@ -314,9 +287,6 @@ async def session(view: View) -> Response:
 PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/live"): live,
     ("GET", "/review"): review,
-    ("POST", "/review/proposal"): decide,
-    ("POST", "/review/replace"): replace,
-    ("POST", "/review/both"): keep_both,
     ("GET", "/today"): today,
     ("POST", "/today/undo"): undo_run,
     ("GET", "/sessions"): sessions,

@@ -124,7 +124,7 @@ async def save_note(view: View) -> Response:
         await view.call("memory_store", path=path, content=text, mode="replace", expected=view.said("digest"))
     except InvalidInput as error:
         return await _note_page(view, path, error.message, text)
-    return view.go("/notes/file", path=path, done="edited")
+    return view.go("/notes/file", path=path, done="edit")
 
 
 async def remember(view: View) -> Response:
@@ -132,7 +132,7 @@ async def remember(view: View) -> Response:
     path = view.said("path")
     answer = await view.call("store_memory", content=view.exactly("passage"), source={"file": path})
     memory_id = await view.whole_id(str(answer["memory_id"]))
-    return view.go("/notes/file", path=path, done="remembered", undo=f"{memory_id}~forget")
+    return view.go("/notes/file", path=path, done="remember", undo=f"{memory_id}~forget")
 
 
 async def code(view: View) -> Response:

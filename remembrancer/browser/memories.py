@@ -20,7 +20,7 @@ from remembrancer.browser.rendering import beginning, day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.memory.relevance import PERHAPS
 from remembrancer.memory.text import harmless
-from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
 from remembrancer.protocol.reads import Filters, GetMemory, LinkedMemory, ListMemories, Order, Recall
@@ -40,16 +40,10 @@ LEAST: Final = 1e-3
 """In seconds: `before` a day includes its last moment."""
 ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
-    **{"edited": "Saved.", "tagged": "Tags changed.", "promoted": "Moved.", "forgotten": "Forgotten."},
-    **{"restored": "Restored.", "undone": "Undone.", "invalidated": "Marked as no longer true."},
-    **{"remembered": "Remembered.", "done": "Done.", "reopened": "Open again."},
-    **{
-        "replaced": "Replaced.",
-        "both hold": "Both hold.",
-        "erased": "Erased for good.",
-        "run": "The run was undone.",
-        "refused": "It stays in its project.",
-    },
+    **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},
+    **{"restore": "Restored.", "user": "Moved.", "project": "Moved.", "refuse": "It stays in its project."},
+    **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both hold.", "undo": "Undone."},
+    **{"edit": "Saved.", "remember": "Remembered.", "erase": "Erased for good.", "run": "The run was undone."},
 }
 """The messages that an address can name to say what was just done; no other text from an address is shown."""
 
@@ -242,45 +236,7 @@ async def edit(view: View) -> Response:
     if changes:
         secrets = {"allow_secrets": True} if view.said("allow_secrets") else {}
         await view.call("update_memory", memory_id=before.id, **changes, **secrets)
-    return _back(view, before.id, "edited", before.version if changes else None)
-
-
-async def close(view: View) -> Response:
-    """Close an open end, or reopen it."""
-    before = await _now(view, _id_of(view))
-    await view.call("update_memory", memory_id=before.id, done=not before.done)
-    return _back(view, before.id, "reopened" if before.done else "done", before.version)
-
-
-async def forget(view: View) -> Response:
-    """Hide a memory from recall."""
-    reason = view.said("reason")
-    await view.call("forget_memory", memory_id=_id_of(view), **({"reason": reason} if reason else {}))
-    return _back(view, _id_of(view), "forgotten", "restore")
-
-
-async def restore(view: View) -> Response:
-    """Restore a forgotten memory, or return to a version."""
-    before = await _now(view, _id_of(view))
-    version = _number(view.said("version"))
-    await view.call("restore_memory", memory_id=before.id, **({"version": version} if version else {}))
-    return _back(view, before.id, "restored", before.version if before.forgotten_at is None else "forget")
-
-
-async def promote(view: View) -> Response:
-    """Move a memory to its project or to the user, or take that back."""
-    target = "project" if view.said("target") == "project" else "user"
-    before = await _now(view, _id_of(view))
-    await view.call("promote_memory", memory_id=before.id, target_scope=target)
-    return _back(view, before.id, "promoted", _way_back(before))
-
-
-async def invalidate(view: View) -> Response:
-    """Mark a memory as no longer valid from now on."""
-    before = await _now(view, _id_of(view))
-    at = datetime.now().astimezone().isoformat()
-    await view.call("update_memory", memory_id=before.id, valid_until=at)
-    return _back(view, before.id, "invalidated", before.version)
+    return _next(view, before.id, "edit", {before.id: f"restore/{before.version}"} if changes else {})
 
 
 async def erase(view: View) -> Response:
@@ -288,67 +244,71 @@ async def erase(view: View) -> Response:
     if view.said("sure") != "yes":
         raise InvalidInput("Erasing cannot be undone: tick the box to confirm.")
     await view.call("erase_memory", memory_id=_id_of(view))
-    return view.go("/", done="erased")
+    return view.go("/", done="erase")
 
 
-async def several(view: View) -> Response:
-    """Do one thing to all selected memories; the address of the next page knows how to undo it."""
+async def change(view: View) -> Response:
+    """Make one change of all given memories; the address of the next page knows how to undo it."""
     chosen = [value for name, value in view.form if name == "id"]
     what = view.said("what")
-    back = view.said("back") or "/"
     if not chosen:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
-    tags = tags_in(view.said("tags"))
-    if what not in ("tag", "forget", "done", "user", "project", "undo") or (what == "tag" and not tags):
-        raise InvalidInput("Choose what to do with them: add tags, move them, or forget them.")
-    undo: list[str] = []
-    failed = 0
+    undo: dict[str, str] = {}
+    failures: list[RemembrancerError] = []
     for memory_id in chosen[:PAGE]:
         try:
-            before = await _now(view, memory_id)
-            match what:
-                case "tag":
-                    await view.call("tag_memory", memory_id=memory_id, add=list(tags))
-                    undo.append(f"{memory_id}~{before.version}")
-                case "done" if before.is_open:
-                    await view.call("update_memory", memory_id=memory_id, done=True)
-                    undo.append(f"{memory_id}~{before.version}")
-                case "forget" if before.forgotten_at is None:
-                    await view.call("forget_memory", memory_id=memory_id)
-                    undo.append(f"{memory_id}~restore")
-                case "user" | "project" if before.scope != what:
-                    await view.call("promote_memory", memory_id=memory_id, target_scope=what)
-                    if way_back := _way_back(before):
-                        undo.append(f"{memory_id}~{way_back}")
-                case "undo":
-                    await _undo(view, memory_id, view.said(memory_id))
-        except (InvalidInput, NotFound):
-            if len(chosen) == 1:
-                raise
-            failed += 1
-    done = {"tag": "tagged", "forget": "forgotten", "done": "done", "undo": "undone"}.get(what, "promoted")
-    return view.go(back if back.startswith("/") else "/", done=done, undo=",".join(undo), failed=failed or None)
+            undo[memory_id] = await _changed(view, memory_id, view.said(memory_id) if what == "undo" else what)
+        except (InvalidInput, NotFound) as error:
+            failures.append(error)
+    if len(failures) == len(chosen):
+        raise failures[0]
+    return _next(view, chosen[0], what.partition("/")[0], {} if what == "undo" else undo, len(failures))
 
 
-async def _undo(view: View, memory_id: str, how: str) -> None:
-    """Undo one change: return to the version with that number, or do the opposite."""
-    if how in ("user", "project"):
-        await view.call("promote_memory", memory_id=memory_id, target_scope=how)
-    elif how == "forget":
-        await view.call("forget_memory", memory_id=memory_id)
-    elif how.startswith("apart/"):  # both hold: with the other memory, and the strength of a contradiction
-        _, other, strength = how.split("/")
-        doubt = [{"relation": "contradicts", "target": other, "strength": float(strength)}] if strength else []
-        link = {"relation": "related_to", "target": other}
-        await view.call("update_memory", memory_id=memory_id, remove_links=[link], add_links=doubt)
-    else:
-        version = _number(how)
-        await view.call("restore_memory", memory_id=memory_id, **({"version": version} if version else {}))
-
-
-def _way_back(before: PortableMemory) -> str:
-    """The scope to which a moved memory can be moved back; a move from a session cannot be undone."""
-    return "" if before.scope == "session" else before.scope
+async def _changed(view: View, memory_id: str, what: str) -> str:
+    """Make a change of a memory, by the name that buttons give it. Returns the name of the change that undoes it; empty
+    if there is nothing to undo, or no way back."""
+    before = await _now(view, memory_id)
+    update = partial(view.call, "update_memory")
+    match what.split("/"):
+        case ["tag"] if tags := tags_in(view.said("tags")):
+            await view.call("tag_memory", memory_id=memory_id, add=list(tags))
+        case ["done" | "reopen"]:
+            if before.done == (what == "done"):
+                return ""
+            await update(memory_id=memory_id, done=not before.done)
+        case ["forget"]:
+            if before.forgotten_at is not None:
+                return ""
+            await view.call("forget_memory", memory_id=memory_id)
+            return "restore"
+        case ["restore", *version]:
+            given = {"version": _number(version[0])} if version else {}
+            await view.call("restore_memory", memory_id=memory_id, **given)
+            return f"restore/{before.version}" if before.forgotten_at is None else "forget"
+        case ["user" | "project"]:
+            if before.scope == what:
+                return ""
+            await view.call("promote_memory", memory_id=memory_id, target_scope=what)
+            return "" if before.scope == "session" else before.scope
+        case ["refuse"]:
+            await view.call("promote_memory", memory_id=memory_id, target_scope="project")
+            return "restore"
+        case ["invalidate"]:
+            await update(memory_id=memory_id, valid_until=datetime.now().astimezone().isoformat())
+        case ["replace", newer]:
+            await update(memory_id=newer, add_links=[{"relation": "supersedes", "target": memory_id}])
+        case ["both", other]:
+            doubts = [each.strength for each in before.links if each.relation == "contradicts" and each.target == other]
+            await update(memory_id=memory_id, add_links=[{"relation": "related_to", "target": other}])
+            return f"apart/{other}/{doubts[0] if doubts else ''}"
+        case ["apart", other, strength]:
+            doubt = [{"relation": "contradicts", "target": other, "strength": float_of(strength)}] if strength else []
+            link = {"relation": "related_to", "target": other}
+            await update(memory_id=memory_id, remove_links=[link], add_links=doubt)
+        case _:
+            raise InvalidInput("Choose what to do with them: add tags, move them, or forget them.")
+    return f"restore/{before.version}"
 
 
 async def _now(view: View, memory_id: str) -> PortableMemory:
@@ -356,15 +316,17 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
 
 
 def done_of(view: View) -> dict[str, Any]:
-    """The change just made and its undo for each memory id (a version to return to, or the opposite change), and the
-    number of memories that could not be changed."""
+    """The change just made, the change of each memory id that undoes it, and the number of memories that could not be
+    changed."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
     return {"said": DONE.get(view.asked("done"), ""), "undo": undo, "failed": _number(view.asked("failed"))}
 
 
-def _back(view: View, memory_id: str, done: str, undo: int | str | None) -> Response:
+def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str], failed: int = 0) -> Response:
+    """The page that a form names, or that of the memory."""
     back = view.said("back") or f"/memory/{memory_id}"
-    return view.go(back if back.startswith("/") else "/", done=done, undo=f"{memory_id}~{undo}" if undo else "")
+    ways = ",".join(f"{each}~{way}" for each, way in undo.items() if way)
+    return view.go(back if back.startswith("/") else "/", done=done, undo=ways, failed=failed or None)
 
 
 def _id_of(view: View) -> str:
@@ -403,11 +365,6 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/export"): search,
     ("GET", "/memory/{memory}"): memory,
     ("POST", "/memory/{memory}/edit"): edit,
-    ("POST", "/memory/{memory}/forget"): forget,
-    ("POST", "/memory/{memory}/done"): close,
-    ("POST", "/memory/{memory}/restore"): restore,
-    ("POST", "/memory/{memory}/promote"): promote,
-    ("POST", "/memory/{memory}/invalidate"): invalidate,
     ("POST", "/memory/{memory}/erase"): erase,
-    ("POST", "/several"): several,
+    ("POST", "/change"): change,
 }

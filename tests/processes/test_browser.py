@@ -77,7 +77,7 @@ def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(co
 
     stranger = get(f"{visit.base}{visit.project}/")
     assert (stranger.status_code, stranger.headers["location"]) == (303, "/browser/enter")
-    assert post(f"{visit.base}{visit.project}/several").status_code == 401
+    assert post(f"{visit.base}{visit.project}/change").status_code == 401
     assert visit.client.get(f"{visit.base}/p/p_000000000000/").status_code == 404
 
     own = next(each.name for each in Tokens(visit.door.home).all() if each.name.startswith("browser "))
@@ -94,7 +94,7 @@ def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come) -
     page = visit.get(f"/memory/{memory}")
     assert "The gate opens at seven" in page
     assert "Forget" not in page
-    assert visit.send(f"/memory/{memory}/forget").status_code == 403
+    assert visit.send("/change", id=memory, what="forget").status_code == 403
     out = visit.client.post(f"{visit.base}/leave", data={"csrf": visit.csrf(visit.get())})
     assert out.headers["location"] == "/browser/enter"
     assert visit.status("/") == 303
@@ -104,18 +104,17 @@ def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come) -
 def test_only_a_page_of_ours_changes_something(come: Come) -> None:
     visit = come()
     memory = visit.stored("The gate opens at seven")
-    path = f"/memory/{memory}/forget"
-    for refused in (
-        visit.send(path, csrf=""),
-        visit.send(path, csrf="0" * 64),
-        visit.send(path, csrf=come().csrf(come().get())),
-        visit.send(path, headers={"Origin": "http://127.0.0.1:1"}),  # another port of this machine: the same site
-        visit.send(path, headers={"Origin": "null"}),
-        visit.send(path, headers={"Sec-Fetch-Site": "same-site"}),
-        visit.send(path, headers={"Origin": "https://elsewhere.example"}),
+    for sent in (
+        {"csrf": ""},
+        {"csrf": "0" * 64},
+        {"csrf": come().csrf(come().get())},
+        {"headers": {"Origin": "http://127.0.0.1:1"}},  # another port of this machine: the same site
+        {"headers": {"Origin": "null"}},
+        {"headers": {"Sec-Fetch-Site": "same-site"}},
+        {"headers": {"Origin": "https://elsewhere.example"}},
     ):
-        assert refused.status_code == 403
-    assert visit.status(path) == 405
+        assert visit.send("/change", id=memory, what="forget", **sent).status_code == 403
+    assert visit.status("/change") == 405
     assert "forgotten" not in Page(visit.get(f"/memory/{memory}")).text
     answer = visit.client.get(f"{visit.base}{visit.project}/")
     assert "access-control-allow-origin" not in answer.headers
@@ -142,23 +141,23 @@ def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mea
 def test_every_change_of_a_memory_can_be_undone_but_erasing(come: Come) -> None:
     visit = come()
     memory = visit.stored("The database is PostgreSQL")
-    here = f"/memory/{memory}"
-    assert "forgotten" in (page := visit.do(f"{here}/forget", reason="wrong"))
+    change = partial(visit.do, "/change", id=memory)
+    assert "forgotten" in (page := change(what="forget"))
     assert "The database" not in Page(visit.get("/")).text
     assert "The database" in Page(visit.get("/", forgotten=1)).text
     assert "Undone." in (page := visit.undo(page))
-    assert "true until" in Page(page := visit.do(f"{here}/invalidate")).text
+    assert "true until" in Page(page := change(what="invalidate")).text
     assert "true until" not in Page(visit.undo(page)).text
-    assert "Only for its project" in (page := visit.do(f"{here}/promote", target="user"))
+    assert "Only for its project" in (page := change(what="user"))
     assert "For all my projects" in (page := visit.undo(page))
     assert "Undone." in page
-    visit.do(f"{here}/promote", target="user")
-    assert "For all my projects" in (page := visit.do(f"{here}/promote", target="project"))
+    change(what="user")
+    assert "For all my projects" in (page := change(what="project"))
     assert "Only for its project" in visit.undo(page)
-    visit.do(f"{here}/forget")
-    assert "Restored." in (page := visit.do(f"{here}/restore"))
+    change(what="forget")
+    assert "Restored." in (page := change(what="restore"))
     assert "Restore" in visit.undo(page)
-    assert visit.send(f"{here}/erase").status_code == 400
+    assert visit.send(f"/memory/{memory}/erase").status_code == 400
     visit.erase(memory)
 
 
@@ -179,39 +178,39 @@ def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(come: 
     fields = {"kind": "open_end", "importance": "0.70", "tags": "", "summary": ""}
     visit.do(f"/memory/{undated}/edit", content="paint the undated boat", due="2029-01-01", **fields)
     assert listed() == ["undated", "soon", "late"]
-    page = visit.do(f"/memory/{soon}/done")
+    page = visit.do("/change", id=soon, what="done")
     assert "Open again" in page
     assert listed() == ["undated", "late"]
     assert "due 2030-04-01" in Page(visit.undo(page)).text
-    visit.do("/several", id=[soon, late], what="done", back="/")
+    visit.do("/change", id=[soon, late], what="done", back="/")
     assert listed() == ["undated"]
-    visit.do(f"/memory/{late}/done")
+    visit.do("/change", id=late, what="reopen")
     assert listed() == ["undated", "late"]
 
 
 def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(come: Come) -> None:
     visit = come()
     ids = [visit.stored(f"The {name} gate is open") for name in ("first", "second", "third")]
-    page = visit.do("/several", id=ids[:2], what="tag", tags="gates, doors", back="/")
+    page = visit.do("/change", id=ids[:2], what="tag", tags="gates, doors", back="/")
     assert Page(visit.get("/", tag="gates")).text.count("gate is open") == 2
     visit.undo(page)
     assert Page(visit.get("/", tag="gates")).text.count("gate is open") == 0
     exported = visit.get("/export", tag="").splitlines()
     assert {json.loads(each)["id"] for each in exported} == set(ids)
-    page = visit.do("/several", id=ids, what="forget", back="/")
+    page = visit.do("/change", id=ids, what="forget", back="/")
     assert "gate is open" not in Page(page).text
     visit.undo(page)
     assert Page(visit.get()).text.count("gate is open") == 3
-    page = visit.do("/several", id=ids[:2], what="user", back="/")
+    page = visit.do("/change", id=ids[:2], what="user", back="/")
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 2
     visit.undo(page)
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 0
     of_the_user = visit.stored("The north gate is open", scope="user")
-    page = visit.do("/several", id=[*ids, of_the_user, "memory:" + "0" * 26], what="user", back="/")
+    page = visit.do("/change", id=[*ids, of_the_user, "memory:" + "0" * 26], what="user", back="/")
     assert "Not of 1 of them" in Page(page).text
     visit.undo(page)
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 1
-    assert visit.send("/several", id=ids, what="tag", tags=" ", back="/").status_code == 400
+    assert visit.send("/change", id=ids, what="tag", tags=" ", back="/").status_code == 400
 
 
 def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(come: Come) -> None:
@@ -219,7 +218,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(come: Come)
     visit.stored("We deploy on Tuesdays")
     other = visit.stored("Deploy keys are kept by Anna and nobody else knows about the rotation of certificates")
     gone = visit.stored("We deploy nothing on Fridays")
-    visit.do(f"/memory/{gone}/forget")
+    visit.do("/change", id=gone, what="forget")
     page = visit.get("/", q="when do we deploy", **{"not": other[-6:]})
     assert "Deploy keys" in visit.get(f"/memory/{other[-6:]}")
     assert re.search(r'<rect class="plus" x="50.0" width="[\d.]+"', page)
@@ -339,14 +338,14 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert text.index("port 9090") < text.index("port 8080")
     page = visit.get("/review")
     assert "may replace" in Page(page).text
-    page = visit.do("/review/replace", kept=newer, gone=older)
+    page = visit.do("/change", id=older, what=f"replace/{newer}", back="/review")
     assert "may replace" not in Page(page).text
     assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
     (waiting,) = visit.call("get_memory_status")["contradictions"]
     assert (waiting["older"], waiting["newer"]) == ("The API listens on port 8080", "The API listens on port 9090 now")
-    page = visit.do("/review/both", one=newer, other=older)
+    page = visit.do("/change", id=newer, what=f"both/{older}", back="/review")
     assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
-    page = visit.do("/review/both", one=newer, other=older)
+    page = visit.do("/change", id=newer, what=f"both/{older}", back="/review")
     assert "Both hold" in Page(page).text
     assert "may replace" not in Page(page).text
     assert "contradictions" not in visit.call("get_memory_status")
@@ -370,11 +369,15 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(come
     assert "decided The gate opens at seven" in text
     assert "which port does the API use 1 memory" in text
     assert "Open ends paint the boat 2 January 2020" in text
-    undo = {each.fields["id"][0]: each.fields for each in Page(page).forms if each.action.endswith("/several")}
-    for memory, how in ((kept, "1"), (new, "forget")):
+    undo = {
+        each.fields["id"][0]: each.fields
+        for each in Page(page).forms
+        if each.action.endswith("/change") and "what" in each.fields
+    }
+    for memory, how in ((kept, "restore/1"), (new, "forget")):
         assert undo[memory][memory] == [how]
-        visit.do("/several", what="undo", back="/today", id=memory, **{memory: how})
-    text = Page(visit.do(f"/memory/{end}/done", back="/today")).text
+        visit.do("/change", what="undo", back="/today", id=memory, **{memory: how})
+    text = Page(visit.do("/change", id=end, what="done", back="/today")).text
     assert "port 8080" in text
     assert "Nothing is open" in text
     assert "forgotten The gate opens at seven" in text
@@ -412,13 +415,13 @@ def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> N
     visit = come()
     memory = visit.stored("I like my tea with mint")
     visit.proposed(memory)
-    page = visit.do("/review/proposal", id=memory)
+    page = visit.do("/change", id=memory, what="refuse", back="/review")
     assert "It stays in its project" in Page(page).text
     assert "Nothing is proposed" in Page(page).text
     visit.undo(page)
     page = visit.get("/review")
     assert "it speaks of the user" in Page(page).text
-    visit.undo(visit.do("/review/proposal", id=memory, accept="1"))
+    visit.undo(visit.do("/change", id=memory, what="user", back="/review"))
     assert "I like my tea" in visit.get("/", scope="project")
 
 
@@ -450,7 +453,7 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     assert re.search(r"gate\.py out of date python", Page(visit.get("/code")).text)
     source.unlink()
     assert "turns the key first gone: src/gate.py" in Page(visit.get("/review")).text
-    page = visit.do("/several", id=memory, what="forget", back="/review")
+    page = visit.do("/change", id=memory, what="forget", back="/review")
     assert "No memory names a file" in Page(page).text
     assert "turns the key first" in Page(visit.undo(page)).text
 
