@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,17 +73,17 @@ class PassageVectors:
         return best
 
 
+def rows_of(database: Path, question: str, *values: str) -> list[Any]:
+    """Return the rows of a query, read beside a running store."""
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(question, values).fetchall()
+
+
 def read_passages(database: Path, model: str, dimensions: int, places: Mapping[str, int], texts: int) -> PassageVectors:
     """Read the vectors of a model from the records. `places` maps memory ids, or their ends, to indexes."""
     lengths = {len(memory_id) for memory_id in places}
-    connection = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)
-    try:
-        rows = connection.execute(
-            "SELECT m.id, p.vector FROM passages AS p JOIN memories AS m ON m.number = p.memory WHERE p.model = ?",
-            (model,),
-        ).fetchall()
-    finally:
-        connection.close()
+    joined = "passages AS p JOIN memories AS m ON m.number = p.memory"
+    rows = rows_of(database, f"SELECT m.id, p.vector FROM {joined} WHERE p.model = ?", model)
     owned = [
         (places[end], vector)
         for memory_id, vector in rows

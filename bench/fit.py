@@ -33,7 +33,7 @@ from sklearn.linear_model import LogisticRegression
 from bench.datasets import Haystack, Question, load_sets
 from bench.in_process import Asking, Sets, arguments
 from bench.joined import read_joined
-from bench.measures import measure
+from bench.measures import calibration_error, measure
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import NAMES
@@ -80,7 +80,6 @@ LEAST_BY_WORDS: Final = 0.00017
 """The upper limit of the threshold by words alone: in a file of a few memories their rarity says little."""
 LOST: Final = 0.01
 """The share of answerable questions that the threshold may lose."""
-BINS: Final = 10
 ACROSS: Final = "across"
 JOINED: Final = "joined"
 """Its labels do not cover the memory that has the question's words and leads to the answer, so it is left out of the
@@ -233,21 +232,15 @@ def threshold(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> float:
     return math.floor(least * 1e5) / 1e5
 
 
-def calibration_error(of_set: Sequence[Judged], fitted: Fitted, least: float) -> tuple[float, float, float]:
-    """Return the expected calibration error over ten bins of the results shown, the number of results for each
-    question, and the share of wrong ones."""
+def as_shown(of_set: Sequence[Judged], fitted: Fitted, least: float) -> tuple[float, float, float]:
+    """Return the calibration error of the results shown, their number a question, and the share of wrong ones."""
     shown: list[tuple[float, bool]] = []
     for each in of_set:
         chances = probabilities(each, fitted) if len(each.table) else np.zeros(0)
         order = [place for place in np.argsort(-chances)[:10] if chances[place] >= least]
         shown += [(float(chances[place]), bool(each.answers[place])) for place in order]
-    error = 0.0
-    for low in range(BINS):
-        within = [(p, right) for p, right in shown if min(BINS - 1, int(p * BINS)) == low]
-        if within:
-            error += abs(sum(p - right for p, right in within)) / len(shown)
     wrong = sum(not right for _, right in shown) / max(1, len(shown))
-    return error, len(shown) / max(1, len(of_set)), 100 * wrong
+    return calibration_error(shown) or 0.0, len(shown) / max(1, len(of_set)), 100 * wrong
 
 
 def fitted_on(sets: Mapping[str, Sequence[Judged]], without: Collection[str] = ()) -> Fitted:
@@ -270,7 +263,7 @@ def report(sets: Mapping[str, Sequence[Judged]], *, drop: bool) -> Fitted:
     print(f"{'set':12} | all sets: {', '.join(columns)} | left out: the same; calibration error, shown, wrong in %")
     for name, of_set in sets.items():
         left_out = fitted_on({other: each for other, each in sets.items() if other != name})
-        error, shown, wrong = calibration_error(of_set, left_out, least)
+        error, shown, wrong = as_shown(of_set, left_out, least)
         lines = [figures_of(of_set, column_of(each.weights)) for each in (whole, left_out)]
         texts = ["  ".join(f"{each[column]:5.1f}" for column in columns) for each in lines]
         print(f"{name:12} | {texts[0]} | {texts[1]}; {error:5.3f}  {shown:4.1f}  {wrong:4.1f}", flush=True)

@@ -42,8 +42,8 @@ from remembrancer.memory.features import Column as Features
 from remembrancer.memory.features import table
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import kind_of_type, type_of_kind
-from remembrancer.protocol.reads import Recall, RecalledMemory
-from remembrancer.protocol.work import CosineScale, Passage
+from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, Operation, ProjectRef, StoreMemory
 
 PROJECT: Final = ProjectRef("p_000000000000", "/project")
@@ -57,14 +57,7 @@ LATER_S: Final = 60.0
 class Asking:
     """One haystack as a project with exact search of all passages. `labels` are its memories' labels by id."""
 
-    def __init__(
-        self,
-        haystack: Haystack,
-        directory: Path,
-        engine: Engine,
-        threads: ThreadPoolExecutor,
-        scale: CosineScale | None = None,
-    ) -> None:
+    def __init__(self, haystack: Haystack, directory: Path, engine: Engine, threads: ThreadPoolExecutor) -> None:
         self.haystack = haystack
         self.now = max(item.occurred_at for item in haystack.items) + LATER_S
         said = [each for each in (haystack.entities, haystack.supersedes) if each]
@@ -85,7 +78,7 @@ class Asking:
             self.records = Records(SqliteFile(self.path), PROJECT.id, lambda: self.now)
         while self.records.find_names():
             pass  # as the store does in the background
-        vectors_of_all = ExactVectors(self.records, self.model, scale or scale_of(engine))
+        vectors_of_all = ExactVectors(self.records, self.model, scale_of(engine))
         self._view = View([Source(self.records, vectors_of_all)])
         self._threads = threads
         vectors = engine.embed_questions([question.text for question in haystack.questions])
@@ -122,7 +115,7 @@ class Asking:
             made.append(EmbeddedMemory(outcome.to_embed, digest_of(item.text), tuple(passages), vectors))
         self.records.save_embeddings(self.model, made)
 
-    def _request(self, question: Question, **fields: Any) -> Recall:
+    def _request(self, question: Question) -> Recall:
         return Recall(
             SESSION,
             project=PROJECT,
@@ -130,17 +123,7 @@ class Asking:
             reference_time=question.asked_at,
             utc_offset_s=0.0,
             before=question.asked_at if self.haystack.before else None,
-            **fields,
         )
-
-    async def ask(self, question: Question, **fields: Any) -> tuple[RecalledMemory, ...]:
-        """Return the memories of a recall of ten. `fields` are further fields of the request."""
-
-        async def embed(_: str) -> Vectors:
-            return self.vectors[question.text]
-
-        answer, _ = await recall(self._request(question, **fields), self._view, embed, self._threads, self.now)
-        return answer.memories
 
     def candidates(self, question: Question, *, by_words: bool = False) -> tuple[Features, list[str]]:
         """Return the features of a recall's candidates (candidates, features), and their labels. `by_words`: without
@@ -153,9 +136,14 @@ class Asking:
         labels = [item.label for item in self.haystack.items]  # numbered from 1 in this order
         return table(running.columns(rows), running.question.asked), [labels[number - 1] for number in rows.refs]
 
-    async def ranking(self, question: Question, **fields: Any) -> list[str]:
-        """Return the labels of a recall's memories."""
-        return [self.labels[each.id] for each in await self.ask(question, **fields)]
+    async def ranking(self, question: Question) -> list[str]:
+        """Return the labels of the memories of a recall of ten."""
+
+        async def embed(_: str) -> Vectors:
+            return self.vectors[question.text]
+
+        answer, _ = await recall(self._request(question), self._view, embed, self._threads, self.now)
+        return [self.labels[each.id] for each in answer.memories]
 
     def baselines(self) -> dict[str, list[Answered]]:
         """Return the results of plain words, plain vectors, their reciprocal ranks and their mean for each question."""
@@ -225,7 +213,6 @@ class Sets:
         own: bool = False,
         haystacks: Mapping[str, Sequence[Haystack]] = MappingProxyType({}),
         engine: Engine | None = None,
-        scale: CosineScale | None = None,
     ) -> None:
         self._haystacks = {
             name: each for file in (*files, *(OWN_SETS if own else ())) for name, each in load_sets(file).items()
@@ -234,7 +221,6 @@ class Sets:
         self._kept = kept
         kept.mkdir(parents=True, exist_ok=True)
         self._engine: Engine = KeptVectors(engine or load_engine(Settings(), 2), kept)
-        self._scale = scale
         self._threads = ThreadPoolExecutor(2)
 
     def __iter__(self) -> Iterator[str]:
@@ -252,16 +238,11 @@ class Sets:
     def of(self, name: str) -> Iterator[Asking]:
         """Yield the haystacks of a set; each is closed before the next one."""
         for haystack in self._haystacks[name]:
-            asking = Asking(haystack, self._kept, self._engine, self._threads, self._scale)
+            asking = Asking(haystack, self._kept, self._engine, self._threads)
             try:
                 yield asking
             finally:
                 asking.records.close()
-
-    def embed(self, text: str) -> Vectors:
-        """Return the vector of another question."""
-        vector: Vectors = self._engine.embed_questions([text])[0]
-        return vector
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

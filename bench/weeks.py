@@ -17,22 +17,22 @@ import argparse
 import asyncio
 import itertools
 import re
-import sqlite3
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.baselines import PassageVectors, WordIndex, rank_all
+from bench.baselines import PassageVectors, WordIndex, rank_all, rows_of
 from bench.client import Json
 from bench.datasets import Asked, Memory, Week, moment, read_json
 from bench.harness import Runtime, answered, drained, iso, runtime, session_in, wait_until
+from bench.measures import calibration_error
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
@@ -42,7 +42,6 @@ LIMIT: Final = 10
 SETTLED_S: Final = 300.0
 PACKED: Final = 350
 """The length limit of a baseline's passage, unless a single sentence is longer."""
-BINS: Final = 10
 OURS: Final = "remembrancer"
 CONTEXT: Final = "its context for the question as a task"
 ACTIVE: Final = """SELECT 1 FROM sessions AS s JOIN spaces ON spaces.number = s.space
@@ -90,6 +89,12 @@ def figures_of(answers: Sequence[Answered]) -> dict[str, float | None]:
     ]
     shown_in_all = sum(len(shown) for _, shown in real)
     wrong = shown_in_all - sum(map(len, ranks))
+    error = calibration_error(
+        (each.probability, bool(each.ids & asked.wanted))
+        for asked, shown in answers
+        for each in shown
+        if each.probability is not None
+    )
     return {
         "questions": len(real),
         "first": sum(0 in each for each in ranks),
@@ -102,27 +107,12 @@ def figures_of(answers: Sequence[Answered]) -> dict[str, float | None]:
         "irrelevant": round(100 * wrong / shown_in_all, 1) if shown_in_all else None,
         "unanswerable": len(answers) - len(real),
         "empty for nothing": sum(not shown for asked, shown in answers if not asked.wanted),
-        "calibration error": calibration_error(answers),
+        "calibration error": None if error is None else round(error, 3),
     }
 
 
 def _ranks(shown: Sequence[Shown], wanted: frozenset[str]) -> list[int]:
     return [rank for rank, each in enumerate(shown) if each.ids & wanted]
-
-
-def calibration_error(answers: Iterable[Answered]) -> float | None:
-    """Return the expected calibration error of the probabilities shown, over ten bins of equal width (Naeini et al.,
-    2015); None if there are none."""
-    bins: dict[int, list[tuple[float, bool]]] = {}
-    for asked, shown in answers:
-        for each in shown:
-            if each.probability is not None:
-                place = min(BINS - 1, int(each.probability * BINS))
-                bins.setdefault(place, []).append((each.probability, bool(each.ids & asked.wanted)))
-    if not bins:
-        return None
-    gaps = (abs(sum(probability - right for probability, right in each)) for each in bins.values())
-    return round(sum(gaps) / sum(map(len, bins.values())), 3)
 
 
 # --- Baselines.
@@ -234,14 +224,6 @@ async def settle(running: Runtime) -> None:
         return (await running.status())["consolidator"]["job"] is None
 
     await wait_until(settled, SETTLED_S, 2.0)
-
-
-def rows_of(file: Path, question: str) -> list[Any]:
-    connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
-    try:
-        return connection.execute(question).fetchall()
-    finally:
-        connection.close()
 
 
 async def promotions_of(
