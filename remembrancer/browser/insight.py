@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -19,14 +19,14 @@ from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, word_diff
 from remembrancer.browser.view import Handler, View
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
-from remembrancer.protocol.browsing import GraphLink, GraphNode, GraphRead, ReadGraph
+from remembrancer.protocol.browsing import GraphNode, ReadGraph
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
 from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, Files, ListedFile, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.problems import find_problems, of_embedding
-from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph
+from remembrancer.protocol.reads import DescribeStore, GraphEntity, GraphFound, GraphRelationship, SearchGraph
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.tracing import last_durations_s
 from remembrancer.protocol.writes import MENTIONED_WITH
@@ -153,47 +153,53 @@ def _after(view: View, path: str, listed: Files[ListedFile], **query: str) -> st
 
 async def graph(view: View) -> Response:
     """The entities and their relations; as a list without scripts."""
-    entity = view.asked("entity")
-    if entity:
-        answer = await _around(view, entity, LISTED)
-        return view.page(
-            "graph.html", entity=entity, entities=answer.entities, suggestions=answer.suggestions, hidden=0
-        )
-    graph, hidden = await _overview(view)
-    related: dict[str, dict[str, dict[str, str]]] = {}
-    for link in graph.links:
-        source, target = graph.nodes[link.source].name, graph.nodes[link.target].name
-        for here, there, direction in ((source, target, "outgoing"), (target, source, "incoming")):
-            edge = {"type": link.type, "target": there, "direction": direction}
-            related.setdefault(here, {}).setdefault(there, edge)
-    entities = [
-        {
-            "name": each.name,
-            "type": each.type,
-            "memory_count": each.memories,
-            "relationships": list(related.get(each.name, {}).values()),
-        }
-        for each in graph.nodes[:LISTED]
-    ]
-    return view.page("graph.html", entity="", entities=entities, suggestions=(), hidden=hidden)
+    found, hidden = await _entities(view, LISTED)
+    return view.page(
+        "graph.html",
+        entity=view.asked("entity"),
+        entities=found.entities[:LISTED],
+        suggestions=found.suggestions,
+        hidden=hidden,
+    )
 
 
-async def _overview(view: View) -> tuple[GraphRead, int]:
-    """The most important entities worth showing, or all of them with `all`, and the number of entities left out."""
+async def graph_data(view: View) -> Response:
+    """The data for the drawing of the graph."""
+    found, _ = await _entities(view, DRAWN)
+    known = {each.name for each in found.entities}
+    links: dict[tuple[str, str, str], None] = {}
+    for each in found.entities:
+        for edge in each.relationships:
+            if edge.target in known and not edge.stale:
+                ends = (each.name, edge.target) if edge.direction == "outgoing" else (edge.target, each.name)
+                links[(*ends, "" if edge.type == MENTIONED_WITH else edge.type)] = None
+    data = {
+        "nodes": [{"id": each.name, "type": each.type, "memories": each.memory_count} for each in found.entities],
+        "links": [{"source": source, "target": target, "type": kind} for source, target, kind in links],
+    }
+    return Response(msgspec.json.encode(data), media_type="application/json")
+
+
+async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
+    """The entities around the named one; without a name the most important ones worth showing, or all of them with
+    `all`, and the number of those left out."""
+    if entity := view.asked("entity"):
+        around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
+        return await view.ask(around), 0
     graph = await view.ask(ReadGraph(view.project, view.session, NODES))
-    wanted = [place for place, each in enumerate(graph.nodes) if view.asked("all") or is_proper(each.name, each.type)]
-    whole = {} if view.asked("all") else _whole_names([graph.nodes[place] for place in wanted])
-    names = dict.fromkeys(whole.get(graph.nodes[place].name, graph.nodes[place].name) for place in wanted)
+    wanted = [each for each in graph.nodes if view.asked("all") or is_proper(each.name, each.type)]
+    whole = {} if view.asked("all") else _whole_names(wanted)
+    names = {whole.get(each.name, each.name) for each in wanted}
     nodes = [each for each in graph.nodes if each.name in names and each.name not in whole][:DRAWN]
-    places = {each.name: place for place, each in enumerate(nodes)}
-    links: dict[tuple[int, int, str], GraphLink] = {}
-    for each in graph.links:
-        source, target = (
-            places.get(whole.get(name := graph.nodes[end].name, name)) for end in (each.source, each.target)
-        )
-        if source is not None and target is not None and source != target:
-            links.setdefault((source, target, each.type), GraphLink(source, target, each.memories, each.type))
-    return GraphRead(tuple(nodes), tuple(links.values())), len(graph.nodes) - len(wanted)
+    related: dict[str, dict[GraphRelationship, None]] = {each.name: {} for each in nodes}
+    for link in graph.links:
+        source, target = (whole.get(name := graph.nodes[end].name, name) for end in (link.source, link.target))
+        if source in related and target in related and source != target:
+            kind = link.type or MENTIONED_WITH
+            related[source][GraphRelationship(kind, target, "outgoing")] = None
+            related[target][GraphRelationship(kind, source, "incoming")] = None
+    entities = (GraphEntity(each.name, each.type, tuple(related[each.name]), each.memories) for each in nodes)
+    return GraphFound(tuple(entities)), len(graph.nodes) - len(wanted)
 
 
 def _whole_names(nodes: Sequence[GraphNode]) -> dict[str, str]:
@@ -203,38 +209,6 @@ def _whole_names(nodes: Sequence[GraphNode]) -> dict[str, str]:
     for each in people:
         last_names.setdefault(each.name.rpartition(" ")[2], []).append(each.name)
     return {each.name: last_names[each.name][0] for each in nodes if len(last_names.get(each.name, ())) == 1}
-
-
-async def graph_data(view: View) -> Response:
-    """The data for the drawing of the graph."""
-    if not (entity := view.asked("entity")):
-        graph, _ = await _overview(view)
-        names = [each.name for each in graph.nodes]
-        return _json(
-            [{"id": each.name, "type": each.type, "memories": each.memories} for each in graph.nodes],
-            [{"source": names[each.source], "target": names[each.target], "type": each.type} for each in graph.links],
-        )
-    answer = await _around(view, entity, DRAWN)
-    known = {each.name for each in answer.entities}
-    links: dict[tuple[str, str, str], None] = {}
-    for each in answer.entities:
-        for edge in each.relationships:
-            if edge.target in known and not edge.stale:
-                ends = (each.name, edge.target) if edge.direction == "outgoing" else (edge.target, each.name)
-                links[(*ends, "" if edge.type == MENTIONED_WITH else edge.type)] = None
-    nodes: list[dict[str, Any]] = [
-        {"id": each.name, "type": each.type, "memories": each.memory_count} for each in answer.entities
-    ]
-    return _json(nodes, [{"source": a, "target": b, "type": kind} for a, b, kind in links])
-
-
-def _json(nodes: list[dict[str, Any]], links: list[dict[str, Any]]) -> Response:
-    return Response(msgspec.json.encode({"nodes": nodes, "links": links}), media_type="application/json")
-
-
-async def _around(view: View, entity: str, limit: int) -> GraphFound:
-    question = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
-    return await view.ask(question)
 
 
 PAGES: Final[dict[tuple[str, str], Handler]] = {
