@@ -234,17 +234,13 @@ def tags_in(text: str) -> tuple[str, ...]:
     return tuple(tag for tag in cells if tag)
 
 
-def _finalized(value: Any) -> Any:
-    return harmless(value) if type(value) is str else value
-
-
 def environment() -> Environment:
     """The template environment. Every value is escaped, and invisible characters are removed."""
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_finalized,
+        finalize=lambda value: harmless(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

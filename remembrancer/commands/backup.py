@@ -58,6 +58,8 @@ COMPRESSION_LEVEL: Final = 1
 """Most of the data are vectors, which hardly compress at any level."""
 GZIP: Final = b"\x1f\x8b"
 QUEUE: Final = "queue.db"
+FILES: Final = (MANIFEST, SEAL, QUEUE, CATALOG, RECORDS, SHARED)
+"""The names of files in a backup; one of release 0.2.0 also has `FORMER_RECORDS`."""
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
 """The files and directories of a home that no backup has."""
 STAGING: Final = "restore.staging"
@@ -102,7 +104,8 @@ def read_archive(path: Path, target: Path | None = None) -> str:
             with gzip.open(file) if is_compressed else nullcontext(file) as stream:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     for member in archive:
-                        if not (member.isreg() and _is_known(member.name)) or member.name in names:
+                        is_known = member.name in FILES or FORMER_RECORDS.fullmatch(member.name)
+                        if not (member.isreg() and is_known) or member.name in names:
                             raise FileUnusable(f"{path} is not a backup: it has {member.name!r}")
                         names.add(member.name)
                         made_at = max(made_at, member.mtime)
@@ -121,12 +124,6 @@ def read_archive(path: Path, target: Path | None = None) -> str:
     if names <= {MANIFEST, SEAL, QUEUE}:
         raise FileUnusable(f"{path} is not a backup, or it is damaged: it has no memories")
     return datetime.fromtimestamp(made_at, UTC).isoformat(timespec="seconds")
-
-
-def _is_known(name: str) -> bool:
-    """True if a file of a backup may have this name."""
-    is_fixed = name in (MANIFEST, SEAL, QUEUE, CATALOG, RECORDS, SHARED)
-    return is_fixed or FORMER_RECORDS.fullmatch(name) is not None
 
 
 # --- backup ---

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -34,16 +34,12 @@ ACTOR: Final[Command] = actor_command
 """The command line of an actor's process."""
 
 
-def _default_address(environ: Mapping[str, str]) -> str:
-    return f"{environ.get('FLOOD_MEMORY_HOST', '127.0.0.1')}:{environ.get('FLOOD_MEMORY_PORT', '8080')}"
-
-
 @command(
     option("--embedders", type=int, metavar="N", help="Embedding workers at the start (0 to 64)."),
     option(
         "--http",
         is_flag=False,
-        flag_value=_default_address(os.environ),
+        flag_value=f"{os.environ.get('FLOOD_MEMORY_HOST', '127.0.0.1')}:{os.environ.get('FLOOD_MEMORY_PORT', '8080')}",
         metavar="[HOST:]PORT",
         help="Serve MCP over HTTP as well (default: 127.0.0.1:8080).",
     ),
