@@ -62,7 +62,6 @@ PROTOCOL: Final = "2025-11-25"
 ANSWER_S: Final = 90.0
 """The time to wait for all answers of the check. Loading the libraries from a cold disk can take many seconds, which is
 no fault of the command."""
-RETRY_S: Final = 0.2
 STOP_S: Final = 10.0
 EXTRAS: Final = ("hooks", "rules")
 
@@ -295,6 +294,7 @@ def probe(command: tuple[str, ...]) -> Probed:
     """Start `command` as a client would, in a scratch home and without a model; list its tools and call one."""
     home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
     scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "30", "REMEMBRANCER_HOME": str(home)}
+    scratch["REMEMBRANCER_BRIDGE_BUDGET_S"] = str(ANSWER_S)  # the bridge waits for the runtime
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
     client = {"name": "remembrancer setup", "version": "1"}
     initialize = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client}
@@ -332,7 +332,7 @@ def probe(command: tuple[str, ...]) -> Probed:
 
 
 def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The result of a request, which is repeated while the runtime is starting.
+    """The result of a request.
 
     Raises:
         ValueError: the answer is an error, or not JSON.
@@ -346,9 +346,6 @@ def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dic
     while line := process.stdout.readline():
         answer = json.loads(line)
         if answer.get("id") == number and "method" not in answer:
-            if "error" in answer and (answer["error"].get("data") or {}).get("retry_possible"):
-                time.sleep(RETRY_S)  # no message says when it is up
-                return _ask(process, number, method, params)
             if "error" in answer:
                 raise ValueError(f"{method} was answered with an error: {answer['error'].get('message')}")
             result: dict[str, Any] = answer["result"]
