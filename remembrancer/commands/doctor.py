@@ -30,7 +30,7 @@ from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, p
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
-from remembrancer.commands.home_reader import ExaminedFile, FileCondition, FilesExamined, HomeReader
+from remembrancer.commands.home_reader import FilesExamined, HomeReader
 from remembrancer.commands.projects import gone_of
 from remembrancer.commands.report import Report, command, count, flag
 from remembrancer.commands.runtime_client import ask, is_up, paths_here
@@ -353,43 +353,19 @@ def check_processes(at: Examination) -> Finding:
 # --- the data ---
 
 
-RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
-OF_STATES: Final[dict[FileCondition, tuple[CheckStatus, str, str]]] = {
-    "whole": ("ok", "", ""),
-    "older": ("ok", "of release {}: it is copied and upgraded when it is next opened", ""),
-    "newer": ("problem", "of a newer release ({})", "install the newer release that wrote it"),
-    "too_old": (
-        "problem",
-        "{}, the oldest release whose files can be opened",
-        "export it with the release that wrote it",
-    ),
-    "damaged": ("problem", "damaged: {}", RESTORE),
-    "dangling": ("problem", "{}", RESTORE),
-    "unreadable": ("problem", "cannot be read: {}", RESTORE),
-    "no_room": ("problem", "cannot be read now: {}", "free disk space; the file itself may be fine"),
-    "locked": ("warning", "not checked: another program has locked it", "end that program"),
-    "too_large": (
-        *("warning", "too large to be checked completely in this time"),
-        "check it with sqlite3 and PRAGMA quick_check",
-    ),
-}
-"""For each state of a file: the severity, the message, and the advice."""
-
-
 def check_records(at: Examination) -> Finding:
     """Check that every file of records is intact and of a supported release; copies kept for a downgrade are named."""
     files = at.records.files
     if not files:
         return Finding("ok", "nothing is stored yet")
     copies = sorted(at.paths.home.rglob(f"*.{COPY}-*"))
-    findings = {file.path: finding_of(file) for file in files}
-    whole = sum(finding.status == "ok" for finding in findings.values())
+    whole = sum(file.status == "ok" for file in files)
     total = size_in_words(sum(file.size_bytes for file in files))
-    details = [f"{path}: {finding.found}" for path, finding in findings.items() if finding.found]
+    details = [f"{file.path}: {file.found}" for file in files if file.found]
     details += [
         f"kept for going back to an older release; delete it when you no longer need it: {each}" for each in copies
     ]
-    advice = dict.fromkeys(finding.advice for finding in findings.values() if finding.advice)
+    advice = dict.fromkeys(file.advice for file in files if file.advice)
     old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
     details += [f"not imported completely from release 0.2.0: {problem}" for problem in left_out.values()]
     if is_old(at.paths):
@@ -399,7 +375,7 @@ def check_records(at: Examination) -> Finding:
     if old:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))
         advice |= {f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}": None}
-    status = worst([*(finding.status for finding in findings.values()), "warning" if left_out else "ok"])
+    status = worst([*(file.status for file in files), "warning" if left_out else "ok"])
     return Finding(status, f"{whole} of {count(len(files), 'file')} whole, {total}", "; ".join(advice), few(details))
 
 
@@ -417,12 +393,6 @@ def check_copies(at: Examination) -> Finding:
         advice = "free disk space, or see store.log for the reason"
         return Finding("warning", f"{path} has changed since its last copy: {last}", advice)
     return Finding("ok", f"{last}; the copies take {size_in_words(sum(copy.stat().st_size for copy in copies))}")
-
-
-def finding_of(file: ExaminedFile) -> Finding:
-    """The finding about one file of records."""
-    status, text, advice = OF_STATES[file.state]
-    return Finding(status, text.format(file.reason), advice)
 
 
 def check_queue(at: Examination) -> Finding:

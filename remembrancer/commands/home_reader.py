@@ -67,6 +67,7 @@ FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
 GIT_DIRECTORY: Final = ".git"
+RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
 def lanes_of_projects(paths: RuntimePaths) -> dict[str, str]:
@@ -131,19 +132,15 @@ class MemoriesFound(msgspec.Struct, frozen=True):
     forgotten: dict[str, str] = {}
 
 
-FileCondition = Literal[
-    "whole", "older", "newer", "too_old", "damaged", "dangling", "unreadable", "no_room", "locked", "too_large"
-]
-
-
 class ExaminedFile(msgspec.Struct, frozen=True):
-    """A file of records. `reason` is SQLite's message, which names pages and rows but never their content, or says that
-    the file belongs to another release."""
+    """A file of records: its state, in words and with advice unless it is whole and of this release. SQLite's messages
+    name pages and rows but never their content."""
 
     path: str
-    state: FileCondition
-    size_bytes: int = 0
-    reason: str = ""
+    size_bytes: int
+    status: Literal["ok", "warning", "problem"] = "ok"
+    found: str = ""
+    advice: str = ""
 
 
 class FilesExamined(msgspec.Struct, frozen=True):
@@ -263,7 +260,7 @@ class HomeReader:
         path, schema = self._paths.home / name, schema_of(name)
         found = examine_file(path, schema)
         # A store may have moved pages during the read, so a bad result is checked once more.
-        return found if found.state in ("whole", "older") else examine_file(path, schema)
+        return found if found.status == "ok" else examine_file(path, schema)
 
     # --- copies ---
 
@@ -349,35 +346,38 @@ def _lines_of(
 
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     """Read a whole SQLite file and report its state."""
-    size = path.stat().st_size if path.exists() else 0
+    examined = partial(ExaminedFile, str(path), path.stat().st_size if path.exists() else 0)
     try:
         with opened(path, limit_s=CHECK_LIMIT_S) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
+            release = release_of(version)
             try:
                 schema.refuse(path, version)
-            except (SchemaTooNew, SchemaTooOld) as error:
-                state: FileCondition = "newer" if isinstance(error, SchemaTooNew) else "too_old"
-                return ExaminedFile(str(path), state, size, release_of(version))
+            except SchemaTooNew:
+                return examined("problem", f"of a newer release ({release})", "install the newer release that wrote it")
+            except SchemaTooOld:
+                text = f"{release}, the oldest release whose files can be opened"
+                return examined("problem", text, "export it with the release that wrote it")
             said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
             dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall())
     except (sqlite3.Error, OSError) as error:
-        return ExaminedFile(str(path), _trouble(path, error), size, str(error))
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code == sqlite3.SQLITE_INTERRUPT:
+            text = "too large to be checked completely in this time"
+            return examined("warning", text, "check it with sqlite3 and PRAGMA quick_check")
+        if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return examined("warning", "not checked: another program has locked it", "end that program")
+        if code & PRIMARY_CODE not in DAMAGE and is_disk_full(path):
+            advice = "free disk space; the file itself may be fine"
+            return examined("problem", f"cannot be read now: {error}", advice)
+        return examined("problem", f"cannot be read: {error}", RESTORE)
     if said != ["ok"]:
-        return ExaminedFile(str(path), "damaged", size, f"{said[0]} (and {len(said) - 1} more)")
+        return examined("problem", f"damaged: {said[0]} (and {len(said) - 1} more)", RESTORE)
     if dangling:
-        return ExaminedFile(str(path), "dangling", size, f"{dangling} rows refer to rows that are gone")
+        return examined("problem", f"{dangling} rows refer to rows that are gone", RESTORE)
     if 0 < version < schema.latest:
-        return ExaminedFile(str(path), "older", size, release_of(version))
-    return ExaminedFile(str(path), "whole", size)
-
-
-def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileCondition:
-    code = getattr(error, "sqlite_errorcode", 0)
-    if code == sqlite3.SQLITE_INTERRUPT:
-        return "too_large"
-    if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return "locked"
-    return "no_room" if code & PRIMARY_CODE not in DAMAGE and is_disk_full(path) else "unreadable"
+        return examined("ok", f"of release {release}: it is copied and upgraded when it is next opened")
+    return examined()
 
 
 def _working_tree(path: str) -> str | None:

@@ -217,23 +217,23 @@ def database(path: Path, version: int, *statements: str) -> Path:
 def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     home = at.paths.home
     two = Schema(Step("0.2.0", ""), Step("0.3.0", ""))
-    assert doctor.finding_of(examine_file(database(home / "a.db", 30000), two)).status == "ok"
+    assert examine_file(database(home / "a.db", 30000), two).status == "ok"
     of_old = database(home / "g.db", 20000, "CREATE TABLE memories (id TEXT)")
-    older = doctor.finding_of(examine_file(of_old, two))
+    older = examine_file(of_old, two)
     assert (older.status, "of release 0.2.0" in older.found) == ("ok", True)
-    too_old = doctor.finding_of(examine_file(database(home / "b.db", 1), two))
+    too_old = examine_file(database(home / "b.db", 1), two)
     assert (too_old.status, "older than 0.2.0" in too_old.found) == ("problem", True)
-    newer = doctor.finding_of(examine_file(database(home / "c.db", 1230400), two))
+    newer = examine_file(database(home / "c.db", 1230400), two)
     assert (newer.status, "newer release (1.23.4)" in newer.found) == ("problem", True)
     tables = ("CREATE TABLE a (x PRIMARY KEY)", "CREATE TABLE b (y REFERENCES a)", "INSERT INTO b VALUES (1)")
-    assert "1 rows refer" in doctor.finding_of(examine_file(database(home / "d.db", 30000, *tables), two)).found
+    assert "1 rows refer" in examine_file(database(home / "d.db", 30000, *tables), two).found
     (home / "e.db").write_bytes(b"no database" * 100)
-    assert "not a database" in doctor.finding_of(examine_file(home / "e.db", two)).found
+    assert "not a database" in examine_file(home / "e.db", two).found
     with closing(sqlite3.connect(database(home / "f.db", 30000), isolation_level=None)) as other:
         for statement in ("journal_mode = WAL", "locking_mode = EXCLUSIVE", "user_version = 30000"):
             other.execute(f"PRAGMA {statement}")
         monkeypatch.setattr(snapshots, "BUSY_S", 0.05)
-        assert "locked" in doctor.finding_of(examine_file(home / "f.db", two)).found
+        assert "locked" in examine_file(home / "f.db", two).found
         monkeypatch.setattr(snapshots, "BUSY_MOMENT_S", 0.05)
         with pytest.raises(FileLocked, match="another program"):
             snapshots.take_snapshot(home / "f.db", two)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.commands.doctor import finding_of
 from remembrancer.commands.home_reader import examine_file
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import RecordsUnusable, StorageFull
@@ -223,7 +222,7 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
         SqliteFile(path)
     with pytest.raises(StorageFull, match="make room"):
         take_snapshot(path, MEMORY)
-    assert "free disk space" in finding_of(examine_file(path, MEMORY)).advice
+    assert "free disk space" in examine_file(path, MEMORY).advice
 
 
 # --- A database is read as of one moment, also where nothing can be written beside it.
