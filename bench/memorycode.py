@@ -1,23 +1,21 @@
-"""Tests rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--from N]
-[--baselines]`.
+"""Tests rules that a mentor states and changes: `python -m bench.memorycode FILE [--every N] [--from N] [--baselines]`.
 
 FILE is MemoryCode's dialogues as JSON, also compressed (`.xz`): `[{"name", "mentor", "sessions": [{"type", "topic",
 "text", "session_regex", "history_regex", "history_eval_query"}]}]` (arXiv 2502.13791). Each history is a project. Each
-rule is stored as the mentor's sentence that states it, as a `convention`, or with `--untold` without a kind; no
-replacement is declared. Then the last session's tasks are asked in new sessions. Figures, in percent: the shares of the
-rules in force and of the replaced ones in the first prompt's context, and the tokens of that context; the share of the
-rules in force among the ten results of a recall for their own task; and, in a session that writes the code for one task
-after the other, the share of the rules in force that were given before the edit of their task or earlier, and of the
-replaced ones given before any edit. With `--baselines` it prints only plain rankings of the same sentences: the shares
-of the rules in force and of the replaced ones among ten results for a task, and the shares that are in a MEMORY.md with
-all of them, cut at 200 lines.
+rule is stored as the mentor's sentence that states it, as a `convention`; no replacement is declared. Then the last
+session's tasks are asked in new sessions. Figures, in percent: the shares of the rules in force and of the replaced
+ones in the first prompt's context, and the tokens of that context; the share of the rules in force among the ten
+results of a recall for their own task; and, in a session that writes the code for one task after the other, the share
+of the rules in force that were given before the edit of their task or earlier, and of the replaced ones given before
+any edit. With `--baselines` it prints only plain rankings of the same sentences: the shares of the rules in force and
+of the replaced ones among ten results for a task, and the shares that are in a MEMORY.md with all of them, cut at 200
+lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
 import json
 import re
 import statistics
@@ -152,15 +150,15 @@ def _stating(topic: str, said: Sequence[str]) -> str:
     return best if share >= 0.5 else topic
 
 
-async def play(running: Runtime, directory: Path, history: Json, *, untold: bool) -> Outcome:
+async def play(running: Runtime, directory: Path, history: Json) -> Outcome:
     """Store a history's rules in one session, and ask in others."""
     stated = rules_of(history)
     outcome = Outcome(len(history["sessions"]), in_force=len(stated.tasks))
     rules: defaultdict[str, set[Rule]] = defaultdict(set)
     async with session_in(running, directory) as client:
         for rule, text in stated.statements:
-            told = {} if untold else {"kind": "convention"}
-            answer = await client.call("store_memory", content=f"{history['mentor']}: {text}", **told)
+            said = f"{history['mentor']}: {text}"
+            answer = await client.call("store_memory", content=said, kind="convention")
             rules[(await client.call("get_memory", memory_id=answer["memory_id"]))["id"]].add(rule)
         await wait_until(lambda: drained(client), EMBEDDED_S, 0.2)
         await compared(client)
@@ -284,7 +282,6 @@ def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--untold", action="store_true", help="store rules without a kind")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="play every Nth history alone")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="N", help="the first history, from 0")
     parser.add_argument("--baselines", action="store_true", help="play nothing: the figures of plain rankings")
@@ -293,7 +290,7 @@ def main() -> int:
     if given.baselines:
         print(json.dumps(baselines(histories, load_engine(Settings(), 2)), indent=2))
         return 0
-    played = asyncio.run(play_in_projects(histories, functools.partial(play, untold=given.untold)))
+    played = asyncio.run(play_in_projects(histories, play))
     reported = report([each for each in played if each.in_force])
     table = Table("", *FIGURES)
     for name, figures in reported.items():

@@ -1,14 +1,11 @@
 """Plays weeks of use through real sessions.
 
-`python -m bench.weeks FILE… [--untold]`
+`python -m bench.weeks FILE…`
 
 FILE is an invented week (`bench/datasets.py`). Each session of the file is a stdio session that ends when the next
 one begins; memories `about_user` have the scope `user`. When the consolidator has processed all sessions, each question
 is one `recall_memories` in its project, with one session for consecutive questions of a project; and, at the end, the
 task of a `get_memory_context`. Four baselines answer over the same texts with the same model.
-
-With `--untold` memories about the user are stored in their project like all others: then the promotions show how many
-of them are proposed to the user, and how many are promoted automatically.
 """
 
 from __future__ import annotations
@@ -65,9 +62,6 @@ class Played(msgspec.Struct):
 
     answers: dict[str, list[Answered]]
     leaks: int = 0
-    promotions: dict[str, int] = {}
-    """The number of memories promoted to the user's scope automatically, the number of those that are about the user,
-    and the same for proposals."""
 
 
 def figures_of(answers: Sequence[Answered]) -> dict[str, float | None]:
@@ -149,8 +143,8 @@ def baselines(week: Week, engine: Engine) -> dict[str, list[Answered]]:
 # --- The system, through real sessions.
 
 
-async def play(week: Week, *, untold: bool = False) -> Played:
-    """Store, let the sessions end, ask, and collect promotions and proposals.
+async def play(week: Week) -> Played:
+    """Store, let the sessions end, and ask.
 
     Raises:
         RuntimeError: something is not stored or not answered, however often it is tried.
@@ -167,9 +161,7 @@ async def play(week: Week, *, untold: bool = False) -> Played:
         for (project, _), memories in itertools.groupby(week.memories, lambda each: (each.project, each.session)):
             async with session_in(running, directories[project]) as client:
                 for each in memories:
-                    answer = await answered(
-                        client, "store_memory", **_arguments(each, happened[each.id], stored, untold=untold)
-                    )
+                    answer = await answered(client, "store_memory", **_arguments(each, happened[each.id], stored))
                     whole = (await client.call("get_memory", memory_id=answer["memory_id"]))["id"]
                     stored[each.id] = whole
                     for name in (whole, answer["memory_id"]):
@@ -185,21 +177,20 @@ async def play(week: Week, *, untold: bool = False) -> Played:
                     given = await answered(client, "recall_memories", query=asked.text, limit=LIMIT, reference_time=at)
                     answers.append((asked, [_shown(each, ids) for each in given["memories"]]))
         await settle(running)
-        promotions = await promotions_of(running, week, directories, ids)
         contexts: list[Answered] = []
         for project, questions in itertools.groupby(week.asked, lambda each: each.project):
             async with session_in(running, directories[project]) as client:
                 for asked in questions:
                     given = await client.call("get_memory_context", task_description=asked.text, detail=True)
                     contexts.append((asked, [Shown(frozenset(ids.get(each, ()))) for each in given["memory_ids"]]))
-    return Played({OURS: answers, CONTEXT: contexts}, leaks_of(week, [*answers, *contexts]), promotions)
+    return Played({OURS: answers, CONTEXT: contexts}, leaks_of(week, [*answers, *contexts]))
 
 
-def _arguments(memory: Memory, happened: float, stored: dict[str, str], *, untold: bool) -> Json:
-    """Return the arguments of `store_memory`. `untold`: memories about the user are not marked."""
+def _arguments(memory: Memory, happened: float, stored: dict[str, str]) -> Json:
+    """Return the arguments of `store_memory`."""
     arguments: Json = {
         "content": memory.text,
-        "scope": "user" if memory.about_user and not untold else "project",
+        "scope": "user" if memory.about_user else "project",
         "occurred_at": iso(happened),
     }
     if (kind := memory.known_kind) is not None:
@@ -226,25 +217,6 @@ async def settle(running: Runtime) -> None:
     await wait_until(settled, SETTLED_S, 2.0)
 
 
-async def promotions_of(
-    running: Runtime, week: Week, directories: dict[str, Path], ids: dict[str, set[str]]
-) -> dict[str, int]:
-    """Return the promotions in the log, and the proposals of the status."""
-    logged = "SELECT memory_id FROM promotion_log WHERE to_scope = 'user'"
-    promoted = {memory_id for (memory_id,) in rows_of(RuntimePaths(running.home).database, logged)}
-    proposed: set[str] = set()
-    for directory in directories.values():
-        async with session_in(running, directory) as client:
-            proposed |= {each["memory_id"] for each in (await client.call("get_memory_status")).get("proposals", ())}
-    about_user = {each.id for each in week.memories if each.about_user}
-    return {
-        "promoted": len(promoted),
-        "rightly promoted": sum(bool(ids.get(each, set()) & about_user) for each in promoted),
-        "proposed": len(proposed),
-        "rightly proposed": sum(bool(ids.get(each, set()) & about_user) for each in proposed),
-    }
-
-
 def leaks_of(week: Week, answers: Iterable[Answered]) -> int:
     """Return the number of results that are memories of another project and not about the user."""
     seen = {project: {each.id for each in week.seen_in(project)} for project in week.projects}
@@ -258,11 +230,9 @@ def print_tables(played: dict[str, Played]) -> None:
     """Print the figures of each week, and of `all` if there are several."""
     each_week = list(played.values())
     if len(each_week) > 1:
-        systems, counted = each_week[0].answers, each_week[0].promotions
         played["all"] = Played(
-            {system: [one for each in each_week for one in each.answers[system]] for system in systems},
+            {system: [one for each in each_week for one in each.answers[system]] for system in each_week[0].answers},
             sum(each.leaks for each in each_week),
-            {what: sum(each.promotions[what] for each in each_week) for what in counted},
         )
     console = Console(width=140)
     for name, week in played.items():
@@ -271,20 +241,19 @@ def print_tables(played: dict[str, Played]) -> None:
         for system, figures in measured.items():
             table.add_row(system, *("–" if value is None else f"{value:g}" for value in figures.values()))
         console.print(table)
-        console.print(f"given of another project: {week.leaks}; to the user: {week.promotions}")
+        console.print(f"given of another project: {week.leaks}")
 
 
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--untold", action="store_true", help="store what is about the user in its project")
     given = parser.parse_args()
     engine = load_engine(Settings(), 2)
     played: dict[str, Played] = {}
     for file in given.files:
         week = msgspec.convert(read_json(file), Week)
-        played[file.stem] = asyncio.run(play(week, untold=given.untold))
+        played[file.stem] = asyncio.run(play(week))
         played[file.stem].answers |= baselines(week, engine)
     print_tables(played)
     return 0
