@@ -30,7 +30,7 @@ from remembrancer.actors.snapshots import (
     take_snapshot,
     unreadable,
 )
-from remembrancer.actors.store.bring_forward import bring_forward, former_shares, is_old
+from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
@@ -68,16 +68,6 @@ WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
 GIT_DIRECTORY: Final = ".git"
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
-
-
-def lanes_of_projects(paths: RuntimePaths) -> dict[str, str]:
-    """Return the lanes of a home by project id, and the user's under `user`; empty if the records cannot be read.
-    Raises as `former_shares`."""
-    if not paths.database.exists():
-        return former_shares(paths)
-    with suppress(sqlite3.Error, OSError), opened(paths.database) as connection:
-        return dict(connection.execute("SELECT name, lane FROM shares").fetchall())
-    return {}
 
 
 def schema_of(name: str) -> Schema:

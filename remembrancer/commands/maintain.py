@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import HomeReader, lanes_of_projects
+from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import connected_store, paths_here
 from remembrancer.commands.selection import Where, short
@@ -24,6 +24,8 @@ USER: Final = "the user"
 
 Place = ProjectRef | None
 """A project, or the user's own memories."""
+Part = tuple[Place, Place]
+"""A place, and what is maintained of it: its own memories, or those that it shares (by the id of the lane)."""
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -47,11 +49,11 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
     within 90 days, except for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1:
         raise InvalidInput("use only one of --project, --user and --all-projects")
-    places = places_of(Where(project, user, everywhere))
+    parts = parts_of(Where(project, user, everywhere))
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
     try:
-        anyio.run(_maintain, places, dry_run, visits, refusals)
+        anyio.run(_maintain, parts, dry_run, visits, refusals)
     except RemembrancerError as error:
         refusals.append(error)
     lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
@@ -60,37 +62,40 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
     return Report({"dry_run": dry_run, "places": visits}, lines, status, notes)
 
 
-def places_of(where: Where) -> list[Place]:
-    """The selected projects and the user, as far as something is remembered there. Raises `InvalidInput` if nothing
-    is."""
+def parts_of(where: Where) -> list[Part]:
+    """The selected projects, each followed by its shared part, and the user, as far as something is remembered there.
+    Raises `InvalidInput` if nothing is."""
     described = HomeReader(paths_here()).describe()
-    by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
-    known = {project_id: ProjectRef(project_id, path) for path, project_id in by_path}
+    known = {each.id: each for each in described.projects if each.path is not None}
     if where.user or where.all_projects:
         if not described.has_user and not known:
             raise InvalidInput(f"nothing is remembered in {paths_here().home}")
-        return [*(known.values() if where.all_projects else ()), None]
-    [place] = where.places()
-    if place.project.id not in known:
-        raise InvalidInput(f"there are no memories of the project {place.project.path}: use --user or --all-projects")
-    return [place.project]
+        ids = sorted(known, key=lambda each: str(known[each].path)) if where.all_projects else []
+    else:
+        [place] = where.places()
+        if place.project.id not in known:
+            path = place.project.path
+            raise InvalidInput(f"there are no memories of the project {path}: use --user or --all-projects")
+        ids = [place.project.id]
+    parts: list[Part] = []
+    for project_id in ids:
+        path, lane = str(known[project_id].path), known[project_id].lane
+        project = ProjectRef(project_id, path)
+        parts += [(project, project), *([(project, ProjectRef(lane, path))] if lane else [])]
+    return [*parts, (None, None)] if where.user or where.all_projects else parts
 
 
-async def _maintain(places: list[Place], dry_run: bool, visits: list[Visit], refusals: list[RemembrancerError]) -> None:
-    """Maintain the places one by one, each project's own memories before its shared ones. If a place refuses, because
-    another machine is at work there, or takes too long, the others are still done."""
-    lanes = lanes_of_projects(paths_here())
-    parts: list[tuple[Place, bool, Place]] = []
-    for place in places:
-        parts.append((place, False, place))
-        if place is not None and (lane := lanes.get(place.id)):
-            parts.append((place, True, ProjectRef(lane, place.path)))
+async def _maintain(parts: list[Part], dry_run: bool, visits: list[Visit], refusals: list[RemembrancerError]) -> None:
+    """Maintain the parts one by one. If one refuses, because another machine is at work there, or takes too long, the
+    others are still done."""
     async with connected_store() as ask_store:
-        for place, is_shared, where in parts:
+        for place, part in parts:
             try:
-                visits.append(Visit(place, is_shared, await ask_store(Maintain(where, dry_run), answer_s=ANSWER_S)))
+                outcome = await ask_store(Maintain(part, dry_run), answer_s=ANSWER_S)
             except (ConsolidatorUnavailable, DeadlineExceeded) as error:
                 refusals.append(error)
+            else:
+                visits.append(Visit(place, part != place, outcome))
 
 
 def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:

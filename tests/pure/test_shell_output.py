@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -21,7 +20,6 @@ from remembrancer.commands.selection import Place, Where
 from remembrancer.memory.text import printable
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import ProjectRef
 from tests.patience import PATIENCE_S
 
@@ -159,11 +157,9 @@ SHOP, YARD = "p_0123456789ab", "p_ba9876543210"
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, RemembrancerError]:
     """The refusals of a store, by the id of the project or the lane. Of two projects the first shares a lane."""
     monkeypatch.setenv("REMEMBRANCER_HOME", str(tmp_path))
-    lanes = RuntimePaths(tmp_path).lanes
-    lanes.mkdir()
-    (lanes / "projects.json").write_text(json.dumps({SHOP: LANE}))
     known = [
-        KnownProject(each, f"/work/{name}", None, None, None, 1, 0, 0) for each, name in ((SHOP, "a"), (YARD, "b"))
+        KnownProject(each, f"/work/{name}", None, None, None, 1, 0, 0, lane)
+        for each, name, lane in ((SHOP, "a", LANE), (YARD, "b", None))
     ]
     described = ProjectsDescribed(tuple(known), has_user=True)
     refusals: dict[str, RemembrancerError] = {}
@@ -210,4 +206,4 @@ def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict
     visit = maintain.Visit(submodule, False, Maintained("project", 12, run_ids=("run:1",)))
     lines = maintain._lines([visit], dry_run=False, is_whole=True)
     assert f"  to undo: remembrancer undo run:1 --project {SHOP}" in lines
-    assert maintain.places_of(Where(SHOP)) == [ProjectRef(SHOP, "/work/a")]
+    assert [place for place, _ in maintain.parts_of(Where(SHOP))] == [ProjectRef(SHOP, "/work/a")] * 2
