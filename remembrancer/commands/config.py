@@ -25,7 +25,6 @@ from remembrancer.config.reading import (
     Configuration,
     SettingOrigin,
     check_configuration,
-    configuration_of,
     read_configuration,
 )
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
@@ -60,7 +59,7 @@ def config(assignment: str | None, imported: str | None) -> Report:
             return Report({"set": assignment}, write_setting(home, assignment))
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
-    configuration = configuration_of(os.environ, home)
+    configuration = read_configuration(os.environ, home.file)
     problems = [f"remembrancer config: {problem}" for problem in configuration.problems]
     status = exit_codes.CONFIGURATION if problems else exit_codes.OK
     return Report(as_object(home, configuration), as_lines(home, configuration), status, problems)

@@ -47,7 +47,7 @@ from remembrancer.commands.report import Report, argument, command, flag
 from remembrancer.commands.runtime_client import end_runtime
 from remembrancer.commands.terminal import styled
 from remembrancer.config.home import locate
-from remembrancer.config.reading import configuration_of, read_configuration
+from remembrancer.config.reading import read_configuration
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.toolsets.files.workspace_files import native_files
@@ -133,7 +133,7 @@ def setup(
         status = exit_codes.REFUSED
     lines = _lines_of(outcomes, probed, line, scope)
     if works:  # the command was tested in a home of its own
-        problems = configuration_of(os.environ, locate(os.environ)).problems
+        problems = read_configuration(os.environ, locate(os.environ).file).problems
         notes += [f"remembrancer setup: no memory can start before this is mended: {each}" for each in problems]
         status = exit_codes.CONFIGURATION if problems and status == exit_codes.OK else status
     if remove:

@@ -19,7 +19,7 @@ from remembrancer.commands.report import Report, Rows, command, count, flag
 from remembrancer.commands.runtime_client import ask, directory_here, is_up, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import locate
-from remembrancer.config.reading import configuration_of
+from remembrancer.config.reading import read_configuration
 from remembrancer.protocol.control import (
     AskStatus,
     ConsolidatorHealth,
@@ -61,7 +61,7 @@ def status(trace: bool) -> Report:
             problem = Problem("peer_unavailable", "problem", what, advice)
             notes = (f"remembrancer status: {problem}",)
             return Report(report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, notes)
-    faults = configuration_of(os.environ, locate(os.environ)).problems
+    faults = read_configuration(os.environ, locate(os.environ).file).problems
     problems = tuple(Problem("configuration_error", "problem", each, "fix that setting") for each in faults)
     line = nothing_runs(paths.home)
     if faults:

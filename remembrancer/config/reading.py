@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from remembrancer.config.home import Home, locate, read_settings_file
+from remembrancer.config.home import locate, read_settings_file
 from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.settings import (
     CONSTANTS,
@@ -93,32 +93,26 @@ def load_configuration(environ: Mapping[str, str]) -> Configuration:
     Raises:
         ConfigurationError: as `load_settings`.
     """
-    configuration = configuration_of(environ, locate(environ))
+    configuration = read_configuration(environ, locate(environ).file)
     if configuration.problems:
         raise ConfigurationError("; ".join(configuration.problems))
     return configuration
 
 
-def configuration_of(environ: Mapping[str, str], home: Home) -> Configuration:
-    """As `read_configuration` of the home's file, with a warning about a file of another format."""
-    configuration = read_configuration(environ, home.file)
-    warnings = configuration.warnings
-    if home.file is not None and home.file.suffix.lower() != ".toml":
-        warnings += (f"{home.file} is read, and cannot be changed here: {IMPORT.format(home.file)}",)
-    return configuration._replace(warnings=warnings)
-
-
 def read_configuration(environ: Mapping[str, str], file: Path | None = None) -> Configuration:
     """The settings of an environment over those of a file over the defaults. Never fails: see `problems`."""
     content: Mapping[str, object] = {}
-    problem = ""
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     if file is not None:
         try:
             content = read_settings_file(file)
         except ValueError as error:
-            problem = f"{file}: {error}"
-    configuration = check_configuration(environ, content, file)
-    return configuration._replace(problems=(problem, *configuration.problems)) if problem else configuration
+            problems = (f"{file}: {error}",)
+        if file.suffix.lower() != ".toml":
+            warnings = (f"{file} is read, and cannot be changed here: {IMPORT.format(file)}",)
+    read = check_configuration(environ, content, file)
+    return read._replace(problems=problems + read.problems, warnings=read.warnings + warnings)
 
 
 def check_configuration(environ: Mapping[str, str], content: Mapping[str, object], file: Path | None) -> Configuration:
