@@ -15,9 +15,9 @@ import anyio.lowlevel
 import psutil
 import pytest
 
-from remembrancer.actors.indexer import code_trees
+from remembrancer.actors.indexer import watching
 from remembrancer.actors.indexer.code_reading import CodeReaders
-from remembrancer.actors.indexer.code_trees import CodeTrees
+from remembrancer.actors.indexer.code_trees import TreeIndexer
 from remembrancer.code.index import CodeIndex
 from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
@@ -41,12 +41,6 @@ FATAL = {
 """Grammars, by their languages, that end or hold up whoever loads them."""
 
 
-class Work:
-    def __init__(self, *trees: CodeTree) -> None:
-        self.trees = trees
-        self.say: Callable[..., None] = lambda *_: None
-
-
 @pytest.fixture
 def tree(tmp_path: Path) -> CodeTree:
     root = tmp_path / "tree"
@@ -67,13 +61,12 @@ def grammars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def indexing(work: Work, deadline_s: int = 10) -> AsyncIterator[CodeTrees]:
-    trees = CodeTrees(Settings(), CodeReaders(2, deadline_s))
+async def indexing(tree: CodeTree, deadline_s: int = 10) -> AsyncIterator[TreeIndexer]:
+    indexer = TreeIndexer(tree, CodeReaders(2, deadline_s), Settings())
     async with anyio.create_task_group() as tasks:
-        work.say = lambda *said: trees.take_up(said, tasks)
-        work.say(*work.trees)
-        yield trees
-        tasks.cancel_scope.cancel()
+        tasks.start_soon(indexer.run)
+        yield indexer
+        indexer.cancel()
     assert not readers(), "no process is left"
 
 
@@ -117,8 +110,8 @@ def found(tree: CodeTree, question: str) -> list[str]:
 async def test_a_file_on_which_a_grammar_loops_is_cut_without_it_and_holds_up_no_other(tree: CodeTree) -> None:
     write(tree, "loops.sh", f"open_valve() {{\n  echo valve\n}}\n{LOOPS}")
     write(tree, "line.js", "x" * 20_000_000)
-    async with indexing(Work(tree), deadline_s=1) as trees:
-        await until(lambda: trees.syncs == 1)
+    async with indexing(tree, deadline_s=1) as indexer:
+        await until(lambda: indexer.syncs == 1)
     assert found(tree, "ConnectionPool") == ["pool.py"]
     assert found(tree, "open_valve") == ["loops.sh"]
     index = CodeIndex(Path(tree.database))
@@ -129,11 +122,11 @@ async def test_a_file_on_which_a_grammar_loops_is_cut_without_it_and_holds_up_no
 async def test_a_reading_process_that_is_killed_costs_nothing_but_time(tree: CodeTree) -> None:
     for number in range(150):
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
-    async with indexing(Work(tree)) as trees:
+    async with indexing(tree) as indexer:
         await until(readers)
         for process in readers():
             process.kill()
-        await until(lambda: trees.syncs == 1)
+        await until(lambda: indexer.syncs == 1)
     index = CodeIndex(Path(tree.database))
     assert len(index.known()) == 151
     assert not index.skipped()
@@ -179,20 +172,18 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
 async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: CodeTree) -> None:
     for number in range(400):
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
-    work = Work(tree)
-    async with indexing(work) as trees:
+    async with indexing(tree) as indexer:
         await until(readers)
         delete(tree)
-        work.say()
-        await until(lambda: not trees.trees)
+        indexer.cancel()
         await until(lambda: not readers())
     assert not list(Path(tree.database).parent.glob("code.db*"))
 
 
 async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: CodeTree) -> None:
     watched = CodeTree(tree.id, tree.root, tree.database, watch=True)
-    async with indexing(Work(watched)) as trees:
-        await until(lambda: trees.syncs >= 1)
+    async with indexing(watched) as indexer:
+        await until(lambda: indexer.syncs >= 1)
         write(tree, "pool.py", "class Reservoir:\n    pass\n")
         await until(lambda: found(tree, "Reservoir") == ["pool.py"])
         for number in range(300):
@@ -204,10 +195,10 @@ async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: C
 async def test_a_tree_that_is_moved_or_replaced_is_read_where_it_was_asked_for(
     tree: CodeTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_trees, "UNWATCHED_LOOK_S", 0.1)
+    monkeypatch.setattr(watching, "UNWATCHED_LOOK_S", 0.1)
     root, elsewhere = Path(tree.root), Path(tree.root).with_name("elsewhere")
-    async with indexing(Work(CodeTree(tree.id, tree.root, tree.database, watch=True))) as trees:
-        await until(lambda: trees.syncs >= 1)
+    async with indexing(CodeTree(tree.id, tree.root, tree.database, watch=True)) as indexer:
+        await until(lambda: indexer.syncs >= 1)
         root.chmod(0o700)  # a change of the root itself
         write(tree, "pool.py", "class Reservoir:\n    pass\n")
         await until(lambda: found(tree, "Reservoir") == ["pool.py"])
@@ -218,6 +209,19 @@ async def test_a_tree_that_is_moved_or_replaced_is_read_where_it_was_asked_for(
         await until(lambda: found(tree, "Lake") == ["lake.py"] and not found(tree, "Reservoir"))
         write(tree, "pond.py", "class Pond:\n    pass\n")
         await until(lambda: found(tree, "Pond")[:1] == ["pond.py"])
+
+
+async def test_of_a_tree_that_is_gone_one_line_is_logged(
+    tree: CodeTree, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watching, "UNWATCHED_LOOK_S", 0.05)
+    caplog.set_level("INFO")
+    Path(tree.root, "pool.py").unlink()
+    Path(tree.root).rmdir()
+    async with indexing(CodeTree(tree.id, tree.root, tree.database, watch=True)) as indexer:
+        await until(lambda: indexer.syncs >= 4)
+    loggers = [record.name for record in caplog.records if record.name.startswith("remembrancer")]
+    assert loggers == [watching.__name__]
 
 
 async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

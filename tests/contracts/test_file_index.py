@@ -44,7 +44,7 @@ from remembrancer.protocol.files import (
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import ProjectRef
 from tests.contracts.records_factories import pending, texts_of
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 ROOT = "/shop"
 ALL = Filters("session")
@@ -250,6 +250,26 @@ async def test_the_store_is_told_how_many_changed_files_are_left(index: FileInde
         tasks.cancel_scope.cancel()
     assert store.left == [4, 3, 2, 1, 0]
     assert [done.sync_id for done in store.told] == [1]
+
+
+async def test_a_workspace_that_is_replaced_is_followed_in_its_place(index: FileIndex, tmp_path: Path) -> None:
+    root = tmp_path / "work"
+
+    async def write(word: str) -> None:
+        (root / "MEMORY.md").write_text(f"about the {word}\n")
+        await until(lambda: found(index, word) == ["MEMORY.md"])
+
+    root.mkdir()
+    asked = Workspace(ProjectRef("p_0", ROOT), str(root))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(WorkspaceIndexer(asked, IndexStore(index), Settings(watch_quiet_s=0.05)).run)
+        await write("lantern")
+        await write("windmill")
+        root.rename(tmp_path / "elsewhere")
+        root.mkdir()
+        await write("harbour")
+        await write("pier")
+        tasks.cancel_scope.cancel()
 
 
 # --- The code_index of a tree of code: what it finds first, and what it keeps when files change.

@@ -8,15 +8,19 @@ compares disk and index again, and continues.
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, TypeVar
 
 import anyio
 import anyio.abc
 
-from remembrancer.actors.indexer.code_trees import CodeTrees
+from remembrancer.actors.indexer.code_reading import CodeReaders
+from remembrancer.actors.indexer.code_trees import TreeIndexer
+from remembrancer.actors.indexer.watching import Indexer
 from remembrancer.actors.indexer.workspace import WorkspaceIndexer
 from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
-from remembrancer.protocol.code import AwaitIndexerWork, IndexerWork
+from remembrancer.protocol.code import AwaitIndexerWork
 from remembrancer.protocol.control import IndexerHealth
 from remembrancer.protocol.files import Workspace
 from remembrancer.protocol.store_client import StoreClient
@@ -24,61 +28,67 @@ from remembrancer.protocol.store_client import StoreClient
 POLL_S: Final = 10.0
 """The time for which a request for work stays open."""
 
+K = TypeVar("K")
+R = TypeVar("R", bound=Indexer)
 logger = logging.getLogger(__name__)
 
 
 class IndexerActor(Actor):
-    """Runs a `WorkspaceIndexer` for each workspace in use."""
+    """Runs an indexer for each workspace and each tree of code in use."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._client = StoreClient(spec.paths.store_endpoint, self.speaker, on_connection=self._on_connection)
-        self._indexers: dict[Workspace, tuple[WorkspaceIndexer, anyio.CancelScope]] = {}
-        self._code = CodeTrees(spec.settings)
+        self._readers = CodeReaders()
+        self._workspaces: dict[Workspace, WorkspaceIndexer] = {}
+        self._trees: dict[tuple[str, str, bool], TreeIndexer] = {}
+        """By index, root and `watch`: two projects may have the same tree."""
         self._seen = -1
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         lower_priority()
+        settings = self.spec.settings
         async with self._client, anyio.create_task_group() as tasks:
             task_status.started()
             while True:
                 work = await self._client.await_news(lambda: AwaitIndexerWork(self._seen), POLL_S)
                 self._seen = work.revision
-                self._take_up(work, tasks)
-                self._code.take_up(work.trees, tasks)
-
-    def _take_up(self, work: IndexerWork, tasks: anyio.abc.TaskGroup) -> None:
-        for workspace in self._indexers.keys() - set(work.workspaces):
-            self._indexers.pop(workspace)[1].cancel()
-        for workspace in work.workspaces:
-            if workspace not in self._indexers:
-                indexer = WorkspaceIndexer(workspace, self._client, self.spec.settings)
-                self._indexers[workspace] = indexer, anyio.CancelScope()
-                tasks.start_soon(self._work_on, *self._indexers[workspace])
-        for sync_id, asked in work.asked.items():
-            if asked.workspace in self._indexers:
-                self._indexers[asked.workspace][0].ask(sync_id, asked)
+                workspaces = {each: partial(WorkspaceIndexer, each, self._client, settings) for each in work.workspaces}
+                _run_these(workspaces, self._workspaces, tasks)
+                for sync_id, asked in work.asked.items():
+                    if asked.workspace in self._workspaces:
+                        self._workspaces[asked.workspace].ask(sync_id, asked)
+                trees = {(each.database, each.root, each.watch): each for each in work.trees}
+                making = {key: partial(TreeIndexer, tree, self._readers, settings) for key, tree in trees.items()}
+                _run_these(making, self._trees, tasks)
+                for key, tree in trees.items():
+                    self._trees[key].ask(tree)
 
     def health(self) -> IndexerHealth:
-        indexers = [indexer for indexer, _ in self._indexers.values()]
+        indexers = self._workspaces.values()
         return IndexerHealth(
             workspaces=len(indexers),
             files=sum(indexer.files for indexer in indexers),
             syncs=sum(indexer.syncs for indexer in indexers),
             watching=all(indexer.is_watching for indexer in indexers),
             error=next((indexer.error for indexer in indexers if indexer.error), None),
-            code_trees=len(self._code.trees),
-            code_files=self._code.files,
+            code_trees=len(self._trees),
+            code_files=sum(indexer.files for indexer in self._trees.values()),
             native_files=sum(indexer.native_files for indexer in indexers),
         )
-
-    async def _work_on(self, indexer: WorkspaceIndexer, scope: anyio.CancelScope) -> None:
-        with scope:
-            await indexer.run()
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
         self._seen = -1
         if up:
-            for indexer, _ in self._indexers.values():
+            for indexer in self._workspaces.values():
                 indexer.forget()
+
+
+def _run_these(wanted: Mapping[K, Callable[[], R]], running: dict[K, R], tasks: anyio.abc.TaskGroup) -> None:
+    """Run these indexers, which are made unless they run already, and no others."""
+    for key in running.keys() - wanted.keys():
+        running.pop(key).cancel()
+    for key in wanted.keys() - running.keys():
+        running[key] = wanted[key]()
+        tasks.start_soon(running[key].run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -17,6 +18,8 @@ from remembrancer.code.read_files import ReadFile
 from remembrancer.code.reader import DEADLINE_S, ReadFiles, answers, frames
 from remembrancer.code.tree import SourceFile
 
+READERS: Final = min(2, os.cpu_count() or 1)
+"""Reading processes that run at once."""
 MOST_DEATHS: Final = 3
 """After this many files of one language in a batch have killed a process, the rest are cut without that parser."""
 
@@ -26,7 +29,7 @@ logger = logging.getLogger(__name__)
 class CodeReaders:
     """At most `most` reading processes at once, each for one batch of files. Belongs to one event loop."""
 
-    def __init__(self, most: int, deadline_s: int = DEADLINE_S) -> None:
+    def __init__(self, most: int = READERS, deadline_s: int = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
         self._free = asyncio.Semaphore(most)
         self.deaths = 0

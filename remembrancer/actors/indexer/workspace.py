@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-import anyio
 import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
-from remembrancer.actors.indexer.watching import RETRY_S, UNWATCHED_LOOK_S, changes, portions
+from remembrancer.actors.indexer.watching import RETRY_S, Indexer, portions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.files import (
@@ -35,6 +34,8 @@ from remembrancer.toolsets.files.workspace_files import FoundFile, native_places
 BATCH_CHUNKS: Final = 100
 """Chunks in one message, which take a transaction of a few milliseconds."""
 BATCH_FILES: Final = 200
+LONGEST_S: Final = 4.0
+"""The longest wait after a quiet interval should have begun, while other files keep changing."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
 """The interval between looks at transcripts, which grow all the time and are read in larger pieces."""
 
@@ -54,12 +55,14 @@ class Store(Protocol):
         """Send a message that needs no answer."""
 
 
-class WorkspaceIndexer:
-    """Keeps the index of one workspace up to date. Use `run` as a task."""
+class WorkspaceIndexer(Indexer):
+    """Keeps the index of one workspace up to date."""
 
     def __init__(self, workspace: Workspace, store: Store, settings: Settings) -> None:
+        super().__init__(Path(workspace.root), watch=settings.watch)
         self.workspace = workspace
-        self._root = Path(workspace.root)
+        self.quiet_s, self.longest_s = settings.watch_quiet_s, settings.watch_quiet_s + LONGEST_S
+        self._places = note_paths(self._root, settings)
         self._store = store
         self._settings = settings
         self._reader = FileReader(self._root, settings)
@@ -70,10 +73,7 @@ class WorkspaceIndexer:
         """Incremented whenever the store is lost."""
         self._unreadable: dict[FoundFile, str] = {}
         """The files that could not be read, as they were found, with the reason."""
-        self._wake = anyio.Event()
-        self.is_watching = False
         self.error: str | None = None
-        self.syncs = 0
 
     @property
     def files(self) -> int:
@@ -98,59 +98,33 @@ class WorkspaceIndexer:
         self._epoch += 1
         self._wake.set()
 
-    async def run(self) -> None:
-        """Read the files now and after every change, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            if self._settings.watch:
-                tasks.start_soon(self._watch)
-            while True:
-                self._wake = anyio.Event()
-                sync_id, asked = next(iter(self._asked.items()), (None, None))
-                done = await self._tolerantly(asked)
-                if sync_id is not None:
-                    self._asked.pop(sync_id, None)
-                self._store.tell(msgspec.structs.replace(done, sync_id=sync_id))
-                if done.error is not None and self._known is None:
-                    await anyio.sleep(RETRY_S)
-                elif not self._asked and self._known is not None:
-                    with anyio.move_on_after(self._next_look_s()):
-                        await self._wake.wait()
+    def _directories(self) -> set[Path]:
+        return {path for path in self._places if path.is_dir() and not path.is_symlink()}  # a link could lead anywhere
 
-    def _next_look_s(self) -> float:
-        """The seconds until the next comparison, if nothing happens before."""
-        intervals = [self._settings.sync_interval_s or math.inf]
-        if self._settings.watch and not self.is_watching:
-            intervals.append(UNWATCHED_LOOK_S)
-        if self._settings.transcripts and self._settings.watch:
-            intervals.append(TRANSCRIPTS_LOOK_S)
-        return min(intervals)
+    def _concerns(self, path: Path) -> bool:
+        return path == self._root or any(path.is_relative_to(place) for place in self._places)
 
-    async def _watch(self) -> None:
-        """Record the changes that the system reports, and note when it cannot report any."""
-        inside = note_paths(self._root, self._settings)
-        while True:
-            try:
-                self.is_watching = True
-                async for _ in changes(self._root, inside, inside.__contains__, self._settings.watch_quiet_s):
-                    self._wake.set()
-            except Exception as error:  # noqa: BLE001 - whatever the system says: the files are looked at all the same
-                logger.info("no changes are told", extra={"root": self.workspace.root, "reason": str(error)})
-                self.is_watching = False
-                await anyio.sleep(UNWATCHED_LOOK_S)
-            self._wake.set()  # changes in between were not reported
-
-    async def _tolerantly(self, asked: SyncFiles | None) -> SyncDone:
+    async def _compare(self) -> float | None:
+        sync_id, asked = next(iter(self._asked.items()), (None, None))
         began = time.monotonic()
         try:
             done = await self._sync(asked, began)
             self.error = None
+            self.syncs += 1
         except (RemembrancerError, OSError) as error:
             self._known = None
             self.error = str(error)
             logger.warning("files were not read", extra={"root": self.workspace.root, "reason": str(error)})
-            return SyncDone(self.workspace, 0, 0, 0, 0, time.monotonic() - began, error=self.error)
-        self.syncs += 1
-        return done
+            done = SyncDone(self.workspace, 0, 0, 0, 0, time.monotonic() - began, error=self.error)
+        if sync_id is not None:
+            self._asked.pop(sync_id, None)
+        self._store.tell(msgspec.structs.replace(done, sync_id=sync_id))
+        if self._asked:
+            return 0.0
+        if self.error is not None:
+            return RETRY_S
+        transcripts_s = TRANSCRIPTS_LOOK_S if self._settings.transcripts and self._watch else math.inf
+        return min(self._settings.sync_interval_s or math.inf, transcripts_s)
 
     async def _sync(self, asked: SyncFiles | None, began: float) -> SyncDone:
         if asked is not None:
