@@ -1,9 +1,9 @@
 """The process that reads and parses some files of code: `python -P -m remembrancer.code.reader`. Its input may kill it.
 
 A grammar may crash, loop, or exhaust the memory, and Python cannot stop it. So each file has a budget of processor
-time, after which the system kills the process. It answers a `ReadFiles` on standard input with an empty frame once it
-has started, and a frame for each file as soon as it was read. The first file without a frame is the one that killed it.
-A frame is a 4-byte length followed by a `ReadFile` in MessagePack.
+time, after which the system kills the process. It answers a `ReadFiles` on standard input with an empty line once it
+has started, and a line, a `ReadFile` in JSON, for each file as soon as it was read. The first file without a line is
+the one that killed it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import struct
 import sys
-from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 import msgspec
@@ -27,7 +25,6 @@ LONGEST_S: Final = 300
 """Wall-clock seconds for a file that takes no processor time, as on a disk that does not answer."""
 MOST_MEMORY: Final = 1024**3
 """Bytes of address space."""
-_LENGTH: Final = struct.Struct(">I")
 
 
 class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
@@ -40,33 +37,22 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
     """For each file."""
 
 
-requests: Final = msgspec.msgpack.Decoder(ReadFiles)
-answers: Final = msgspec.msgpack.Decoder(ReadFile)
-
-
-def frames(output: bytes) -> Iterator[bytes]:
-    """The contents of the complete frames in the output of a process that may have died."""
-    at = _LENGTH.size
-    while at <= len(output):
-        end = at + _LENGTH.unpack_from(output, at - _LENGTH.size)[0]
-        if end > len(output):
-            return
-        yield output[at:end]
-        at = end + _LENGTH.size
+requests: Final = msgspec.json.Decoder(ReadFiles)
+answers: Final = msgspec.json.Decoder(ReadFile)
 
 
 def answer(request: ReadFiles, output: BinaryIO) -> None:
-    """Read the files, and write their frames."""
+    """Read the files, and write their lines."""
 
-    def write(body: bytes) -> None:
-        output.write(_LENGTH.pack(len(body)) + body)
+    def write(line: bytes) -> None:
+        output.write(line + b"\n")
         output.flush()
 
     write(b"")
     for file in request.files:
         signal.setitimer(signal.ITIMER_PROF, request.deadline_s)
         signal.alarm(LONGEST_S)
-        write(msgspec.msgpack.encode(read_file(request.root, file, is_plain=file.path in request.plain)))
+        write(msgspec.json.encode(read_file(request.root, file, is_plain=file.path in request.plain)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import msgspec
 
 from remembrancer.code.languages import language_of
 from remembrancer.code.read_files import ReadFile
-from remembrancer.code.reader import DEADLINE_S, ReadFiles, answers, frames
+from remembrancer.code.reader import DEADLINE_S, ReadFiles, answers
 from remembrancer.code.tree import SourceFile
 
 READERS: Final = min(2, os.cpu_count() or 1)
@@ -70,7 +70,7 @@ async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
     try:
-        output, _ = await process.communicate(msgspec.msgpack.encode(request))
+        output, _ = await process.communicate(msgspec.json.encode(request))
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -78,4 +78,5 @@ async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
             await process.wait()
     if not output:
         raise OSError("the process that reads code does not start")
-    return [answers.decode(each) for each in frames(output) if each]
+    complete, _, _ = output.rpartition(b"\n")
+    return answers.decode_lines(complete)
