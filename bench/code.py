@@ -109,7 +109,7 @@ def ask_all(package: Package, base: Path, database: Path, engine: Engine | None,
         began = time.perf_counter()
         found = index.search(question.query, DEPTH)
         figures.query_s.append(time.perf_counter() - began)
-        figures.note("remembrancer", [(prefix / each.path).as_posix() for each in found], question)
+        figures.note("remembrancer", [(prefix / each.file_path).as_posix() for each in found], question)
         rankings = {"bm25": words.rank(question.query, CANDIDATES)}
         if engine is not None and vectors is not None:
             rankings["vectors"] = vectors.rank(engine.embed_questions([question.query])[0], CANDIDATES)

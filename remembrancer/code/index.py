@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from remembrancer.code.ranking import Corpus, Paths, Postings, rank
 from remembrancer.code.read_files import ReadChunk, ReadFile
 from remembrancer.code.words import names_in, question_words, terms_of
+from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.files import ListedFile
 
-VERSION: Final = 14
+VERSION: Final = 15
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
 MOST_LOG_BYTES: Final = 32 * 1024 * 1024
 """A longer write-ahead log is checkpointed in the middle of the work."""
@@ -49,7 +50,6 @@ _SCHEMA: Final = """
         kind TEXT NOT NULL,
         name TEXT NOT NULL,
         last_name TEXT NOT NULL,
-        signature TEXT NOT NULL,
         length INTEGER NOT NULL,
         text BLOB NOT NULL,
         terms BLOB NOT NULL
@@ -63,20 +63,6 @@ _SCHEMA: Final = """
     );
     CREATE VIRTUAL TABLE occurrences USING fts5vocab (words, instance);
 """
-
-
-class FoundCode(NamedTuple):
-    """A chunk that may answer a question."""
-
-    path: str
-    start_line: int
-    end_line: int
-    language: str
-    kind: str
-    name: str
-    signature: str
-    text: str
-    score: float
 
 
 Mode = Literal["make", "write", "read"]
@@ -162,9 +148,9 @@ class CodeIndex:
     def _put_chunks(self, file: int, chunks: Sequence[ReadChunk]) -> None:
         for c in chunks:
             last_name = "" if c.kind == "block" else _last(c.name)
-            place = (file, c.start_line, c.end_line, c.kind, c.name, last_name, c.signature, c.length, c.text, c.terms)
+            place = (file, c.start_line, c.end_line, c.kind, c.name, last_name, c.length, c.text, c.terms)
             number = self._connection.execute(
-                "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", place
+                "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", place
             ).lastrowid
             self._connection.execute(
                 "INSERT INTO words (rowid, terms) VALUES (?, ?)", (number, zlib.decompress(c.terms).decode())
@@ -217,8 +203,8 @@ class CodeIndex:
 
     # --- Searching
 
-    def search(self, question: str, limit: int) -> list[FoundCode]:
-        """The best chunk of each of the best files, best first."""
+    def search(self, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
+        """The best chunk of each of the best files, best first, as of the tree with that id."""
         with self.at_one_moment():
             loaded = self._load()
             scores = self._scores(question, loaded)
@@ -226,7 +212,10 @@ class CodeIndex:
             first = f"{_SHOWN} c.number IN (SELECT value FROM json_each(?)) ORDER BY start_line LIMIT 1"  # noqa: S608
             numbers = [msgspec.json.encode(loaded.numbers[places].tolist()).decode() for places in best]
             rows = [self._connection.execute(first, (alike,)).fetchone() for alike in numbers]
-            return [_shown(row, float(scores[places[0]])) for places, row in zip(best, rows, strict=True)]
+            return [
+                CodeChunk(*(tree_id, *row, zlib.decompress(text).decode("utf-8", "replace"), scores[at].item()))
+                for (at, *_), (*row, text) in zip(best, rows, strict=True)
+            ]
 
     def _scores(self, question: str, loaded: _Loaded) -> NDArray[np.float64]:
         asked = list(dict.fromkeys(term for word in question_words(question) for term in terms_of(word)))
@@ -319,13 +308,9 @@ _NOTHING: Final = _Loaded(-1, -1, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0, 
 _OF_TERM: Final = """SELECT doc, CAST(substr(term, length(?1) + 2) AS INTEGER) FROM occurrences
     WHERE term >= ?1 || '^' AND term < ?1 || '_'"""
 _SHOWN: Final = """
-    SELECT f.path, c.start_line, c.end_line, f.language, c.kind, c.name, c.signature, c.text
+    SELECT f.path, c.start_line, c.end_line, f.language, c.kind, c.name, c.text
     FROM chunks AS c JOIN files AS f ON f.number = c.file WHERE
 """
-
-
-def _shown(row: tuple[Any, ...], score: float) -> FoundCode:
-    return FoundCode._make((*row[:-1], zlib.decompress(row[-1]).decode("utf-8", "replace"), score))
 
 
 def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit: int) -> list[NDArray[np.int64]]:

@@ -30,7 +30,6 @@ class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
     end_line: int
     kind: str
     name: str
-    signature: str
     length: int
     text: bytes
     terms: bytes
@@ -61,7 +60,7 @@ def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFil
             for term in terms_of(word):
                 counts[term] += count
         terms = " ".join(f"{term}^{min(count, MOST_COUNT)}" for term, count in counts.items())
-        place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, counts.total())
+        place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, counts.total())
         chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
     return ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped)
 

@@ -52,7 +52,6 @@ class CodeChunk(msgspec.Struct, frozen=True):
     language: str
     chunk_type: str
     name: str
-    signature: str
     text: str
     score: float
 

@@ -102,7 +102,7 @@ def about(tree: CodeTree) -> dict[str, object]:
 def found(tree: CodeTree, question: str) -> list[str]:
     index = CodeIndex(Path(tree.database))
     try:
-        return [each.path for each in index.search(question, 10)]
+        return [each.file_path for each in index.search(question, 10)]
     finally:
         index.close()
 

@@ -18,16 +18,18 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from remembrancer.actors.indexer import workspace as workspace_module
 from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase, is_memory
-from remembrancer.code.index import CodeIndex, FoundCode
+from remembrancer.code.index import CodeIndex
 from remembrancer.code.read_files import read_files
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.files import (
     FileChunk,
@@ -382,7 +384,7 @@ def grown(code_index: CodeIndex, tree: Tree, times: int) -> None:
         code_index.take(read_files(tree.root, [file for file in tree.files() if file.path in wanted]))
 
 
-def answers(code_index: CodeIndex) -> list[list[FoundCode]]:
+def answers(code_index: CodeIndex) -> list[list[CodeChunk]]:
     return [
         code_index.search(question, 100) for question in ("connection pool", "ConnectionPool", "drain_7", "acquire")
     ]
@@ -393,9 +395,9 @@ def assert_as_if_new(code_index: CodeIndex, tree: Tree, path: Path) -> None:
     fresh = CodeIndex(path, "make")
     fresh.take(read_files(tree.root, sorted(tree.files(), key=lambda file: file.path)))
     for ours, theirs in zip(answers(code_index), answers(fresh), strict=True):
-        scores = {each.path: each.score for each in theirs}
-        assert {each.path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "sums of another order"
-        assert {each._replace(score=0.0) for each in ours} == {each._replace(score=0.0) for each in theirs}
+        scores = {each.file_path: each.score for each in theirs}
+        assert {each.file_path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "sums of another order"
+        assert {replace(each, score=0.0) for each in ours} == {replace(each, score=0.0) for each in theirs}
     terms = "SELECT term, count(*) FROM occurrences GROUP BY term"
     assert code_index._connection.execute(terms).fetchall() == fresh._connection.execute(terms).fetchall()
     fresh.close()
@@ -410,7 +412,7 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(code_index: CodeInde
         Path(tree.root, name).write_text("\n".join(chance.choices(parts, k=chance.randrange(6))))
         code_index.take(read_files(tree.root, [file for file in tree.files() if file.path == name]))
     assert_as_if_new(code_index, tree, tmp_path / "fresh.db")
-    chunks = """SELECT path, start_line, end_line, c.kind, c.name, signature, length, text
+    chunks = """SELECT path, start_line, end_line, c.kind, c.name, length, text
         FROM chunks AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
     with closing(CodeIndex(tmp_path / "fresh.db")) as fresh:
         assert code_index._connection.execute(chunks).fetchall() == fresh._connection.execute(chunks).fetchall()

@@ -238,9 +238,8 @@ class CodeHandlers(Handlers):
         found: list[CodeChunk] = []
         for tree in trees:
             try:
-                search = partial(CodeIndex.search, question=request.query, limit=request.limit)
-                best = await self._ask(request.project.id, tree, search)
-                found += [CodeChunk(tree.id, *each) for each in best]
+                search = partial(CodeIndex.search, question=request.query, limit=request.limit, tree_id=tree.id)
+                found += await self._ask(request.project.id, tree, search)
             except sqlite3.Error as error:
                 text = f"The code in {shown(tree.root)} could not be searched: {error}."
                 notices.append(Notice("partial_results", text))
