@@ -106,7 +106,6 @@ class FoundChunk(msgspec.Struct, frozen=True):
     source: FileSource
     start_line: int
     end_line: int
-    heading: str
     score: float
     snippet: str
 

@@ -398,9 +398,7 @@ def found_chunks(
 
 def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:
     snippet = snippet_of(chunk.content[chunk.body :], query)
-    return FoundChunk(
-        chunk.path, chunk.source, chunk.start_line, chunk.end_line, chunk.heading, min(1.0, score), snippet
-    )
+    return FoundChunk(chunk.path, chunk.source, chunk.start_line, chunk.end_line, min(1.0, score), snippet)
 
 
 def snippet_of(text: str, query: str) -> str:

@@ -49,7 +49,7 @@ from remembrancer.protocol.writes import SourceRef
 
 PASSAGES_OF_TEXTS: Final = PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")
 SCHEMA: Final = Schema(
-    Step("0.3.0", ""),  # never released
+    *[Step("0.3.0", "")] * 2,  # never released
     Step(
         "0.3.0",
         """
@@ -79,7 +79,6 @@ SCHEMA: Final = Schema(
         text INTEGER NOT NULL REFERENCES texts,
         start_line INTEGER NOT NULL,
         end_line INTEGER NOT NULL,
-        heading TEXT NOT NULL,
         PRIMARY KEY (file, ordinal)
     ) WITHOUT ROWID;
     CREATE INDEX chunks_by_text ON chunks (text);
@@ -134,7 +133,6 @@ class IndexedChunk(NamedTuple):
     source: FileSource
     start_line: int
     end_line: int
-    heading: str
     content: str
     body: int
     mtime_ns: int
@@ -164,7 +162,6 @@ class FileIndex(EmbeddedTexts, SqliteWords):
             logger.warning("an index of files is made again", extra={"file": name, "reason": error.message})
             self.discard()
             self._file = _opened(path)
-        self._inode = path.stat().st_ino
         self._note_cut(cut)
 
     # --- Files.
@@ -224,11 +221,8 @@ class FileIndex(EmbeddedTexts, SqliteWords):
 
     @property
     def is_lost(self) -> bool:
-        """True if the file was deleted or replaced behind our back."""
-        try:
-            return self._path.stat().st_ino != self._inode
-        except OSError:
-            return True
+        """True if the file was deleted, emptied or replaced behind our back."""
+        return self._file.is_replaced
 
     @property
     def is_damaged(self) -> bool:
@@ -302,8 +296,7 @@ class _Change:
             text = self._text_of(chunk.heading, chunk.text)
             after[text] += 1
             self._connection.execute(
-                "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)",
-                (number, ordinal, text, chunk.start_line, chunk.end_line, chunk.heading),
+                "INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", (number, ordinal, text, chunk.start_line, chunk.end_line)
             )
         came, went = (after - before).total(), (before - after).total()
         self._counts.update(updated=min(came, went), added=max(0, came - went), removed=max(0, went - came))
@@ -445,7 +438,7 @@ class FileMemories:
             return []
         condition, arguments = self._condition(filters)
         rows = self._read(
-            f"""SELECT c.text, f.path, f.source, c.start_line, c.end_line, c.heading, t.content, t.body, f.mtime_ns
+            f"""SELECT c.text, f.path, f.source, c.start_line, c.end_line, t.content, t.body, f.mtime_ns
                 FROM {_OF_TEXTS} JOIN texts AS t ON t.number = c.text
                 WHERE c.text IN {AMONG} AND {condition} ORDER BY f.path, c.ordinal""",  # noqa: S608
             (json_list(numbers), *arguments),
