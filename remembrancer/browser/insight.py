@@ -23,7 +23,7 @@ from remembrancer.protocol.browsing import GraphNode, ReadGraph
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
 from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.files import DescribeFiles, Files, ListedFile, ListFiles, Workspace
+from remembrancer.protocol.files import DescribeFiles, Files, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.problems import find_problems, of_embedding
 from remembrancer.protocol.reads import DescribeStore, GraphEntity, GraphFound, GraphRelationship, SearchGraph
@@ -139,14 +139,14 @@ async def code(view: View) -> Response:
     """The indexed trees of code, and the files of one of them."""
     trees = await view.ask(DescribeCode(view.project))
     wanted = view.asked("tree") or (trees[0].id if trees else "")
-    listed: Files[ListedFile] = Files(())
+    listed: Files = Files(())
     if wanted:
         listed = await view.ask(ListCodeFiles(view.project, wanted, view.asked("after"), FILES))
     more = _after(view, "/code", listed, tree=wanted)
     return view.page("code.html", trees=trees, wanted=wanted, listed=listed, more=more)
 
 
-def _after(view: View, path: str, listed: Files[ListedFile], **query: str) -> str:
+def _after(view: View, path: str, listed: Files, **query: str) -> str:
     """The address of the next page of files; empty on the last page."""
     return view.at(path, **query, after=listed.files[-1].path) if listed.more else ""
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from remembrancer.protocol.files import Files, ListedFile, SyncFiles, Workspace
+from remembrancer.protocol.files import Files, SyncFiles, Workspace
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
@@ -117,7 +117,7 @@ class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
     watch: bool = True
 
 
-class ListCodeFiles(Request[Files[ListedFile]], frozen=True):
+class ListCodeFiles(Request[Files], frozen=True):
     """List the files of a tree after this path, in the order of their paths."""
 
     project: ProjectRef

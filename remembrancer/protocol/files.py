@@ -5,7 +5,7 @@ The files are the source of truth: the indexer reads them, and the store keeps a
 
 from __future__ import annotations
 
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -14,7 +14,6 @@ from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
-F = TypeVar("F")
 SearchMode = Literal["hybrid", "keyword"]
 
 
@@ -52,18 +51,10 @@ class FileUpdate(msgspec.Struct, frozen=True, array_like=True):
     chunks: tuple[FileChunk, ...] | None = None
 
 
-class Files(msgspec.Struct, Generic[F], frozen=True, tag=True):
-    """Files in the order of their paths. `more`: there are further files."""
-
-    files: tuple[F, ...]
-    more: bool = False
-
-
-class ReadIndexed(Request[Files[FileState]], frozen=True):
-    """Indexer to store: list the files of a workspace that the index has. The answer is one page."""
+class ReadIndexed(Request[tuple[FileState, ...]], frozen=True):
+    """Indexer to store: list the files of a workspace that the index has."""
 
     workspace: Workspace
-    after: str = ""
 
 
 class FilesIndexed(msgspec.Struct, frozen=True, tag=True):
@@ -175,7 +166,14 @@ class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     state: IndexState = "current"
 
 
-class ListFiles(Request[Files[ListedFile]], frozen=True):
+class Files(msgspec.Struct, frozen=True, tag=True):
+    """Files in the order of their paths. `more`: there are further files."""
+
+    files: tuple[ListedFile, ...]
+    more: bool = False
+
+
+class ListFiles(Request[Files], frozen=True):
     """List the indexed files of a workspace after this path, in the order of their paths."""
 
     workspace: Workspace

@@ -33,7 +33,6 @@ from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.files import (
     FileChunk,
-    Files,
     FilesIndexed,
     FileState,
     FileUpdate,
@@ -105,7 +104,7 @@ def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIn
     (state,) = index.states(ROOT)
     later = FileState(state.path, state.source, 99, 10, state.digest)
     assert change(index, FileUpdate(later)) == FilesIndexed()
-    assert index.states(ROOT) == [later]
+    assert index.states(ROOT) == (later,)
     assert found(index, "lantern") == ["a.md"]
 
 
@@ -131,7 +130,7 @@ def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_pa
     first.close()
     path.write_bytes(b"this is no database" * 100)
     second = FileIndex(path, "p_0.files")
-    assert second.states(ROOT) == []
+    assert second.states(ROOT) == ()
     change(second, note("a.md", "the lantern"))
     embed(second, pending(second, MODEL))
     assert not set(before) & set(second.passages(PassageFilter(MODEL)).numbers)
@@ -190,7 +189,7 @@ class IndexStore:
     async def ask(self, body: Any) -> Any:
         answer: object
         if isinstance(body, ReadIndexed):
-            answer = Files(tuple(self._index.states(ROOT, body.after)))
+            answer = self._index.states(ROOT)
         else:
             assert isinstance(body, IndexFiles)
             answer = self._index.change(ROOT, body.updates, body.removed)

@@ -130,7 +130,9 @@ class WorkspaceIndexer(Indexer):
         if asked is not None:
             self._known = None
         epoch = self._epoch
-        known = self._known if self._known is not None else await self._read_known()
+        known = self._known
+        if known is None:
+            known = {state.path: state for state in await self._store.ask(ReadIndexed(self.workspace))}
         found, skipped = await anyio.to_thread.run_sync(scan, self._root, self._settings)
         source = None if asked is None else asked.source
         present = set(found)
@@ -173,16 +175,6 @@ class WorkspaceIndexer(Indexer):
             duration_s,
             skipped=skipped,
         )
-
-    async def _read_known(self) -> dict[str, FileState]:
-        known: dict[str, FileState] = {}
-        after, more = "", True
-        while more:
-            page = await self._store.ask(ReadIndexed(self.workspace, after))
-            known |= {state.path: state for state in page.files}
-            more = page.more and bool(page.files)
-            after = page.files[-1].path if page.files else ""
-        return known
 
     def _is_new(self, file: FoundFile, known: FileState | None, *, force: bool) -> bool:
         if file in self._unreadable and not force:

@@ -264,7 +264,7 @@ class CodeHandlers(Handlers):
             reason = f"its index cannot be read: {error}"
             return TreeDescription(tree.id, tree.root, tree.watch, "failed", error=reason)
 
-    async def _list_files(self, request: ListCodeFiles, context: RequestContext) -> Files[ListedFile]:
+    async def _list_files(self, request: ListCodeFiles, context: RequestContext) -> Files:
         (tree,) = self._chosen(request.project, request.tree_id)
 
         def read(index: CodeIndex) -> tuple[list[ListedFile], bool]:

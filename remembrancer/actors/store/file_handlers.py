@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import INDEX
-from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex, FileMemories, IndexedChunk
+from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories, IndexedChunk
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.requests import Handler, Handlers, Listener, RequestContext, StoreParts, by_request
@@ -42,7 +42,6 @@ from remembrancer.protocol.files import (
     FileState,
     FoundChunk,
     IndexFiles,
-    ListedFile,
     ListFiles,
     ReadIndexed,
     SearchFiles,
@@ -166,14 +165,12 @@ class FileHandlers(Handlers):
 
     # --- The indexer
 
-    async def _read_indexed(self, request: ReadIndexed, _context: RequestContext) -> Files[FileState]:
+    async def _read_indexed(self, request: ReadIndexed, _context: RequestContext) -> tuple[FileState, ...]:
         index = await self._index_of(request.workspace.project, make=False)
         if index is None:
-            return Files(())
-        found = await self._made_anew_if_damaged(
-            index, self._readers.read(partial(index.states, request.workspace.root, request.after))
-        )
-        return Files(tuple(found), more=len(found) == PAGE)
+            return ()
+        states = self._readers.read(partial(index.states, request.workspace.root))
+        return await self._made_anew_if_damaged(index, states)
 
     async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
         if not request.updates and not request.removed:
@@ -270,7 +267,7 @@ class FileHandlers(Handlers):
             skipped=done.skipped if done is not None else {},
         )
 
-    async def _list(self, request: ListFiles, context: RequestContext) -> Files[ListedFile]:
+    async def _list(self, request: ListFiles, context: RequestContext) -> Files:
         workspace = request.workspace
         index = await self._index_of(workspace.project, make=False)
         if index is None:

@@ -104,8 +104,6 @@ NOTES: Final = 0
 """The notes' number among spaces, which no space has."""
 IMPORTANCE: Final = 0.5
 """The default importance of a memory."""
-PAGE: Final = 2000
-"""The number of files in one answer."""
 ROWS: Final = 1500
 """The number of texts worth scoring; below it, every text with a word of the query is scored. In ten thousand chunks
 the best eight are then the same in 99.9 of 100 searches, and the best 32 in 98.7."""
@@ -175,14 +173,10 @@ class FileIndex(EmbeddedTexts, SqliteWords):
                 connection.execute("UPDATE files SET mtime_ns = 0, digest = x''")
                 connection.execute(f"PRAGMA application_id = {mark}")
 
-    def states(self, root: str, after: str = "") -> list[FileState]:
-        """Return a workspace's files with paths after `after`, in path order, at most `PAGE`."""
-        rows = self._file.read(
-            """SELECT path, source, mtime_ns, size, digest FROM files WHERE root = ? AND path > ?
-               ORDER BY path LIMIT ?""",
-            (root, after, PAGE),
-        )
-        return [FileState(*row) for row in rows]
+    def states(self, root: str) -> tuple[FileState, ...]:
+        """Return a workspace's files."""
+        rows = self._file.read("SELECT path, source, mtime_ns, size, digest FROM files WHERE root = ?", (root,))
+        return tuple(FileState(*row) for row in rows)
 
     def change(self, root: str, updates: Sequence[FileUpdate], removed: Sequence[str]) -> FilesIndexed:
         """Index changed files and remove others, in one transaction."""

@@ -47,9 +47,7 @@ class IndexerPoll:
         return self.work
 
 
-async def compared(
-    root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float
-) -> Files[ListedFile]:
+async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float) -> Files:
     """The first of these files of an index with their states, for a person who wants to know whether the index is up to
     date; those that differ from the disk are `changed`.
 
