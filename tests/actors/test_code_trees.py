@@ -22,12 +22,21 @@ from remembrancer.code.index import CodeIndex
 from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.code import CodeTree, DeleteCode, DescribeCode, IndexCode, ListCodeFiles, SearchCode
+from remembrancer.protocol.code import (
+    AwaitIndexerWork,
+    CodeTree,
+    DeleteCode,
+    DescribeCode,
+    IndexCode,
+    ListCodeFiles,
+    SearchCode,
+)
+from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MoveProject
 from tests.actors.store_process import store_rig
-from tests.operations import PROJECT, store_operation
+from tests.operations import PROJECT, SESSION, store_operation
 from tests.patience import until
 
 LOOPS = "<<A\n" * 40_000
@@ -285,6 +294,24 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         assert made != database, "whoever has the old one open writes into no new one"
         await rig.gateway.ask(DeleteCode(PROJECT, tree.id))
         assert not list(rig.paths.projects.glob("*/code/*.db*"))
+
+
+async def test_code_that_is_indexed_in_one_project_leaves_the_others_to_be_followed(home: Path, tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    before, after = project_of(old), project_of(new)
+
+    async def followed() -> set[str]:
+        return {tree.root for tree in (await rig.gateway.ask(AwaitIndexerWork())).trees}
+
+    async with store_rig(home) as rig:
+        old.mkdir()
+        new.mkdir()
+        await rig.gateway.ask(IndexCode(before, str(old)))
+        await rig.restart()
+        rig.gateway.dealer.send(NotePresence(((before, SESSION),), ((before, str(old)),)))
+        await until(lambda: followed(), lambda roots: roots == {str(old)})
+        await rig.gateway.ask(IndexCode(after, str(new)))
+        assert await followed() == {str(old), str(new)}
 
 
 async def test_a_moved_project_leaves_its_trees_and_those_of_the_new_place_stay(home: Path, tmp_path: Path) -> None:

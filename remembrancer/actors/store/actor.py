@@ -283,7 +283,7 @@ class StoreActor(Actor):
             await self._count_accesses()
             await self._tolerantly("records", self._readers.in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
-            self._code.keep_house(self._file_handlers.projects_in_use)
+            self._code.keep_house()
             await self._tolerantly("code", self._code.remake_lost())
             for records in self._files:
                 while time.monotonic() >= self._scheduler.served_at + IDLE_S and await self._tolerantly(

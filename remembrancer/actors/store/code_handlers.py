@@ -85,11 +85,12 @@ class CodeHandlers(Handlers):
         trees = by_request(self._index, self._describe, self._delete, self._list_files)
         return trees | by_request(self._search, self._list_stale)
 
-    def keep_house(self, in_use: Collection[str]) -> None:
-        """Have the trees of these projects indexed."""
+    def keep_house(self) -> None:
+        """Have the trees of the projects in use indexed."""
         now = time.monotonic()
         self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
-        trees = tuple(tree for project in {*in_use, *self._asked_at} for tree in self._of(project).values())
+        in_use = {workspace.project.id for workspace in self._indexer.work.workspaces} | self._asked_at.keys()
+        trees = tuple(tree for project in in_use for tree in self._of(project).values())
         if set(trees) != set(self._indexer.work.trees):
             self._indexer.announce(trees=trees)
 
@@ -189,7 +190,7 @@ class CodeHandlers(Handlers):
         async with self._listing:
             tree = await self._listed(project_id, root, watch=request.watch)
         self._asked_at[project_id] = time.monotonic()
-        self.keep_house({project_id, *self._asked_at})
+        self.keep_house()
         return (await self._describe_one(project_id, tree),)
 
     async def _listed(self, project_id: str, root: str, *, watch: bool, anew: bool = False) -> CodeTree:

@@ -97,11 +97,6 @@ class FileHandlers(Handlers):
         self.has_files = False
         """True if a workspace in use has files to read, or a client has asked for them."""
 
-    @property
-    def projects_in_use(self) -> set[str]:
-        """The ids of the projects with sessions."""
-        return {workspace.project.id for workspace in self._used_at}
-
     def handlers(self) -> dict[type, Handler]:
         """The handlers of requests."""
         of_clients = by_request(self._search, self._describe, self._list, self._sync)
