@@ -101,7 +101,7 @@ class CodeHandlers(Handlers):
                 for tree in tuple(self._of(project_id).values()):
                     if not await asyncio.to_thread(os.path.exists, tree.database):
                         logger.warning("an index of code is lost, and is made anew", extra={"root": tree.root})
-                        await self._listed(project_id, tree.root, watch=tree.watch, anew=True)
+                        await self._listed(project_id, tree.root, watch=tree.watch)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
         """The answer, in which each memory that names a file of the indexed code says if that file is gone. These
@@ -193,27 +193,27 @@ class CodeHandlers(Handlers):
         self.keep_house()
         return (await self._describe_one(project_id, tree),)
 
-    async def _listed(self, project_id: str, root: str, *, watch: bool, anew: bool = False) -> CodeTree:
-        """The tree of a directory, added to the list or marked as asked for again; with `anew`, with a new index."""
+    async def _listed(self, project_id: str, root: str, *, watch: bool) -> CodeTree:
+        """The tree of a directory, added to the list or marked as asked for again. A lost index is made anew."""
         trees = dict(self._of(project_id))
         before = next((tree for tree in trees.values() if tree.root == root), None)
-        if before is not None and not anew:
-            tree = msgspec.structs.replace(before, watch=watch, asked=before.asked + 1)
-        else:  # a new file name: a process that has the old file open may still write to it
-            number = f"{time.time_ns():x}"
-            tree_id = _tree_id(root) if before is None else before.id
-            tree = CodeTree(tree_id, root, str(self._folder(project_id) / f"{tree_id}-{number}.db"), watch)
-        trees[tree.id] = tree
 
-        def keep() -> None:
+        def keep() -> CodeTree:
+            if before is not None and Path(before.database).exists():
+                tree = msgspec.structs.replace(before, watch=watch, asked=before.asked + 1)
+            else:  # a new file name: a process that has the old file open may still write to it
+                tree_id = _tree_id(root) if before is None else before.id
+                database = self._folder(project_id) / f"{tree_id}-{time.time_ns():x}.db"
+                tree = CodeTree(tree_id, root, str(database), watch)
+            trees[tree.id] = tree
             self._keep(project_id, trees)
-            if before is None or anew:
+            if before is None or tree.database != before.database:
                 CodeIndex(Path(tree.database), "make").close()
-            if before is not None and anew:
+            if before is not None and tree.database != before.database:
                 self._delete_index(Path(before.database))
+            return tree
 
-        await asyncio.to_thread(keep)
-        return tree
+        return await asyncio.to_thread(keep)
 
     async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
         """Ask the index of a tree, as of one moment. A damaged index is deleted, and made anew as a lost one is.
