@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 
@@ -64,7 +64,6 @@ PRESENT_S: Final = 12.0
 ABSENT_S: Final = 60.0
 """The embedders may be at rest after this time without a session."""
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -164,8 +163,7 @@ class FileHandlers(Handlers):
         index = await self._index_of(request.workspace.project, make=False)
         if index is None:
             return ()
-        states = self._readers.read(partial(index.states, request.workspace.root))
-        return await self._made_anew_if_damaged(index, states)
+        return await self._readers.read(partial(index.states, request.workspace.root))
 
     async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
         if not request.updates and not request.removed:
@@ -174,7 +172,7 @@ class FileHandlers(Handlers):
         index = await self._index_of(request.workspace.project)
         assert index is not None
         work = partial(index.change, request.workspace.root, request.updates, request.removed)
-        counts = await self._made_anew_if_damaged(index, self._committer.run(index.name, work))
+        counts = await self._committer.run(index.name, work)
         self._left[request.workspace] = request.left
         self._scheduler.wake()
         return counts
@@ -210,21 +208,20 @@ class FileHandlers(Handlers):
         asked = Recall(
             project=request.workspace.project, session_id="", query=request.query, limit=request.limit, is_task=True
         )
-
-        async def search() -> tuple[tuple[FoundChunk, ...], SearchMode]:
-            embed = self._embed_within(context, model)
+        embed = self._embed_within(context, model)
+        try:
             answer, seen = await recall(asked, view, embed, self._readers.threads, time.time())
             scores = scores_of((each.number for each in seen), answer.memories, request.min_score)
             chunks = await self._readers.read(lambda: memories.chunks(list(scores)))
-            return found_chunks(scores, chunks, request), "keyword" if answer.strategy_used == "keyword" else "hybrid"
-
-        found, mode = await self._made_anew_if_damaged(index, search())
+        except RecordsUnusable as error:
+            raise MemoryUnavailable(f"the index of the files is damaged, and is made again: {error.message}") from error
+        found = found_chunks(scores, chunks, request)
         context.notices += view.notices
-        if request.path and not found and not await self._readers.read(lambda: memories.top(asked, "latest", 1)):
+        if request.path and not found and not await self._readers.read(memories.files):
             text = f"No file that was read has the path {request.path[:200]}, or is below it."
             context.notices.append(Notice("unknown_path", text))
-        synced_at = await self._synced_at(request.workspace, index)
-        return FilesFound(found, mode, synced_at)
+        mode: SearchMode = "keyword" if answer.strategy_used == "keyword" else "hybrid"
+        return FilesFound(found, mode, await self._synced_at(request.workspace, index))
 
     async def source_of(self, request: Recall, model: str | None) -> Source | None:
         """The notes that a recall searches with that model; None if there are none."""
@@ -267,9 +264,7 @@ class FileHandlers(Handlers):
         index = await self._index_of(workspace.project, make=False)
         if index is None:
             return Files(())
-        found = await self._made_anew_if_damaged(
-            index, self._readers.read(partial(index.listed, workspace.root, request.after, request.limit + 1))
-        )
+        found = await self._readers.read(partial(index.listed, workspace.root, request.after, request.limit + 1))
         is_read = self._left.get(workspace, 0) or any(asked.workspace == workspace for asked, _ in self._asked.values())
         within_s = context.remaining_s()
         return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
@@ -333,20 +328,6 @@ class FileHandlers(Handlers):
         self._open[project_id] = self._files.indexes[name] = index
         self._vectors.note_kept(index.name)
         self._scheduler.texts_opened()
-
-    async def _made_anew_if_damaged(self, index: FileIndex, work: Awaitable[T]) -> T:
-        """The result of `work` on an index.
-
-        Raises:
-            MemoryUnavailable: the index is damaged, and is being rebuilt.
-        """
-        try:
-            return await work
-        except RecordsUnusable as error:
-            await self._make_anew(index)
-            raise MemoryUnavailable(
-                f"the index of the files was damaged, and is made again: {error.message}"
-            ) from error
 
     async def _make_anew(self, index: FileIndex) -> None:
         """Delete a lost or damaged index, and have everything read again."""
