@@ -51,8 +51,6 @@ IN_USE_S: Final = 120.0
 """The time after a request for which a tree is indexed although no session is in its project."""
 AT_ONCE: Final = 200
 """Memories that are read in one step, which takes a few milliseconds."""
-_PREPARED: Final = msgspec.json.Decoder(TreeDescription)
-"""Made at import, since msgspec cannot prepare a type for conversion in two threads at once."""
 _decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
 SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
 """Directories in which nothing is indexed, except the user's own home."""
@@ -327,9 +325,8 @@ def _described(tree: CodeTree, index: CodeIndex) -> TreeDescription:
         about["status"] = "queued"  # requested again, but not read since
     for reason, count in skipped.items():
         counted[reason] = counted.get(reason, 0) + count
-    plain = TreeDescription(tree.id, tree.root, tree.watch, "queued")
-    fields = {**msgspec.structs.asdict(plain), **about, "skipped": counted}
-    return msgspec.convert({**fields, "indexed_files": files, "total_chunks": chunks}, TreeDescription)
+    plain = TreeDescription(tree.id, tree.root, tree.watch, "queued", indexed_files=files, total_chunks=chunks)
+    return msgspec.structs.replace(plain, skipped=counted, **about)
 
 
 def _tree_id(named: str) -> str:

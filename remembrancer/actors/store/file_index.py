@@ -276,15 +276,12 @@ class _Change:
         before: Counter[int] = Counter()
         if known is not None:
             before = self._let_go(known[0])
-        self._connection.execute(
+        ((number,),) = self._connection.execute(
             """INSERT INTO files (root, path, source, mtime_ns, size, digest, indexed_at) VALUES (?, ?, ?, ?, ?, ?, ?)
                ON CONFLICT DO UPDATE SET source = excluded.source, mtime_ns = excluded.mtime_ns, size = excluded.size,
-               digest = excluded.digest, indexed_at = excluded.indexed_at""",
+               digest = excluded.digest, indexed_at = excluded.indexed_at RETURNING number""",
             (root, state.path, state.source, state.mtime_ns, state.size, state.digest, now),
-        )
-        ((number,),) = self._connection.execute(
-            "SELECT number FROM files WHERE root = ? AND path = ?", (root, state.path)
-        )
+        ).fetchall()
         after: Counter[int] = Counter()
         for ordinal, chunk in enumerate(update.chunks):
             text = self._text_of(chunk.heading, chunk.text)
@@ -303,13 +300,11 @@ class _Change:
 
     def finish(self) -> FilesIndexed:
         """Delete texts that are in no file any more."""
-        gone = [
-            text
-            for text in sorted(self._left)
-            if not self._connection.execute("SELECT 1 FROM chunks WHERE text = ? LIMIT 1", (text,)).fetchone()
-        ]
-        for text in gone:
-            self._connection.execute("DELETE FROM texts WHERE number = ?", (text,))
+        self._connection.execute(
+            f"""DELETE FROM texts WHERE number IN {AMONG}
+                AND NOT EXISTS (SELECT 1 FROM chunks WHERE text = texts.number)""",  # noqa: S608 - fixed
+            (json_list(self._left),),
+        )
         return FilesIndexed(**self._counts)
 
     def _let_go(self, file: int) -> Counter[int]:
