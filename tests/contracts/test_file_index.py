@@ -56,7 +56,7 @@ MODEL = "a-model"
 def index(tmp_path: Path) -> Iterator[FileIndex]:
     made = FileIndex(tmp_path / "index.db", "p_0.files")
     yield made
-    made.close()
+    made.file.close()
 
 
 def note(path: str, *texts: str, heading: str = "", mtime_s: int = 1) -> FileUpdate:
@@ -127,14 +127,14 @@ def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_pa
     change(first, note("a.md", "the lantern"))
     embed(first, pending(first, MODEL))
     before = first.passages(PassageFilter(MODEL)).numbers
-    first.close()
+    first.file.close()
     path.write_bytes(b"this is no database" * 100)
     second = FileIndex(path, "p_0.files")
     assert second.states(ROOT) == ()
     change(second, note("a.md", "the lantern"))
     embed(second, pending(second, MODEL))
     assert not set(before) & set(second.passages(PassageFilter(MODEL)).numbers)
-    second.close()
+    second.file.close()
 
 
 def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
     notes = (note(f"{n}.md", *(f"lantern {n} {k} " * 40 for k in range(4))) for n in range(40))
     change(made, *notes)
     embed(made, pending(made, MODEL))
-    made.close()
+    made.file.close()
     whole = path.read_bytes()
     for page in range(1, len(whole) // 4096):
         path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
@@ -154,8 +154,8 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
             embed(index, pending(index, MODEL))
             index.passages(PassageFilter(MODEL))
         except RecordsUnusable:
-            assert index.is_damaged
-        index.close()
+            assert index.file.damage
+        index.file.close()
 
 
 def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileIndex) -> None:

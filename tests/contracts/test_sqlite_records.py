@@ -222,7 +222,7 @@ def opened_records(path: Path) -> None:
 
 
 def opened_index(path: Path) -> None:
-    FileIndex(path / "index.db", "p_0.files").close()
+    FileIndex(path / "index.db", "p_0.files").file.close()
 
 
 def opened_snapshot(path: Path) -> None:

@@ -131,7 +131,7 @@ class FileHandlers(Handlers):
         if index is not None:
             self._files.indexes.pop(index.name, None)
             await self._committer.run(index.name, index.discard)
-            await self._committer.run(index.name, index.close)
+            await self._committer.run(index.name, index.file.close)
 
     async def keep_house(self) -> None:
         """Check now and then whether there are files to read, and whether an index was deleted."""
@@ -142,10 +142,10 @@ class FileHandlers(Handlers):
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
         for index in list(self._open.values()):
-            if index.is_damaged or index.is_lost:
+            if index.file.damage or index.file.is_replaced:
                 await self._make_anew(index)
             else:
-                await self._readers.read(index.checkpoint)
+                await self._readers.read(index.file.checkpoint)
 
     def _note_look(self, looking: asyncio.Future[bool]) -> None:
         if not looking.cancelled() and looking.exception() is None:
@@ -154,7 +154,7 @@ class FileHandlers(Handlers):
     def close(self) -> None:
         """Close the indexes. May be called twice."""
         for index in self._open.values():
-            index.close()
+            index.file.close()
         self._open.clear()
 
     # --- The indexer
@@ -248,7 +248,7 @@ class FileHandlers(Handlers):
         else:
             sources = await self._readers.read(partial(index.counts, workspace.root))
             pending = await self._readers.read(partial(index.missing, self._scheduler.answering.key))
-            size = index.size_bytes()
+            size = index.file.size_bytes()
         return FilesDescription(
             sources=sources,
             embedding=self._scheduler.summary(),
@@ -312,7 +312,7 @@ class FileHandlers(Handlers):
             InvalidInput: this is not the id of a project.
         """
         index = self._open.get(check_project_id(project.id))
-        if index is not None and index.is_lost:
+        if index is not None and index.file.is_replaced:
             await self._make_anew(index)
         async with self._opening:
             path = self._paths.project_database(project.id).with_name(self._settings.index_file)

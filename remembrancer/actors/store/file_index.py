@@ -214,14 +214,9 @@ class FileIndex(EmbeddedTexts, SqliteWords):
     # --- The file itself.
 
     @property
-    def is_lost(self) -> bool:
-        """True if the file was deleted, emptied or replaced behind our back."""
-        return self._file.is_replaced
-
-    @property
-    def is_damaged(self) -> bool:
-        """True if the file has turned out to be damaged."""
-        return self._file.damage is not None
+    def file(self) -> SqliteFile:
+        """The SQLite file."""
+        return self._file
 
     def discard(self) -> None:
         """Delete the file; its content is read again. If it cannot be deleted, it is set aside.
@@ -235,18 +230,6 @@ class FileIndex(EmbeddedTexts, SqliteWords):
             except OSError as error:
                 if set_aside(path) is None:
                     raise unusable(path, error) from error
-
-    def size_bytes(self) -> int:
-        """Return the size on disk in bytes."""
-        return self._file.size_bytes()
-
-    def checkpoint(self) -> None:
-        """Move the write-ahead log into the file as far as readers allow. Never waits."""
-        self._file.checkpoint()
-
-    def close(self) -> None:
-        """Close. May be called twice."""
-        self._file.close()
 
 
 def _opened(path: Path) -> SqliteFile:
