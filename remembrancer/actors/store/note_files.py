@@ -36,7 +36,7 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.writes import NoteWritten, Operation, WriteNote
-from remembrancer.toolsets.files.workspace_files import RealNote, open_directory, open_note, real_note
+from remembrancer.toolsets.files.workspace_files import RealNote, open_directory, real_note
 
 ATTEMPTS: Final = 20
 """The number of times that a note is read again after somebody else saved it."""
@@ -234,27 +234,19 @@ def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
     new = [each for each in own if not any((root / each).rglob("*.md"))]
     if not new:
         return ()
-    file = RealNote(Path(os.path.realpath(root)), (".gitignore",))
+    missing: tuple[str, ...] = ()
+
+    def edit(text: str, _: float) -> Edited:
+        nonlocal missing
+        said = {line.strip().strip("!/") for line in text.splitlines()}
+        missing = tuple(each for each in new if each.strip("/") not in said)
+        ends = not missing or not text or text.endswith("\n")
+        return Edited(text + ("" if ends else "\n") + "".join(f"/{each.strip('/')}/\n" for each in missing), "", 0)
+
     try:
-        with os.fdopen(open_note(file), "rb") as there:
-            text = there.read(MAX_FILE_BYTES).decode(errors="replace")
-    except FileNotFoundError:
-        text = ""
-    except OSError as error:
+        with _opened(RealNote(Path(os.path.realpath(root)), (".gitignore",))) as directory:
+            _NoteFile(directory, ".gitignore", ".gitignore.note.tmp").replace(edit)
+    except (OSError, RemembrancerError) as error:
         logger.warning("git was not told to ignore notes", extra={"reason": str(error)})
         return ()
-    said = {line.strip().strip("!/") for line in text.splitlines()}
-    missing = tuple(each for each in new if each.strip("/") not in said)
-    if missing:
-
-        def edit(text: str, _: float) -> Edited:
-            ends = not text or text.endswith("\n")
-            return Edited(text + ("" if ends else "\n") + "".join(f"/{each.strip('/')}/\n" for each in missing), "", 0)
-
-        try:
-            with _opened(file) as directory:
-                _NoteFile(directory, file.name, ".gitignore.note.tmp").replace(edit)
-        except (OSError, RemembrancerError) as error:
-            logger.warning("git was not told to ignore notes", extra={"reason": str(error)})
-            return ()
     return missing
