@@ -188,7 +188,7 @@ class StoreActor(Actor):
             self._scheduler.summary(),
             self._router.rejected_frames,
             self._files.unusable,
-            has_files=self._file_handlers.has_files or self._code.has_work,
+            has_files=self._file_handlers.has_files or bool(self._indexer.work.trees),
             has_jobs=self._jobs.has_work,
             models=self._scheduler.needed,
             remote=None if self._remote is None else self._remote.state(),

@@ -73,11 +73,6 @@ class CodeHandlers(Handlers):
         self._opening = threading.Lock()
         self._asked_at: dict[str, float] = {}
 
-    @property
-    def has_work(self) -> bool:
-        """True while a project in use has trees."""
-        return bool(self._indexer.work.trees)
-
     def handlers(self) -> dict[type, Handler]:
         """The handler of each type of request."""
         trees = by_request(self._index, self._describe, self._delete, self._list_files)
