@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from remembrancer.actors.shell import EXIT_STOPPED
-from remembrancer.actors.store.committer import Committer, Complete, as_they_are
+from remembrancer.actors.store.committer import Committer, Complete
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
@@ -249,7 +249,7 @@ class WatchedRecords(Records):
 
 @asynccontextmanager
 async def writing(
-    path: Path, *names: str, complete: Complete = as_they_are
+    path: Path, *names: str, complete: Complete = lambda _, outcomes: outcomes
 ) -> AsyncIterator[tuple[Committer, list[WatchedRecords]]]:
     committer = Committer(complete)
     files = [WatchedRecords(path / name / "memory.db", name) for name in names or (NAME,)]

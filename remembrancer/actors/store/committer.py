@@ -12,8 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull, RemembrancerError
@@ -27,6 +26,7 @@ MAX_WAITING: Final = 10_000
 MAX_GROUP: Final = 256
 """Operations in one transaction: enough to spread the cost of the disk wait, few enough to answer the first one
 soon."""
+STOPPING: Final = "the store is stopping"
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -47,11 +47,6 @@ Complete = Callable[[Sequence[Operation], list[Outcome]], list[Outcome]]
 Submission = tuple[Appliable, tuple[Operation, ...], asyncio.Future[list[Outcome]]]
 
 
-def as_they_are(_: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
-    """Return the outcomes unchanged."""
-    return outcomes
-
-
 class Committer:
     """Commits operations. Use inside a running event loop, on which answers are delivered; only `close` is for another
     thread.
@@ -60,7 +55,7 @@ class Committer:
     need.
     """
 
-    def __init__(self, complete: Complete = as_they_are) -> None:
+    def __init__(self, complete: Complete = lambda _, outcomes: outcomes) -> None:
         self._loop = asyncio.get_running_loop()
         self._complete = complete
         self._writers: dict[str, _Writer] = {}
@@ -80,17 +75,23 @@ class Committer:
         writer.submitted += len(operations)
         future: asyncio.Future[list[Outcome]] = self._loop.create_future()
         writer.operations.append((target, tuple(operations), future))
-        writer.do(writer.commit)
+        try:
+            writer.thread.submit(writer.commit)
+        except RuntimeError as error:
+            raise MemoryUnavailable(STOPPING) from error
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the thread of that name. The future fails if the committer is closed."""
-        future: asyncio.Future[T] = self._loop.create_future()
+        """Run `work` on the thread of that name, even if the caller leaves. The future fails if the committer is
+        closed."""
         try:
-            self._writer_of(name).do(partial(_run, self._loop, work, future))
-        except MemoryUnavailable as error:
-            future.set_exception(error)
-        return future
+            running = self._loop.run_in_executor(self._writer_of(name).thread, work)
+            running.add_done_callback(asyncio.Future.exception)  # otherwise asyncio complains if the caller has left
+            return asyncio.shield(running)
+        except (MemoryUnavailable, RuntimeError):
+            future: asyncio.Future[T] = self._loop.create_future()
+            future.set_exception(MemoryUnavailable(STOPPING))
+            return future
 
     def close(self) -> None:
         """Finish all submitted work, then end the threads. Blocks; may be called twice."""
@@ -100,7 +101,7 @@ class Committer:
 
     def _writer_of(self, name: str) -> _Writer:
         if self._closing:
-            raise MemoryUnavailable("the store is stopping")
+            raise MemoryUnavailable(STOPPING)
         name = _thread_of(name)
         if name not in self._writers:
             self._writers[name] = _Writer(name, self._loop, self._complete)
@@ -127,13 +128,6 @@ class _Writer:
         self.submitted = 0
         self.taken = 0
         self.thread = ThreadPoolExecutor(1, f"writer {name}")
-
-    def do(self, step: Callable[[], None]) -> None:
-        """Have the thread do a step. Raises `MemoryUnavailable` if the thread is ending."""
-        try:
-            self.thread.submit(step)
-        except RuntimeError as error:
-            raise MemoryUnavailable("the store is stopping") from error
 
     def _take_group(self) -> list[Submission]:
         """Return the longest run of submissions to one target, within `MAX_GROUP` operations; the rest keep their
@@ -169,28 +163,10 @@ class _Writer:
         for _, operations, future in group:
             results.append((future, outcomes[: len(operations)]))
             outcomes = outcomes[len(operations) :]
-        self._loop.call_soon_threadsafe(_resolve_all, results)
+        self._loop.call_soon_threadsafe(_resolve, results)
 
 
-def _run(loop: asyncio.AbstractEventLoop, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-    try:
-        result = work()
-    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the future
-        loop.call_soon_threadsafe(_fail, future, error)
-    else:
-        loop.call_soon_threadsafe(_resolve, future, result)
-
-
-def _resolve_all(results: list[tuple[asyncio.Future[list[Outcome]], list[Outcome]]]) -> None:
+def _resolve(results: list[tuple[asyncio.Future[list[Outcome]], list[Outcome]]]) -> None:
     for future, outcomes in results:
-        _resolve(future, outcomes)
-
-
-def _resolve(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+        if not future.done():
+            future.set_result(outcomes)
