@@ -103,11 +103,16 @@ class Host:
         self.committer = Committer()
         self.lanes = SharedLanes(self.paths, self.committer, lambda: self.clock, connect)
         self.files = MemoryFiles(
-            self.paths, self.committer, lambda: self.clock, limit_bytes=None, on_open=lambda _: None, lanes=self.lanes
+            self.paths,
+            self.committer,
+            lambda: self.clock,
+            limit_bytes=None,
+            on_open=lambda _: None,
+            open_lane=self.lanes.open,
         )
         self.lanes.attach(self.files, FollowUp(self._scrub, self.told.extend, lambda: None))
         scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None))
-        self.writes = WriteHandlers(self.files, self.committer, scheduler)
+        self.writes = WriteHandlers(self.files, self.committer, scheduler, self.lanes.purge)
 
     async def _scrub(self, memory_id: str) -> None:
         self.scrubbed.append(memory_id)
@@ -284,7 +289,7 @@ async def test_without_the_journal_what_is_shared_waits_and_what_is_private_does
     assert refused.retry_possible, "so that it is queued"
     await here.store("torch", "the torch burns pitch", "session")
     await there.store("bottle", "the bottle is old")
-    await until(lambda: here.lanes._open[LANE].silent is not None)
+    await until(lambda: here.lanes._open[LANE].lane.silent is not None)
     assert here.lanes.notices(PROJECT.id) == (), "a server that restarts is no news"
     here.clock += SILENT_S + 5
     (notice,) = here.lanes.notices(PROJECT.id)
@@ -402,7 +407,7 @@ async def test_a_host_waits_for_a_new_key_and_goes_on(hosts: list[Host], monkeyp
     assert isinstance(waiting, JournalAway)
     await sealed.hand_keys(LANE, newer, {"there": secret})
     await until(lambda: there.finds("project", "torch"))
-    await until(lambda: there.lanes._open[LANE].silent is None)
+    await until(lambda: there.lanes._open[LANE].lane.silent is None)
     await there.store("candle", "the candle burns wax")
     await until(lambda: here.finds("project", "candle"))
 
@@ -529,9 +534,7 @@ class Worker(Host):
     def start(self) -> None:
         super().start()
         self.attempts = Attempts()
-        self.finder = JobFinder(
-            self.files, Settings(), self.apply, Readers(), lambda: None, self.count_accesses, self.lanes
-        )
+        self.finder = JobFinder(self.files, Settings(), self.apply, Readers(), lambda: None, self.count_accesses)
 
     async def apply(self, operation: Operation) -> Applied:
         reply = await self.submit(operation)
@@ -579,7 +582,7 @@ async def test_who_wrote_last_works_in_a_lane_and_the_others_rest(workers: list[
     here, there = workers
     job = await here.job()
     assert job is not None
-    assert job.lane_time == here.finder.lane_time(ProjectRef(LANE, "")) == here.lanes.time_of(LANE)
+    assert job.lane_time == here.finder.lane_time(ProjectRef(LANE, "")) == here.lanes._open[LANE].lane.time
     assert here.finder.lane_time(OTHER_PROJECT) is None
     assert job.work == Maintain(ProjectRef(LANE, PROJECT.path))
     for _ in range(2):

@@ -312,7 +312,7 @@ def test_a_file_that_another_program_has_locked_is_not_called_damaged(factory: S
 def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_models(tmp_path: Path) -> None:
     clock = iter(range(100))
     catalog = Catalog(lambda: next(clock))
-    assert (catalog.projects(), catalog.models(), catalog.lanes) == ([], None, {})
+    assert (catalog.projects(), catalog.models(), catalog.shares()) == ([], None, [])
     with pytest.raises(FileLocked):
         catalog.register(PROJECT)
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
@@ -331,7 +331,7 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
         again.attach(database)
         assert again.projects() == [PROJECT, OTHER_PROJECT]
         assert again.models() == b"other"
-        assert again.lanes == {PROJECT.id: "l_one"}
+        assert again.shares() == [(PROJECT.id, "l_one")]
 
 
 def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: SqliteFactory) -> None:

@@ -305,7 +305,7 @@ async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: P
         files = MemoryFiles(paths, commits, time.time, limit_bytes=None, on_open=lambda _: None)
         assert files.catalog.projects() == ([PROJECT] if catalogue == "whole" else [])
         assert files.catalog.models() == (b"models" if catalogue == "whole" else None)
-        assert files.catalog.lanes == {PROJECT.id: "l_one"}
+        assert files.catalog.shares() == [(PROJECT.id, "l_one")]
         files.close()
     commits.close()
     assert paths.catalog.exists()

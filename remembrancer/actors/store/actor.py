@@ -114,7 +114,7 @@ class StoreActor(Actor):
             limit_bytes=limit_bytes,
             session_limit=session_limit,
             on_open=self._file_opened,
-            lanes=self._lanes,
+            open_lane=self._lanes.open,
         )
         self._vectors = VectorSpaces(
             paths.vectors,
@@ -151,8 +151,8 @@ class StoreActor(Actor):
         self._code = CodeHandlers(parts, self._indexer)
         notes_of = self._file_handlers.source_of
         self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)
-        writes = WriteHandlers(self._files, self._committer, self._scheduler)
-        self._jobs = JobHandlers(parts, writes.submit, self._count_accesses, self._lanes)
+        writes = WriteHandlers(self._files, self._committer, self._scheduler, self._lanes.purge)
+        self._jobs = JobHandlers(parts, writes.submit, self._count_accesses)
         moves = ProjectMoves(parts, self._file_handlers, self._code)
         self._lanes.attach(self._files, FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake))
         for records in self._files:

@@ -21,7 +21,6 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import WaitingWork
-from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import (
@@ -147,14 +146,12 @@ class JobFinder:
         readers: Readers,
         on_news: Callable[[], None],
         count_accesses: Callable[[], Awaitable[None]],
-        lanes: SharedLanes,
     ) -> None:
         self._files = files
         self._submit = submit
         self._readers = readers
         self._on_news = on_news
         self._count_accesses = count_accesses
-        self._lanes = lanes
         self._watch = SessionWatch(settings.session_grace_s)
         self._spaces: WeakKeyDictionary[Records, _Space] = WeakKeyDictionary()
         self._end_at = 0.0
@@ -175,7 +172,7 @@ class JobFinder:
         """Return the time of the shared lane whose name stands for a project id, or that has the user's memories
         (None); None if it is a local space."""
         records = self._files.user if project is None else self._files.get(project.id)
-        return self._now_in(records) if records is not None and records.is_shared else None
+        return records.time if records is not None and records.is_shared else None
 
     async def run(self) -> None:
         """Look for work, at most once a second, until cancelled."""
@@ -194,8 +191,8 @@ class JobFinder:
         self.due = [
             job
             for records in spaces
-            if self._works_in(records)
-            for job in jobs_of(records.name, self._project_of(records), spaces[records].work, self._now_in(records))
+            if records.works_here and (not records.is_users or records is self._files.user)
+            for job in jobs_of(records.name, self._project_of(records), spaces[records].work, records.time)
         ]
         if self.due:
             self._on_news()
@@ -203,16 +200,6 @@ class JobFinder:
 
     def _space_of(self, records: Records) -> _Space:
         return self._spaces.setdefault(records, _Space())
-
-    def _now_in(self, records: Records) -> float:
-        """Return the time by which the work of a space is due."""
-        return self._lanes.time_of(records.name) if records.is_shared else time.time()
-
-    def _works_in(self, records: Records) -> bool:
-        """True if this host does the work of a space: in a shared lane, if it wrote there last."""
-        if records.is_shared:
-            return self._lanes.wrote_last(records.name)
-        return not (records.is_users and USER in self._files.shared)
 
     async def _look_into(self, records: Records) -> None:
         space = self._space_of(records)

@@ -14,7 +14,6 @@ import anyio
 from remembrancer.actors.store.job_finder import RETRY_S, Apply, Attempts, JobFinder
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts
-from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import (
     AwaitJob,
@@ -79,7 +78,6 @@ class JobHandlers(Handlers):
         parts: StoreParts,
         submit: Apply,
         count_accesses: Callable[[], Awaitable[None]],
-        lanes: SharedLanes,
     ) -> None:
         super().__init__(parts)
         self._attempts = Attempts()
@@ -90,7 +88,6 @@ class JobHandlers(Handlers):
             parts.readers,
             self._wake,
             count_accesses,
-            lanes,
         )
         self._news = anyio.Event()
         self._asked: dict[Reflect | Maintain, _Asked] = {}

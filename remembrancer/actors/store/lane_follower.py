@@ -56,8 +56,6 @@ class LaneFollower:
         self._scrub = scrub
         self._following: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
-        self.silent: tuple[float, RemembrancerError] | None = None
-        """The time since which the journal cannot be read, and the reason."""
         self.erased: set[str] = set()
         """The memories that others have erased, and whose remains are still to be scrubbed here."""
         self._purged = -1
@@ -67,7 +65,7 @@ class LaneFollower:
 
     def start(self) -> None:
         """Begin to follow, or begin anew with another connection."""
-        self.silent = None
+        self.lane.silent = None
         self._following = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
@@ -75,11 +73,6 @@ class LaneFollower:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
-
-    @property
-    def problem(self) -> RemembrancerError | None:
-        """The reason for which nothing is exchanged with the others now."""
-        return self.lane.problem or (None if self.silent is None else self.silent[1])
 
     async def _follow(self) -> None:
         """Apply entries of others as they come, until the lane stops."""
@@ -98,9 +91,9 @@ class LaneFollower:
                     "a shared lane was not followed for a fault of this release", extra={"lane": lane.name}
                 )
                 reason = InternalError(f"a fault of this release, which the log tells: {error!r}")
-            if self.silent is None:
+            if lane.silent is None:
                 logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
-                self.silent = self._clock(), reason
+                lane.silent = self._clock(), reason
             await asyncio.sleep(AGAIN_S)
 
     async def catch_up(self) -> None:
@@ -122,9 +115,9 @@ class LaneFollower:
                     await self._committer.run(self.lane.name, self.lane.catch_up)
         finally:
             await self._scrub_erased()
-        if self.silent is not None:
+        if self.lane.silent is not None:
             logger.info("a shared lane is followed again", extra={"lane": self.lane.name})
-            self.silent = None
+            self.lane.silent = None
 
     async def _scrub_erased(self) -> None:
         for memory_id in sorted(self.erased):

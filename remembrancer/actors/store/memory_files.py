@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.migrations import BACKUPS, note_made, was_made
 from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
@@ -42,6 +42,9 @@ from remembrancer.protocol.writes import (
     ProjectRef,
 )
 
+if TYPE_CHECKING:
+    from remembrancer.actors.store.shared_lane import SharedLane
+
 AGAIN_S: Final = 2.0
 """The time after a failed attempt before the database may be opened again, on demand."""
 OPENING_S: Final = 1.5
@@ -65,7 +68,7 @@ class MemoryFiles:
         limit_bytes: int | None,
         session_limit: int | None = None,
         on_open: Callable[[Records], None],
-        lanes: LaneSource | None = None,
+        open_lane: Callable[[str, SqliteFile, str], SharedLane] | None = None,
     ) -> None:
         self._paths = paths
         self._committer = committer
@@ -77,8 +80,8 @@ class MemoryFiles:
         self._open: dict[str, Records] = {}
         """The spaces of projects."""
         self._user: Records | None = None
-        self._lanes = lanes
-        self.shared: dict[str, Records] = {}
+        self._open_lane = open_lane
+        self.shared: dict[str, SharedLane] = {}
         """The shared lanes of projects, by project id, and the user's, under the name of the user's space."""
         self._unusable: str | None = None
         self._left_out: tuple[str, ...] = ()
@@ -179,9 +182,8 @@ class MemoryFiles:
         self._user = Records(database, USER, self._clock, **self._limits)
         for name in filter(PROJECT_ID.fullmatch, names):
             self._open[name] = Records(database, name, self._clock, **self._limits)
-        if self._lanes is not None:
-            for name, lane in self.catalog.lanes.items():
-                self.shared[name] = self._lanes.open(lane, database, is_users=name == USER)
+        if self._open_lane is not None:
+            self.shared = {name: self._open_lane(lane, database, name) for name, lane in self.catalog.shares()}
         self._unusable = None
         self.opened.set()
 
@@ -340,30 +342,21 @@ class MemoryFiles:
 
     # Shared lanes.
 
-    def shared_lane(self, name: str) -> Records | None:
+    def shared_lane(self, name: str) -> SharedLane | None:
         """Return the shared lane of that name, if there is one. The consolidator passes a lane's name in place of a
         project id."""
-        return next((lane for lane in self.shared.values() if lane.name == name), None)
+        return next((lane for lane in list(self.shared.values()) if lane.name == name), None)
 
     def sharer_of(self, lane: str) -> str | None:
         """Return the project that shares the lane of that name, or None."""
         return next((project_id for project_id, shared in self.shared.items() if shared.name == lane), None)
 
-    def share(self, name: str, lane: Records) -> None:
-        """Write the memories of a project, or of the user, to that lane from now on."""
-        if self.shared.get(name) is not lane:
+    async def share(self, name: str, lane: SharedLane) -> None:
+        """Write the memories of a project with a space, or of the user, to that lane from now on."""
+        if name not in self.shared:
+            await self._committer.run(USER, partial(self.catalog.share, name, lane.name))
             self.shared[name] = lane
             self._on_open(lane)
-
-    async def purge_journals(self) -> None:
-        """Remove erased memories from the journals of shared lanes."""
-        if self._lanes is not None:
-            await self._lanes.purge()
-
-    def share_no_more(self, project_id: str) -> None:
-        """Write an open project's memories to its own space from now on: it has left its lane."""
-        self.catalog.share_no_more(project_id)
-        del self.shared[project_id]
 
     @property
     def users(self) -> list[Records]:
@@ -404,13 +397,3 @@ def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], te
             if any(was_erased):
                 edits.drop_deleted_words()
     database.leave_nothing(memory_ids, texts)
-
-
-class LaneSource(Protocol):
-    """The shared lanes of a home."""
-
-    def open(self, lane: str, database: SqliteFile, *, is_users: bool) -> Records:
-        """Open a lane, and follow its journal. `is_users`: it is for the user's memories."""
-
-    async def purge(self) -> None:
-        """Remove erased memories from the journals; later if one cannot be reached."""

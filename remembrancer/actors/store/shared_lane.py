@@ -232,6 +232,8 @@ class SharedLane(Records):
         """True if the newest operation since the lane was opened, apart from background work, is this host's."""
         self.problem: RemembrancerError | None = None
         """The error that stopped all applying and appending."""
+        self.silent: tuple[float, RemembrancerError] | None = None
+        """The time since which the journal cannot be read, and the reason."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
         self.head = self.mark.position
@@ -324,6 +326,15 @@ class SharedLane(Records):
         self.journal, self.member = journal, member
         self._away_until = 0.0
         self.problem = None
+
+    @property
+    def obstacle(self) -> RemembrancerError | None:
+        """The reason for which nothing is exchanged with the others now."""
+        return self.problem or (None if self.silent is None else self.silent[1])
+
+    @property
+    def works_here(self) -> bool:
+        return self.obstacle is None and self.wrote_last
 
     @property
     def time(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import suppress
 from functools import partial
@@ -131,16 +131,10 @@ class SharedLanes:
         """Return the handlers of the requests about sharing."""
         return by_request(self._share, self._leave, self._rejoin, self._describe)
 
-    @property
-    def _lane_of(self) -> Mapping[str, str]:
-        return self._files.catalog.lanes
-
-    # Used by `MemoryFiles`.
-
-    def open(self, name: str, database: SqliteFile, *, is_users: bool) -> SharedLane:
-        """Open a lane, and follow its journal. If that cannot be connected, the lane serves the entries applied so far,
-        with a notice. `is_users`: it is for the user's memories."""
-        return self._follow(self._made(name, database, is_users=is_users))
+    def open(self, name: str, database: SqliteFile, key: str) -> SharedLane:
+        """Open the lane of a project, or of `user`, and follow its journal. If that cannot be connected, the lane
+        serves the entries applied so far, with a notice."""
+        return self._follow(self._made(name, database, key))
 
     async def purge(self) -> None:
         """Remove erased memories from the journals; later if one cannot be reached."""
@@ -150,34 +144,21 @@ class SharedLanes:
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
         """Return the notice that an answer may lack what others have stored, if so."""
-        name = self._lane_of.get(project_id)
-        opened = None if name is None else self._open.get(name)
-        if opened is None:
+        lane = self._files.shared.get(project_id)
+        if lane is None:
             return ()
-        since, error = opened.silent or (self._clock(), None)
-        if opened.lane.problem is not None:
-            text = f"Nothing is exchanged with the others any more: {opened.lane.problem.message}"
+        since, error = lane.silent or (self._clock(), None)
+        if lane.problem is not None:
+            text = f"Nothing is exchanged with the others any more: {lane.problem.message}"
         elif error is not None and (silent_s := self._clock() - since) >= SILENT_S:
             text = f"What others have stored in the last {silent_s:.0f} s is not here yet ({error.message})."
         else:
             return ()
         return (Notice("partial_results", text),)
 
-    # Background work.
-
-    def time_of(self, lane: str) -> float:
-        """Return the time of a lane, which stands still while nothing happens there."""
-        opened = self._open.get(lane)
-        return 0.0 if opened is None else opened.lane.time
-
-    def wrote_last(self, lane: str) -> bool:
-        """True if the newest operation in an open lane is this host's, which then does the lane's background work."""
-        opened = self._open.get(lane)
-        return opened is not None and opened.problem is None and opened.lane.wrote_last
-
     # Journals.
 
-    def _made(self, name: str, database: SqliteFile, *, is_users: bool) -> SharedLane:
+    def _made(self, name: str, database: SqliteFile, key: str) -> SharedLane:
         from remembrancer.actors.store.shared_lane import SharedLane
 
         def take_in(done: Sequence[tuple[Submitted, Outcome]]) -> None:
@@ -192,7 +173,7 @@ class SharedLanes:
             connection.member,
             self._ask,
             take_in,
-            is_users=is_users or connection.is_users,
+            is_users=key == USER or connection.is_users,
             limit_bytes=limit_bytes,
             session_limit=session_limit,
         )
@@ -232,7 +213,7 @@ class SharedLanes:
     def _take_in(self, name: str, done: Sequence[tuple[Submitted, Outcome]]) -> None:
         """Follow up the entries of others."""
         done = [(entry, outcome) for entry, outcome in done if isinstance(outcome.reply, Applied)]
-        project = ProjectRef(next((each for each, lane in self._lane_of.items() if lane == name), ""), "")
+        project = ProjectRef(self._files.sharer_of(name) or "", "")
         if done:
             self._follow_up.wake()
             self._follow_up.tell([msgspec.structs.replace(entry.operation, project=project) for entry, _ in done])
@@ -260,26 +241,23 @@ class SharedLanes:
         project, files = request.project, self._files
         key, whose = (USER, "the user") if project is None else (project.id, project.path)
         async with self._changing:
-            shared = self._lane_of.get(key)
-            if shared not in (None, request.lane):
+            shared, sharer = files.shared.get(key), files.sharer_of(request.lane)
+            if shared is not None and shared.name != request.lane:
                 leave = "remembrancer share leave --user" if project is None else "remembrancer share leave"
-                raise InvalidInput(f"{whose} shares {shared} already: '{leave}' ends that")
-            others = [each for each, lane in self._lane_of.items() if lane == request.lane and each != key]
-            if others:
-                raise InvalidInput(f"another project ({others[0]}) shares {request.lane}: a lane is for one project")
+                raise InvalidInput(f"{whose} shares {shared.name} already: '{leave}' ends that")
+            if sharer not in (None, key):
+                raise InvalidInput(f"another project ({sharer}) shares {request.lane}: a lane is for one project")
             if request.dry_run:
                 there = project is None or files.is_there(project)
                 own = await self._own(project) if there else None
                 return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
             if request.lane not in self._open:
-                make = partial(self._made, request.lane, files.database, is_users=project is None)
+                make = partial(self._made, request.lane, files.database, key)
                 self._follow(await self._committer.run(request.lane, make))
             opened = self._open[request.lane]
             await opened.catch_up()  # otherwise sharing is not started
-            if shared is None:
-                await self._committer.run(USER, partial(files.catalog.share, key, request.lane))
             own = await self._own(project)
-            files.share(key, opened.lane)
+            await files.share(key, opened.lane)
             return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
 
     async def _own(self, project: ProjectRef | None) -> Records:
@@ -316,24 +294,22 @@ class SharedLanes:
         project = request.project
         async with self._changing:
             key, whose = (USER, "the user") if project is None else (project.id, project.path)
-            name = self._lane_of.get(key)
-            if name is None:
+            lane = self._files.shared.get(key)
+            if lane is None:
                 raise InvalidInput(f"{whose} shares nothing")
-            own = await self._own(project)
-            opened = self._open[name]
-            lane = opened.lane
-            ids = await self._committer.run(name, lane.shareable)
+            own, opened = await self._own(project), self._open[lane.name]
+            ids = await self._committer.run(lane.name, lane.shareable)
             if request.dry_run:
-                return LaneLeft(name, len(ids))
+                return LaneLeft(lane.name, len(ids))
             with suppress(RemembrancerError):  # if the others' latest entries cannot be read, go on without them
                 await opened.catch_up()
-            await self._committer.run(name, partial(lane.leave, own))
-            self._files.share_no_more(key)
+            await self._committer.run(lane.name, partial(lane.leave, own))
+            del self._files.shared[key]
             self._follow_up.wake()
             await opened.stop()
-            del self._open[name]
-            await opened.lane.journal.aclose()
-            return LaneLeft(name, len(ids))
+            del self._open[lane.name]
+            await lane.journal.aclose()
+            return LaneLeft(lane.name, len(ids))
 
     async def _rejoin(self, request: RejoinLane, context: RequestContext) -> tuple[LaneState, ...]:
         """Continue a lane with a new connection. Raises as `_connection`."""
@@ -366,16 +342,17 @@ class SharedLanes:
 
     async def _describe(self, _request: DescribeLanes, _context: RequestContext) -> tuple[LaneState, ...]:
         paths = {project.id: project.path for project in self._files.catalog.projects()} | {USER: ""}
-        states = []
-        for project_id, name in sorted(self._lane_of.items()):
-            state, opened = LaneState(name, paths.get(project_id, project_id)), self._open.get(name)
-            if opened is not None:
-                lane, problem = opened.lane, opened.problem
-                state = msgspec.structs.replace(state, position=lane.mark.position, behind=lane.behind)
-                if problem is not None:
-                    state = msgspec.structs.replace(state, problem=problem.message, code=problem.code)
-            states.append(state)
-        return tuple(states)
+        return tuple(
+            LaneState(
+                lane.name,
+                paths.get(key, key),
+                lane.mark.position,
+                lane.behind,
+                None if lane.obstacle is None else lane.obstacle.message,
+                None if lane.obstacle is None else lane.obstacle.code,
+            )
+            for key, lane in sorted(self._files.shared.items())
+        )
 
 
 def _connection(paths: RuntimePaths, lane: str) -> Connection:

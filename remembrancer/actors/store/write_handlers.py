@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -39,18 +39,23 @@ Answer = Applied | RemembrancerError
 
 
 class WriteHandlers:
-    """Carries out writes. Changed memories are embedded again, and are no longer found by their old text."""
+    """Carries out writes. Changed memories are embedded again, and are no longer found by their old text.
+
+    `purge_journals` removes erased memories from the journals of shared lanes.
+    """
 
     def __init__(
         self,
         files: MemoryFiles,
         committer: Committer,
         scheduler: EmbeddingScheduler,
+        purge_journals: Callable[[], Awaitable[None]],
     ) -> None:
         self._files = files
         self._committer = committer
         self._writer = MemoryWriter(lambda: files.database, files.lanes_of, files.shared_lane)
         self._scheduler = scheduler
+        self._purge_journals = purge_journals
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of writes."""
@@ -70,7 +75,7 @@ class WriteHandlers:
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
             await self._committer.run(USER, partial(self._files.scrub, gone, quotes))
-            await self._files.purge_journals()
+            await self._purge_journals()
         return reply
 
     async def scrub(self, memory_id: str) -> None:

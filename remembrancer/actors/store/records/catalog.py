@@ -4,7 +4,7 @@ models."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
@@ -25,13 +25,9 @@ class Catalog:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._database: SqliteFile | None = None
-        self.lanes: Mapping[str, str] = {}
-        """The lane of each sharing project, and the user's under `user`. Replaced, not changed: any thread may iterate
-        over it."""
 
     def attach(self, database: SqliteFile) -> None:
         """Use the catalogue of a database."""
-        self.lanes = dict(database.read("SELECT name, lane FROM shares"))
         self._database = database
 
     def register(self, project: ProjectRef) -> None:
@@ -72,11 +68,10 @@ class Catalog:
     def share(self, name: str, lane: str) -> None:
         """Record the shared lane of a project, or of `user`. `SharedLane.leave` removes it."""
         self._write("INSERT INTO shares VALUES (?, ?)", (name, lane))
-        self.lanes = {**self.lanes, name: lane}
 
-    def share_no_more(self, name: str) -> None:
-        """Forget a lane that `SharedLane.leave` has ended."""
-        self.lanes = {each: lane for each, lane in self.lanes.items() if each != name}
+    def shares(self) -> list[tuple[str, str]]:
+        """Return the sharing projects, and perhaps `user`, each with its lane."""
+        return self._read("SELECT name, lane FROM shares ORDER BY name")
 
     def note_models(self, state: bytes) -> None:
         """Store the decisions about the models."""

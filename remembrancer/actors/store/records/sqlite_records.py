@@ -144,6 +144,16 @@ class Records(Reader, EmbeddedTexts):
         return self._file.commits
 
     @property
+    def works_here(self) -> bool:
+        """True if this host does the background work of the space: in a shared lane, if it wrote there last."""
+        return True
+
+    @property
+    def time(self) -> float:
+        """The time by which the background work of the space is due."""
+        return self._clock()
+
+    @property
     def space(self) -> int:
         """The number of the space."""
         return self._file.number
