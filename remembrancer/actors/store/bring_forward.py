@@ -1,8 +1,7 @@
 """Migrates a home of release 0.2.0, which has a records file for each space, to the one database.
 
-Each file is migrated in one transaction, into a file beside the database that is renamed at the end. A kill at any
-moment leaves the home old, and the next attempt continues after the finished files. The old files are only read, and
-stay.
+The database is made beside its place, and renamed at the end: a kill at any moment leaves the home old, and the next
+attempt begins anew. The old files are only read, and stay.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     SchemaTooNew,
     SchemaTooOld,
-    StorageFull,
     disk_full,
 )
 from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory, write_whole
@@ -100,30 +98,31 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
     fresh, copy = database.with_name("memory.db.new"), database.with_name("memory.db.taking")
     no_room = f"there is no room to bring the memories of {paths.home} into one database: make room and start again"
     try:
+        delete_database(fresh)  # of an attempt that was killed
         sizes = [path.stat().st_size for path in files.values()]
-        there = fresh.stat().st_size if fresh.exists() else 0
-        if shutil.disk_usage(database.parent).free + there < sum(sizes) + 2 * max(sizes, default=0) + SPARE_BYTES:
+        if shutil.disk_usage(database.parent).free < sum(sizes) + 2 * max(sizes, default=0) + SPARE_BYTES:
             raise disk_full(no_room, database)
-        with closing(_opened(fresh, files)) as connection:
-            done = {name for (name,) in connection.execute("SELECT name FROM taken_in")}
-            for name, path in [item for item in files.items() if item[0] not in done]:
-                stamp = _stamp(path)
-                problem = _prepare(path, copy, no_room)
-                with connection:
-                    connection.execute("BEGIN")
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        reasons: dict[str, str] = {}
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = MEMORY")  # a kill leaves nothing that is used
+            connection.execute("PRAGMA foreign_keys = ON")
+            MEMORY.migrate(connection, None)
+            with connection:
+                connection.execute("BEGIN")
+                for name, path in files.items():
+                    if problem := _prepare(path, copy, no_room):
+                        reasons[name] = problem
                     if copy.exists():
                         with closing(sqlite3.connect(f"{copy.absolute().as_uri()}?mode=ro", uri=True)) as old:
                             take_in(connection, old, name)
-                    connection.execute("INSERT INTO taken_in VALUES (?, ?, ?)", (name, stamp, problem))
-                delete_database(copy)
-            _finish(paths, connection, report=place is None)
+                _finish(paths, connection)
+        if reasons and place is None:
+            write_whole(paths.home / REPORT, msgspec.json.encode(reasons))
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
         fresh.replace(database)
         sync_directory(database.parent)
-    except StorageFull:
-        delete_database(fresh)
-        raise
     except sqlite3.Error as error:
         raise as_error(fresh, error) from error
     except OSError as error:
@@ -131,32 +130,8 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
             raise disk_full(no_room, database) from error
         raise FileUnusable(f"{database} cannot be made ({error}): the old files are as they were") from error
     finally:
-        delete_database(copy)
-
-
-def _opened(fresh: Path, files: dict[str, Path]) -> sqlite3.Connection:
-    """Open the new database: as the last attempt left it, or empty if a file has changed since it was migrated."""
-    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    connection = sqlite3.connect(fresh, isolation_level=None)
-    with suppress(sqlite3.DatabaseError, RemembrancerError):  # the file is not such a database
-        done = connection.execute("SELECT name, stamp FROM taken_in").fetchall()
-        MEMORY.migrate(connection, None)
-        if all(name in files and stamp == _stamp(files[name]) for name, stamp in done):
-            connection.execute("PRAGMA foreign_keys = ON")
-            return connection
-    connection.close()
-    delete_database(fresh)
-    connection = sqlite3.connect(fresh, isolation_level=None)
-    connection.execute("PRAGMA foreign_keys = ON")
-    MEMORY.migrate(connection, None)
-    connection.execute("CREATE TABLE taken_in (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, problem TEXT NOT NULL)")
-    return connection
-
-
-def _stamp(path: Path) -> str:
-    """Return a string that changes when an old file does."""
-    abouts = [each.stat() for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
-    return str([(about.st_mtime_ns, about.st_size) for about in abouts if about.st_size])
+        for unfinished in (fresh, copy):
+            delete_database(unfinished)
 
 
 def _prepare(path: Path, copy: Path, no_room: str) -> str:
@@ -204,27 +179,20 @@ def _lay_out(damaged: Path, connection: sqlite3.Connection) -> None:
             connection.execute(sql)
 
 
-def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool) -> None:
-    """Import the catalogue, finish the pending moves between projects and the user, and drop the record of finished
-    files."""
-    reasons = dict(connection.execute("SELECT name, problem FROM taken_in WHERE problem != ''").fetchall())
-    if reasons and report:
-        write_whole(paths.home / REPORT, msgspec.json.encode(reasons))
-    with connection:
-        connection.execute("BEGIN")
-        spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
-        lanes = former_shares(paths)
-        connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
-        _take_in_catalogue(connection, paths)
-        for source, operation_id, encoded in connection.execute(
-            "SELECT space, operation_id, operation FROM moves"
-        ).fetchall():
-            operation = _decode_operation(encoded)
-            change = operation.change
-            assert isinstance(change, PromoteMemory)
-            target = USER if change.target_scope == "user" else operation.project.id
-            _end_move(connection, source, spaces.get(lanes.get(target, target)), operation_id, change.memory_id)
-        connection.execute("DROP TABLE taken_in")
+def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
+    """Import the catalogue, and finish the pending moves between projects and the user."""
+    spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
+    lanes = former_shares(paths)
+    connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
+    _take_in_catalogue(connection, paths)
+    for source, operation_id, encoded in connection.execute(
+        "SELECT space, operation_id, operation FROM moves"
+    ).fetchall():
+        operation = _decode_operation(encoded)
+        change = operation.change
+        assert isinstance(change, PromoteMemory)
+        target = USER if change.target_scope == "user" else operation.project.id
+        _end_move(connection, source, spaces.get(lanes.get(target, target)), operation_id, change.memory_id)
 
 
 def _end_move(
