@@ -13,7 +13,7 @@ import pytest
 
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
 from remembrancer.actors.store.records.sqlite_records import Reader
-from remembrancer.actors.store.records.types import USER, Filters, MaintenanceState
+from remembrancer.actors.store.records.types import USER, Filters
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
@@ -311,11 +311,13 @@ def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(runs: Ru
 
 
 def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(runs: RunsRig) -> None:
-    assert work_of(runs.records).maintenance == MaintenanceState(None, 0)
+    work = work_of(runs.records)
+    assert (work.maintained_at, work.sessions_since) == (None, 0)
     for place in range(3):
         name = f"session {place}"
         runs.do(StartSession(name))
         runs.do(EndSession(name), at=REQUESTED_AT + place)
         runs.carry_out(runs.closing(name), part=place)
     runs.carry_out(NoteMaintenance(), run_id="closing")
-    assert work_of(runs.records).maintenance == MaintenanceState(REQUESTED_AT, 2)
+    work = work_of(runs.records)
+    assert (work.maintained_at, work.sessions_since) == (REQUESTED_AT, 2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from remembrancer.actors.store.job_finder import FORGOTTEN_S, RETRY_S, Attempts, SessionWatch, jobs_of
-from remembrancer.actors.store.records.types import MAX_ATTEMPTS, MaintenanceState, TextToEmbed, WaitingWork
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS, TextToEmbed, WaitingWork
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, SUSPECTS, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.protocol.consolidation import Job, Maintain, Promotable, PromoteAtOnce, SessionEnded
@@ -31,7 +31,7 @@ def jobs(work: WaitingWork) -> list[object]:
 def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> WaitingWork:
     done_at = None if days_ago is None else NOW - days_ago * 86_400
     oldest_at = None if oldest_days_ago is None else NOW - oldest_days_ago * 86_400
-    return WaitingWork(maintenance=MaintenanceState(done_at, sessions), oldest_at=oldest_at)
+    return WaitingWork((), (), done_at, sessions, oldest_at)
 
 
 def test_a_session_that_has_ended_is_a_job_each_time_and_maintenance_goes_last() -> None:
@@ -41,7 +41,7 @@ def test_a_session_that_has_ended_is_a_job_each_time_and_maintenance_goes_last()
     (first,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(ENDED,)), NOW)
     (second,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(again,)), NOW)
     assert first.key != second.key
-    work = WaitingWork((ENDED,), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
+    work = WaitingWork((ENDED,), (Promotable("a", 1, 0),), 0.0, oldest_at=0.0)
     assert [type(each) for each in jobs(work)] == [SessionEnded, PromoteAtOnce, Maintain]
     (only,) = jobs_of("user", None, work, NOW)
     assert only == Job(None, Maintain(None))

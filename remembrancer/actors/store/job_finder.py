@@ -79,11 +79,10 @@ def jobs_of(name: str, project: ProjectRef | None, work: WaitingWork, now: float
 def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
     """True if maintenance is due. If the last one lies in the future, because the clock was set back, the wait is
     limited to a week."""
-    state = work.maintenance
     if work.oldest_at is None:
         return False
-    due_at = (work.oldest_at if state.done_at is None else state.done_at) + MAINTENANCE_S
-    return state.sessions_since >= MAINTENANCE_SESSIONS or wall_now >= due_at or wall_now < due_at - 2 * MAINTENANCE_S
+    due_at = (work.oldest_at if work.maintained_at is None else work.maintained_at) + MAINTENANCE_S
+    return work.sessions_since >= MAINTENANCE_SESSIONS or wall_now >= due_at or wall_now < due_at - 2 * MAINTENANCE_S
 
 
 class Attempts:

@@ -17,7 +17,6 @@ from remembrancer.actors.store.records.sessions import (
 from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, json_list
 from remembrancer.actors.store.records.types import (
-    MaintenanceState,
     Surroundings,
     WaitingWork,
 )
@@ -36,8 +35,8 @@ MOST_EDGES: Final = 20_000
 """The limit on edges in an answer: a few hundred kilobytes, and more than finding communities needs."""
 NAMED_TOGETHER: Final = 16
 """If a memory names more entities than this, the rest are connected only with its first."""
-_OVER_AT: Final = "coalesce(s.ended_at, s.last_active_at)"
-"""The end of an inactive session."""
+_CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at)"
+"""A session that is not active; its end, which is compared, stands last."""
 INCOMING: Final = 50
 """The limit on the incoming links shown for a memory."""
 
@@ -103,11 +102,16 @@ class SqliteBackground:
                    ORDER BY number LIMIT 1""",
                 (),
             )
+            maintained = "SELECT max(done_at) FROM maintenance WHERE space = @SPACE AND what = 'maintenance'"
+            ((maintained_at,),) = query(maintained, ())
+            closed = f"SELECT count(*) FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED} > ?"  # noqa: S608 - fixed
+            ((sessions_since,),) = query(closed, (maintained_at or 0.0,))
             return WaitingWork(
-                sessions=tuple(open_sessions(query)),
-                promotable=tuple(Promotable(*row) for row in promotable),
-                maintenance=_maintenance(query),
-                oldest_at=oldest[0][0] if oldest else None,
+                tuple(open_sessions(query)),
+                tuple(Promotable(*row) for row in promotable),
+                maintained_at,
+                sessions_since,
+                oldest[0][0] if oldest else None,
             )
 
         return self._file.read_together(read)
@@ -183,14 +187,10 @@ def _observed_in(query: Query, memory_id: str) -> tuple[str, ...]:
     """Return the project that a memory came from, and those in which it was observed. Raises `ValueError` for bad
     rows."""
     came_from = "SELECT source_project FROM memories WHERE space = @SPACE AND id = ? AND source_project IS NOT NULL"
-    rows = query(came_from, (memory_id,))
-    return tuple(dict.fromkeys((*(row[0] for row in rows), *_projects(query, memory_id))))
-
-
-def _projects(query: Query, memory_id: str) -> tuple[str, ...]:
     observed = "SELECT source_projects FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?"
-    rows = query(observed, (memory_id,))
-    return _decode_projects(rows[0][0]) if rows else ()
+    found = [project for (project,) in query(came_from, (memory_id,))]
+    found += (project for (projects,) in query(observed, (memory_id,)) for project in _decode_projects(projects))
+    return tuple(dict.fromkeys(found))
 
 
 MOST_PROPOSALS: Final = 50
@@ -210,13 +210,6 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
         (*(() if memory_id is None else (memory_id,)), MOST_PROPOSALS),
     )
     return tuple(Proposal(*row) for row in rows)
-
-
-def _maintenance(query: Query) -> MaintenanceState:
-    ((done_at,),) = query("SELECT max(done_at) FROM maintenance WHERE space = @SPACE AND what = 'maintenance'", ())
-    closed = f"SELECT count(*) FROM sessions AS s WHERE s.space = @SPACE AND s.status != 'active' AND {_OVER_AT} > ?"  # noqa: S608
-    ((sessions,),) = query(closed, (done_at or 0.0,))
-    return MaintenanceState(done_at, sessions)
 
 
 def _entity_edges(query: Query) -> tuple[tuple[str, str, int], ...]:
@@ -246,11 +239,8 @@ def _entity_edges(query: Query) -> tuple[tuple[str, str, int], ...]:
 
 KEPT_VERSIONS: Final = 100
 """The number of a memory's newest versions that are kept regardless of age, besides the first one."""
-_CLOSED: Final = f"s.status != 'active' AND {_OVER_AT} < ?"
-
-
 _SESSION_EVENTS: Final = f"""SELECT t.number FROM sessions AS s JOIN TABLE AS t
-    ON t.space = @SPACE AND t.session_id = s.session_id WHERE s.space = @SPACE AND {_CLOSED}"""  # noqa: S608 - our names
+    ON t.space = @SPACE AND t.session_id = s.session_id WHERE s.space = @SPACE AND {_CLOSED} < ?"""  # noqa: S608 - our names
 _NO_TRACE: Final = "".join(
     f" AND NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.space = @SPACE AND t.session_id = s.session_id)"  # noqa: S608
     for table in ("memories", "turns", "tool_calls")
@@ -285,7 +275,7 @@ _STALE: Final = (
         "sessions",
         "session_id",
         "runs_before",
-        f"SELECT session_id FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED}{_NO_TRACE}",  # noqa: S608 - our names
+        f"SELECT session_id FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED} < ?{_NO_TRACE}",  # noqa: S608 - our names
     ),
 )
 """The tables to prune, in order (tool calls refer to turns): the key, the time of a `Prune` before which a row is

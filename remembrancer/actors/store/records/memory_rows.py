@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, get_type_hints
 
@@ -59,19 +58,12 @@ SAYS_IT: Final = """o.forgotten_at IS NULL AND (m.scope = 'session' OR o.scope !
 """SQL: the memory `o`, derived from `m`, contains the text of `m`, or of another memory that `m` supports."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryRow(Memory):
-    """A memory with its row number."""
-
-    number: int
-
-
 def digest_of(content: str) -> bytes:
     """Return the SHA-256 of a content's UTF-8 bytes."""
     return hashlib.sha256(content.encode()).digest()
 
 
-def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
+def read_memory(query: Query, memory_id: str) -> Memory | None:
     """Return a memory by its id. Raises `ValueError` if it cannot be decoded."""
     rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE space = @SPACE AND id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
@@ -87,7 +79,7 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
         related_entities=_read_entities(query, row["number"]),
         forgotten=row["forgotten_at"] is not None,
     )
-    return MemoryRow(now=now, **{name: row[name] for name in _KEPT})
+    return Memory(now=now, **{name: row[name] for name in _KEPT})
 
 
 def decoded(columns: dict[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import MemoryRow, read_memory
+from remembrancer.actors.store.records.memory_rows import read_memory
 from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.actors.store.records.types import SessionDeeds
+from remembrancer.actors.store.records.types import Memory, SessionDeeds
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
 from remembrancer.protocol.reads import ListedSession, SessionDescription
@@ -30,7 +30,7 @@ MOST_FILES: Final = 50
 _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def session_record_of(query: Query, session_id: str) -> MemoryRow | None:
+def session_record_of(query: Query, session_id: str) -> Memory | None:
     """Return the memory that is a session's record, forgotten or not."""
     record_of = "SELECT id FROM memories WHERE space = @SPACE AND session_id = ? AND kind = ?"
     known = query(record_of, (session_id, SESSION_RECORD))

@@ -38,25 +38,19 @@ RECORDS: Final = "records"
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceState:
-    """The time of the last maintenance (None: never), and the number of sessions closed since."""
-
-    done_at: float | None
-    sessions_since: int
-
-
-@dataclass(frozen=True, slots=True)
 class WaitingWork:
     """The consolidator's work in one space.
 
     `sessions` are active, or have ended and await processing; `promotable` are memories of running sessions whose
     importance and confidence do not rule out the required score, on which the consolidator decides, the newest first.
-    `oldest_at` is the time of the first memory, None if there is none.
+    `maintained_at` is the time of the last maintenance (None: never), and `sessions_since` the number of sessions
+    closed since. `oldest_at` is the time of the first memory, None if there is none.
     """
 
     sessions: tuple[SessionEntry, ...] = ()
     promotable: tuple[Promotable, ...] = ()
-    maintenance: MaintenanceState = MaintenanceState(None, 0)
+    maintained_at: float | None = None
+    sessions_since: int = 0
     oldest_at: float | None = None
 
 
@@ -247,18 +241,19 @@ MAX_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory as it is in a space, without its history and its links."""
+    """A memory as it is in a space, without its history and its links. `number` is that of its row."""
 
+    number: int
     id: str
     version: int
     now: MemoryVersion
     created_at: float
     updated_at: float
-    access_count: int = 0
-    last_accessed_at: float | None = None
-    forgotten_at: float | None = None
-    promotion_chain: tuple[ChainLink, ...] = ()
-    source_project: str | None = None
+    access_count: int
+    last_accessed_at: float | None
+    forgotten_at: float | None
+    promotion_chain: tuple[ChainLink, ...]
+    source_project: str | None
 
 
 @dataclass(frozen=True, slots=True)
