@@ -377,13 +377,9 @@ def inbox_of(key: KeyPair) -> str:
     return f"_INBOX_{key.public}"
 
 
-def _is_database(urls: Sequence[str]) -> bool:
-    return any(url.startswith(("postgresql://", "postgres://")) for url in urls)
-
-
 def _connection(server: Server) -> JetStreamJournal:
     """A connection to the servers. Raises `ConfigurationError` for a database."""
-    if _is_database(server.urls):
+    if any(url.startswith(("postgresql://", "postgres://")) for url in server.urls):
         raise ConfigurationError(BY_DATABASE)
     if not server.user_seed:
         return JetStreamJournal(server)

@@ -128,7 +128,7 @@ async def test_a_chroma_that_breaks_is_made_anew_while_searches_go_on(
         broken = spaces.searchable(records.name)
         assert isinstance(broken, ChromaVectors)
         assert broken.has_failed
-        spaces.nudge()
+        spaces.note_kept(records.name)
         await until(lambda: is_in_chroma(spaces, records) and spaces.searchable(records.name) is not broken)
         whole = spaces.searchable(records.name)
         assert isinstance(whole, ChromaVectors)

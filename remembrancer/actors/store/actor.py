@@ -100,7 +100,7 @@ class StoreActor(Actor):
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
         kept = 0 if settings.deployment_mode == "embedded-memory" else settings.backup_copies
-        self._copies = DailyCopies(paths.database, kept, self._damaged)
+        self._copies = DailyCopies(paths.database, kept, lambda error: self._files.note_unusable(error))
         replaced = ReplacedMemories()
         self._committer = Committer(replaced.tell)
         limit_bytes, session_limit = settings.database_limit_bytes, settings.max_memories_per_session
@@ -270,10 +270,6 @@ class StoreActor(Actor):
                 tasks.start_soon(self._keep_counts)
                 tasks.start_soon(self._jobs.finder.run)
                 tasks.start_soon(self._copies.run)
-
-    def _damaged(self, error: RemembrancerError) -> None:
-        logger.error("the database is damaged", extra={"reason": error.message})
-        self._files.note_unusable(error)
 
     async def _keep_house(self) -> None:
         while True:

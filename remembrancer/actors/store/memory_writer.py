@@ -150,8 +150,9 @@ class MemoryWriter:
                 return _of_scope(lanes, seen, "user")
             case ApplyRun() | UndoRun():
                 place = self._lane_named(operation.project.id) if own is None else own
-                if own is not None and isinstance(change, UndoRun) and not _has_run(query, own, change.run_id):
-                    place = lanes["project"]
+                if own is not None and isinstance(change, UndoRun):
+                    run = query("SELECT 1 FROM runs WHERE space = ? AND run_id = ?", (own.space, change.run_id))
+                    place = own if run else lanes["project"]
                 if place is None:
                     raise NotFound(f"the project {operation.project.id} has no memories")
                 return place, place
@@ -186,10 +187,6 @@ def _of_scope(lanes: Lanes, seen: Lanes, scope: Scope) -> tuple[Records, Records
     if scope not in seen:
         raise NOT_THE_USERS
     return seen[scope], seen[scope]
-
-
-def _has_run(query: Query, records: Records, run_id: str) -> bool:
-    return bool(query("SELECT 1 FROM runs WHERE space = ? AND run_id = ?", (records.space, run_id)))
 
 
 def _from_known(

@@ -447,17 +447,14 @@ async def answered(readable: Readable, work: Callable[[View], Awaitable[T]]) -> 
                 logger.warning("answered without a space", extra={"space": name, "reason": damage.message})
                 if not isinstance(damage, FileLocked):
                     note_unusable(damage)
-                of_space = _missing("user" if view.is_users(name) else "project", damage)
-                return reply, [of_space, *missing, *others.notices]
+                whose = "user" if view.is_users(name) else "project"
+                text = f"The {whose}'s memories are missing from this answer: {damage.message}."
+                return reply, [Notice(damage.code, text), *missing, *others.notices]
         raise
 
 
 def _without_notes(error: RemembrancerError) -> Notice:
     return Notice("partial_results", f"The notes are missing from this answer: {error.message}.")
-
-
-def _missing(whose: str, error: RemembrancerError) -> Notice:
-    return Notice(error.code, f"The {whose}'s memories are missing from this answer: {error.message}.")
 
 
 def _doubts(view: View, request: DescribeStore) -> tuple[Pair, ...]:

@@ -326,17 +326,6 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _is_for_want_of_room(path: Path, code: int) -> bool:
-    """True if a full disk is the cause. SQLite reports it for writes, but not for a log that it cannot create."""
-    unclear = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
-    return code in NO_SPACE or (code & PRIMARY_CODE in unclear and is_disk_full(path))
-
-
-def _is_for_want_of_files(code: int) -> bool:
-    """True if too many open files are the cause."""
-    return code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and are_files_used_up()
-
-
 def unusable(path: Path, error: Exception) -> RecordsUnusable:
     """Return the error for a file that is damaged or cannot be opened."""
     return RecordsUnusable(
@@ -349,9 +338,11 @@ def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_openin
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return FileLocked(f"another program has locked {path}: end what it does there")
-    if _is_for_want_of_room(path, code):
+    # SQLite reports a full disk for writes, but not for a log that it cannot create.
+    is_unclear = code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
+    if code in NO_SPACE or (is_unclear and is_disk_full(path)):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
-    if _is_for_want_of_files(code):
+    if is_unclear and are_files_used_up():
         return TooManyFiles.at(path)
     if is_opening or code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)

@@ -141,11 +141,9 @@ class Gathering:
             limit=FOUND,
             is_task=True,
         )
-        answer, _ = await recall(request, self._view, self._vector_of_task, self._threads, self._now)
+        task = self._request.task  # without the names of files
+        answer, _ = await recall(request, self._view, lambda _: self._embed(task), self._threads, self._now)
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
-
-    async def _vector_of_task(self, _: str) -> Vectors:
-        return await self._embed(self._request.task)
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
         """Return the subjects with most memories, from tags and entities, each with its count, if they are wanted."""
@@ -163,10 +161,8 @@ class Gathering:
         """True if a memory belongs in this context."""
         was_closed = memory.done and self._now - memory.updated_at > CLOSED_NAMED_S
         is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self._now)
-        return not is_over and not memory.superseded_by and self._is_asked_for(memory)
-
-    def _is_asked_for(self, memory: ListedMemory) -> bool:
-        return section_of(memory, self._request.sections) is not None
+        is_asked_for = section_of(memory, self._request.sections) is not None
+        return is_asked_for and not is_over and not memory.superseded_by
 
     def _once(self, memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
         """Remove repetitions: of an id, of a text (unless it is an event), and memories merged into another that the

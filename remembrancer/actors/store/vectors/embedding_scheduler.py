@@ -344,7 +344,6 @@ class EmbeddingScheduler:
             kept = [model.key for model in self._models if model.key is not None]
             if len(kept) == len(self._models):
                 pruned = await self._write_each(lambda texts: texts.prune_models(kept, PRUNE_BATCH))
-                self._vectors.nudge()
                 if max(pruned, default=0) >= PRUNE_BATCH:
                     self._is_pruned = False
                     self._woken.set()

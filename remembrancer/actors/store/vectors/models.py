@@ -44,17 +44,13 @@ class ModelState(msgspec.Struct, frozen=True):
             state = cls(configured, configured) if written is None else _decode_state(written)
         except ValueError:  # of another release: workers will identify the models
             state = cls(configured, configured)
-        return state.configured_as(configured)
+        if configured == state.configured:
+            return state
+        return msgspec.structs.replace(state.choosing(configured), configured=configured)
 
     def written(self) -> bytes:
         """Encode the state for the records."""
         return msgspec.msgpack.encode(self)
-
-    def configured_as(self, configured: ModelChoice) -> ModelState:
-        """Return the state with this choice in the settings."""
-        if configured == self.configured:
-            return self
-        return msgspec.structs.replace(self.choosing(configured), configured=configured)
 
     def choosing(self, choice: ModelChoice | None) -> ModelState:
         """Return the state with another choice; None: the active one again."""

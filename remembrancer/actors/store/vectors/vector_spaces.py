@@ -78,7 +78,8 @@ class VectorSpaces:
         self._exact_up_to = exact_up_to
         self._judge = judge
         self._server = server
-        self._with_chroma = is_chroma_installed() if with_chroma is None else with_chroma
+        is_installed = importlib.util.find_spec("chromadb") is not None
+        self._with_chroma = is_installed if with_chroma is None else with_chroma
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vectors")
         self._models: dict[str, ModelIdentity] = {}
         self._active: str | None = None
@@ -130,10 +131,6 @@ class VectorSpaces:
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if vectors.model in self._models}
         for texts in self._texts():
             self.note_kept(texts.name)
-
-    def nudge(self) -> None:
-        """Wake the upkeep, since something may have changed."""
-        self._wake.set()
 
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
         """Find and store the near-duplicates of one memory at once.
@@ -315,8 +312,3 @@ class VectorSpaces:
 
 class _Closed(Exception):
     """Ends the upkeep, since the store is closing."""
-
-
-def is_chroma_installed() -> bool:
-    """True if the extra `chroma` is installed."""
-    return importlib.util.find_spec("chromadb") is not None
