@@ -106,7 +106,6 @@ class Host:
             self.paths,
             self.committer,
             lambda: self.clock,
-            limit_bytes=None,
             on_open=lambda _: None,
             open_lane=self.lanes.open,
         )

@@ -13,6 +13,7 @@ import numpy as np
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.lane_follower import LaneFollower
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits
 from remembrancer.actors.store.records.types import EmbeddedMemory
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.journal.contract import LaneSnapshot
@@ -47,7 +48,7 @@ class Host:
     async def _commit(self) -> Committer:
         return Committer()
 
-    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> None:
+    def open(self, limits: Limits = NO_LIMITS) -> None:
         self.lane = SharedLane(
             SqliteFile(self.path),
             LANE,
@@ -56,8 +57,7 @@ class Host:
             self.path.stem,
             self._hosts.ask,
             lambda done: self.heard.extend(entry.operation for entry, _ in done),
-            limit_bytes=limit_bytes,
-            session_limit=session_limit,
+            limits=limits,
         )
         self.follower = LaneFollower(self.lane, self.committer, lambda: self.clock, self.taken.append, self._scrub)
 

@@ -13,7 +13,7 @@ from remembrancer.actors.store.memory_writer import Lanes, MemoryWriter
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records
 from remembrancer.actors.store.records.types import Filters, WaitingWork
 from tests.operations import PROJECT, REQUESTED_AT
 
@@ -32,10 +32,8 @@ class SqliteFactory:
         self.path = directory / "records" / "memory.db"
         self._opened: list[Records] = []
 
-    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> Records:
-        records = Records(
-            SqliteFile(self.path), PROJECT.id, self.clock, limit_bytes=limit_bytes, session_limit=session_limit
-        )
+    def open(self, limits: Limits = NO_LIMITS) -> Records:
+        records = Records(SqliteFile(self.path), PROJECT.id, self.clock, limits)
         self._opened.append(records)
         return records
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_records import Limits
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, NearDuplicate, PassageFilter
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.changes import changed_line
@@ -107,7 +108,7 @@ def test_a_file_at_its_limit_refuses_what_is_new_still_answers_what_it_has_and_f
     records = factory.open()
     records.apply([first])
     records.close()
-    full = factory.open(limit_bytes=1)
+    full = factory.open(Limits(1))
     forget = change_operation("forget", ForgetMemory(memory_id_of(first)))
     update = change_operation("update", UpdateMemory(memory_id_of(first), importance=0.1))
     unknown = change_operation("none", ForgetMemory("memory:none"))
@@ -121,7 +122,7 @@ def test_a_file_at_its_limit_refuses_what_is_new_still_answers_what_it_has_and_f
     assert [type(each) for each in replies] == [Applied, Applied, NotFound]
     assert (full.counts(None).total, full.counts(None).forgotten) == (0, 1)
     full.close()
-    (roomy,) = factory.open(limit_bytes=10_000_000).apply([store_operation("second", "x")])
+    (roomy,) = factory.open(Limits(10_000_000)).apply([store_operation("second", "x")])
     assert isinstance(roomy.reply, Applied)
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.runs import AddLink, AddMemory, CloseSession, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
@@ -126,7 +126,7 @@ def rows_after(operations: list[Operation], groups: int, clock_at: float, sessio
     """
     with TemporaryDirectory() as directory:
         path = Path(directory) / "memory.db"
-        records = Records(file := SqliteFile(path), PROJECT.id, lambda: clock_at, session_limit=session_limit)
+        records = Records(file := SqliteFile(path), PROJECT.id, lambda: clock_at, Limits(session=session_limit))
         for first in range(0, len(operations), groups):
             before = file.writer.total_changes
             outcomes = records.apply(operations[first : first + groups])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
-from remembrancer.actors.store.records.sqlite_records import Reader
+from remembrancer.actors.store.records.sqlite_records import Limits, Reader
 from remembrancer.actors.store.records.types import USER, Filters
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.view import Source, View
@@ -71,7 +71,7 @@ def test_a_session_s_memories_changes_and_topics_are_its_own(rig: RecordsRig) ->
 
 
 def test_a_session_stores_no_more_than_it_may(factory: SqliteFactory) -> None:
-    records = factory.open(session_limit=2)
+    records = factory.open(Limits(session=2))
     forget = ForgetMemory("mem_a")
     operations = [
         *(store_operation(name, f"text {name}", memory_id=f"mem_{name}") for name in "abc"),

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store import shared_lane
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Filters, PassageFilter, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.journal.contract import SNAPSHOT_FORM, START, EntryPage, LaneMark, LaneSnapshot, NewEntry, Trimmed
@@ -213,14 +213,14 @@ def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -
 
 def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts) -> None:
     hosts[0].lane.close()
-    hosts[0].open(session_limit=1)
+    hosts[0].open(Limits(session=1))
     one, two = store_operation("lantern", "the lantern burns oil"), store_operation("candle", "the candle burns wax")
     hosts[0].submit(one)
     (outcome,) = hosts[0].lane.apply([two])
     assert isinstance(outcome.reply, InvalidInput)
     assert "max_memories_per_session" in outcome.reply.message
     hosts[0].lane.close()
-    hosts[0].open(limit_bytes=1)
+    hosts[0].open(Limits(1))
     assert [type(each.reply).__name__ for each in hosts[0].lane.apply([one, two])] == ["Applied", "StorageFull"]
     forget = change_operation("forget", ForgetMemory(memory_id_of(one)))
     assert isinstance(hosts[0].lane.apply([forget])[0].reply, Applied), "to forget needs no room"

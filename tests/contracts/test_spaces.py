@@ -295,7 +295,7 @@ def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path
 
 async def test_many_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:
     committer = Committer()
-    files = MemoryFiles(RuntimePaths(tmp_path), committer, time.time, limit_bytes=None, on_open=lambda _: None)
+    files = MemoryFiles(RuntimePaths(tmp_path), committer, time.time, lambda _: None)
     threads, opened = threading.active_count(), descriptors()
     try:
         for number in range(80):

@@ -260,7 +260,7 @@ async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monk
 
     monkeypatch.setattr(memory_files, "bring_forward", late)
     committer = Committer()
-    files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
+    files = MemoryFiles(paths, committer, time.time, lambda _: None)
     try:
         with pytest.raises(FileLocked, match="being opened"):
             files.user_file.counts(None)
@@ -288,7 +288,7 @@ async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: P
             paths.catalog.write_bytes(b"no database" * 500)
     bring_forward(paths)
     for _ in range(2):
-        files = MemoryFiles(paths, commits, time.time, limit_bytes=None, on_open=lambda _: None)
+        files = MemoryFiles(paths, commits, time.time, lambda _: None)
         assert files.catalog.projects() == ([PROJECT] if catalogue == "whole" else [])
         assert files.catalog.models() == (b"models" if catalogue == "whole" else None)
         assert files.catalog.shares() == [(PROJECT.id, "l_one")]

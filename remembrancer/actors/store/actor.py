@@ -25,7 +25,7 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Dispatcher, StoreParts
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
@@ -103,17 +103,13 @@ class StoreActor(Actor):
         self._copies = DailyCopies(paths.database, kept, lambda error: self._files.note_unusable(error))
         replaced = ReplacedMemories()
         self._committer = Committer(replaced.tell)
-        limit_bytes, session_limit = settings.database_limit_bytes, settings.max_memories_per_session
-        self._lanes = SharedLanes(
-            paths, self._committer, time.time, limit_bytes=limit_bytes, session_limit=session_limit
-        )
+        self._lanes = SharedLanes(paths, self._committer, time.time)
         self._files = MemoryFiles(
             paths,
             self._committer,
             time.time,
-            limit_bytes=limit_bytes,
-            session_limit=session_limit,
-            on_open=self._file_opened,
+            self._file_opened,
+            Limits(settings.database_limit_bytes, settings.max_memories_per_session),
             open_lane=self._lanes.open,
         )
         self._vectors = VectorSpaces(

@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
-from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Reader, Records
 from remembrancer.actors.store.records.types import USER as USER
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -64,16 +64,14 @@ class MemoryFiles:
         paths: RuntimePaths,
         committer: Committer,
         clock: Callable[[], float],
-        *,
-        limit_bytes: int | None,
-        session_limit: int | None = None,
         on_open: Callable[[Records], None],
-        open_lane: Callable[[str, SqliteFile, str], SharedLane] | None = None,
+        limits: Limits = NO_LIMITS,
+        open_lane: Callable[[str, SqliteFile, str, Limits], SharedLane] | None = None,
     ) -> None:
         self._paths = paths
         self._committer = committer
         self._clock = clock
-        self._limits = {"limit_bytes": limit_bytes, "session_limit": session_limit}
+        self.limits = limits
         self._on_open = on_open
         self._database: SqliteFile | None = None
         self._memories: HomeTexts | None = None
@@ -179,11 +177,13 @@ class MemoryFiles:
         names = [name for (name,) in database.read("SELECT name FROM spaces")]
         self.catalog.attach(database)
         self._database, self._memories = database, HomeTexts(database, self._clock)
-        self._user = Records(database, USER, self._clock, **self._limits)
+        self._user = Records(database, USER, self._clock, self.limits)
         for name in filter(PROJECT_ID.fullmatch, names):
-            self._open[name] = Records(database, name, self._clock, **self._limits)
+            self._open[name] = Records(database, name, self._clock, self.limits)
         if self._open_lane is not None:
-            self.shared = {name: self._open_lane(lane, database, name) for name, lane in self.catalog.shares()}
+            self.shared = {
+                name: self._open_lane(lane, database, name, self.limits) for name, lane in self.catalog.shares()
+            }
         self._unusable = None
         self.opened.set()
 
@@ -305,7 +305,7 @@ class MemoryFiles:
             self._starts[key] = operation
 
     def _make(self, database: SqliteFile, project: ProjectRef) -> Records:
-        records = Records(database, project.id, self._clock, **self._limits)
+        records = Records(database, project.id, self._clock, self.limits)
         self.catalog.register(project)
         return records
 

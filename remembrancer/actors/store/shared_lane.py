@@ -35,7 +35,7 @@ from remembrancer.actors.store.records.space import SpaceConnection, drop_space,
 from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
+from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, UNACCEPTABLE, Limits, Records
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.journal.contract import (
@@ -209,13 +209,12 @@ class SharedLane(Records):
         journal: Journal,
         member: str,
         ask: Ask,
-        on_others: Callable[[Sequence[tuple[Submitted, Outcome]]], None] = lambda _: None,
+        on_others: Callable[[Sequence[tuple[Submitted, Outcome]]], object] = lambda _: None,
         *,
         is_users: bool = False,
-        limit_bytes: int | None = None,
-        session_limit: int | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> None:
-        super().__init__(database, name, clock, limit_bytes=limit_bytes, session_limit=session_limit)
+        super().__init__(database, name, clock, limits)
         if not self._file.read(_MARK):
             with self._file.transaction() as connection:
                 connection.execute("INSERT INTO lane VALUES (@SPACE, '', 0, '', 0)")
@@ -267,9 +266,9 @@ class SharedLane(Records):
         change = operation.change
         if full is not None and needs_room(change):
             raise full
-        if self._session_limit is not None and isinstance(change, StoreMemory):
+        if self._limits.session is not None and isinstance(change, StoreMemory):
             with self._edits() as edits:
-                check_session_limit(Writer(operation, edits), self._session_limit)
+                check_session_limit(Writer(operation, edits), self._limits.session)
         memory = self._brought_in_by(operation)
         project = ProjectRef(operation.project.id if self.is_users else self.name, "")
         operation = msgspec.structs.replace(operation, project=project)

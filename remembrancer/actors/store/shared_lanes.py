@@ -20,7 +20,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.moves import let_go
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.protocol.errors import (
@@ -109,14 +109,10 @@ class SharedLanes:
         committer: Committer,
         clock: Callable[[], float],
         connect: Callable[[str], Connection] | None = None,
-        *,
-        limit_bytes: int | None = None,
-        session_limit: int | None = None,
     ) -> None:
         self._committer = committer
         self._clock = clock
         self._connect = connect or partial(_connection, paths)
-        self._limits = limit_bytes, session_limit
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, LaneFollower] = {}
         self._files: MemoryFiles
@@ -131,10 +127,10 @@ class SharedLanes:
         """Return the handlers of the requests about sharing."""
         return by_request(self._share, self._leave, self._rejoin, self._describe)
 
-    def open(self, name: str, database: SqliteFile, key: str) -> SharedLane:
+    def open(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:
         """Open the lane of a project, or of `user`, and follow its journal. If that cannot be connected, the lane
         serves the entries applied so far, with a notice."""
-        return self._follow(self._made(name, database, key))
+        return self._follow(self._made(name, database, key, limits))
 
     async def purge(self) -> None:
         """Remove erased memories from the journals; later if one cannot be reached."""
@@ -158,13 +154,10 @@ class SharedLanes:
 
     # Journals.
 
-    def _made(self, name: str, database: SqliteFile, key: str) -> SharedLane:
+    def _made(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:
         from remembrancer.actors.store.shared_lane import SharedLane
 
-        def take_in(done: Sequence[tuple[Submitted, Outcome]]) -> None:
-            self._loop.call_soon_threadsafe(self._take_in, name, done)
-
-        (connection, problem), (limit_bytes, session_limit) = self._connected(name), self._limits
+        connection, problem = self._connected(name)
         lane = SharedLane(
             database,
             name,
@@ -172,10 +165,9 @@ class SharedLanes:
             connection.journal,
             connection.member,
             self._ask,
-            take_in,
+            lambda done: self._loop.call_soon_threadsafe(self._take_in, name, done),
             is_users=key == USER or connection.is_users,
-            limit_bytes=limit_bytes,
-            session_limit=session_limit,
+            limits=limits,
         )
         lane.problem = problem
         return lane
@@ -183,14 +175,14 @@ class SharedLanes:
     def _follow(self, lane: SharedLane) -> SharedLane:
         from remembrancer.actors.store.lane_follower import LaneFollower
 
-        def wake(_: object) -> None:
-            self._follow_up.wake()
-
-        def scrub(memory_id: str) -> Coroutine[Any, Any, None]:
-            return self._follow_up.scrub(memory_id)
-
-        self._open[lane.name] = LaneFollower(lane, self._committer, self._clock, wake, scrub)
-        self._open[lane.name].start()
+        opened = self._open[lane.name] = LaneFollower(
+            lane,
+            self._committer,
+            self._clock,
+            lambda _: self._follow_up.wake(),
+            lambda memory_id: self._follow_up.scrub(memory_id),
+        )
+        opened.start()
         return lane
 
     def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
@@ -252,7 +244,7 @@ class SharedLanes:
                 own = await self._own(project) if there else None
                 return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
             if request.lane not in self._open:
-                make = partial(self._made, request.lane, files.database, key)
+                make = partial(self._made, request.lane, files.database, key, files.limits)
                 self._follow(await self._committer.run(request.lane, make))
             opened = self._open[request.lane]
             await opened.catch_up()  # otherwise sharing is not started

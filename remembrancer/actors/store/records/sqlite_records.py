@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
@@ -98,11 +98,21 @@ class Reader(SqliteSearch, SqliteBackground):
         return dict(self._file.read(asked, (json_list(numbers),)))
 
 
+class Limits(NamedTuple):
+    """The limits of a host. Once the database has so many bytes, only forgetting is accepted; a session that has stored
+    so many memories in a space can store no more."""
+
+    database_bytes: int | None = None
+    session: int | None = None
+
+
+NO_LIMITS: Final = Limits()
+
+
 class Records(Reader, EmbeddedTexts):
     """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's.
 
-    `clock` returns seconds since the epoch. Once the database has `limit_bytes`, only forgetting is accepted. A session
-    that has stored `session_limit` memories in the space can store no more.
+    `clock` returns seconds since the epoch.
 
     Methods block, and may be called from any thread; the store calls the writing ones from one thread only.
 
@@ -122,15 +132,12 @@ class Records(Reader, EmbeddedTexts):
         database: SqliteFile,
         name: str,
         clock: Callable[[], float],
-        *,
-        limit_bytes: int | None = None,
-        session_limit: int | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         super().__init__(Space(database, name), clock)
         self.name = name
         self.is_users = name == USER
-        self._limit_bytes = limit_bytes
-        self._session_limit = session_limit
+        self._limits = limits
         self._tidied_at = -1
         """The number of commits when no name was left to be found."""
 
@@ -191,7 +198,7 @@ class Records(Reader, EmbeddedTexts):
             return Outcome(full)
         edits = SqliteEdits(SpaceConnection(connection, self.space), self._clock())
         if destination is self:
-            return Writer(operation, edits).carry_out(partial(carry_out, session_limit=self._session_limit))
+            return Writer(operation, edits).carry_out(partial(carry_out, session_limit=self._limits.session))
         arriving = ArrivingEdits(SpaceConnection(connection, destination.space), self._clock(), edits)
         return _promoted(operation, edits, arriving)
 
@@ -275,11 +282,11 @@ class Records(Reader, EmbeddedTexts):
 
     def _full(self) -> StorageFull | None:
         """Return the error for a database that has reached its limit, else None."""
-        database = self._file.file
-        if self._limit_bytes is None or (size_bytes := database.size_bytes()) < self._limit_bytes:
+        database, limit_bytes = self._file.file, self._limits.database_bytes
+        if limit_bytes is None or (size_bytes := database.size_bytes()) < limit_bytes:
             return None
-        message = f"{database.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
-        return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
+        message = f"{database.path.name} has reached its limit of {limit_bytes} bytes: raise database_limit_bytes"
+        return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=limit_bytes)
 
 
 def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits) -> Outcome:
