@@ -17,7 +17,6 @@ from remembrancer.actors.store.records.types import (
     Filters,
     MemoryRecord,
     PassageFilter,
-    SavedEmbeddings,
 )
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.protocol.errors import RemembrancerError
@@ -125,7 +124,7 @@ class RecordsRig:
 
     def embed(
         self, memory_id: str, *vectors: Sequence[float], text: str | None = None, model: str = MODEL
-    ) -> SavedEmbeddings:
+    ) -> list[int]:
         """Vectors come, one a passage, of what a memory is, or was when it was `text`."""
         number = self.number(memory_id)
         matrix = np.array(vectors or [[1, 0, 0, 0]], dtype=np.float32)

@@ -150,10 +150,10 @@ def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_tha
     assert texts.next_texts(MODEL, 1, 1)[0].number == number, "the newest of all spaces"
     assert isinstance(spaces.move(promotion(late, "promote late")), Applied)
     embedded = EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), np.eye(1, 4, dtype=np.float32))
-    assert project.save_embeddings(MODEL, [embedded]).kept == []
+    assert project.save_embeddings(MODEL, [embedded]) == []
     saved = texts.save_embeddings(MODEL, [embedded])
-    assert saved.spaces == {user.name: 1}
-    assert spaces.user.passages(late) == saved.kept
+    assert texts.names_of([number]) == [user.name]
+    assert spaces.user.passages(late) == saved
     assert texts.missing(MODEL) == missing - 1
     assert number not in pending(project, MODEL) + pending(user, MODEL)
     while texts.prune_models(["another"], 1):

@@ -28,10 +28,11 @@ from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph
+from remembrancer.actors.store.retrieval.once import strength_of
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
 from remembrancer.memory.changes import unknown_memory
-from remembrancer.memory.decay import is_stale, memory_strength
+from remembrancer.memory.decay import is_stale
 from remembrancer.memory.limits import LISTED_BYTES, first_that_fit
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import is_given_whole
@@ -377,15 +378,7 @@ def show_memory(
         memory,
         embedded,
         near_duplicates(view, ref, request.session_id),
-        strength=memory_strength(
-            memory.importance,
-            memory.confidence,
-            memory.access_count,
-            accessed_at,
-            memory.scope,
-            now,
-            is_open=memory.is_open,
-        ),
+        strength=strength_of(memory, now),
         is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
         incoming=known.incoming,
         promotions=known.promotions,

@@ -197,21 +197,13 @@ def read_portable(
     now = found.now
     return PortableMemory(
         **now.recorded(),
-        id=found.id,
-        created_at=found.created_at,
-        updated_at=found.updated_at,
-        version=found.version,
-        access_count=found.access_count,
-        last_accessed_at=found.last_accessed_at,
-        forgotten_at=found.forgotten_at,
+        **{name: getattr(found, name) for name in _KEPT if name != "number"},
         history=tuple(
             _told(query, entry, session_id)
             for entry in read_history(query, found.id)
             if is_version_visible(entry.record, now.scope, found.source_project, session_id, project_id)
         ),
         links=_read_links(query, found.number, session_id),
-        promotion_chain=found.promotion_chain,
-        source_project=found.source_project,
         accessed_in=tuple(
             row[0]
             for row in query("SELECT session_id FROM memory_sessions WHERE memory = ? ORDER BY 1", (found.number,))

@@ -16,7 +16,6 @@ from remembrancer.actors.store.records.types import (
     NearDuplicate,
     PassageFilter,
     PassageVectors,
-    SavedEmbeddings,
     TextToEmbed,
     Vectors,
 )
@@ -118,13 +117,13 @@ class EmbeddedTexts:
         )
         return dict(rows)
 
-    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        """Store passages and vectors of `model`.
+    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> list[int]:
+        """Store passages and vectors of `model`, and return the numbers of the passages.
 
         Memories that are gone, already have vectors of that model, or have changed since they were embedded are
         skipped.
         """
-        saved = SavedEmbeddings([])
+        kept: list[int] = []
         with self._file.transaction(durable=False) as connection:
             for memory in embedded:
                 found = connection.execute(
@@ -132,10 +131,7 @@ class EmbeddedTexts:
                         space FROM {self._table} AS t WHERE {self._own} AND number = ?""",  # noqa: S608 - our names
                     (model, memory.number),
                 ).fetchone()
-                if found is None or found[1]:
-                    continue
-                if found[0] != memory.digest:
-                    saved.outdated.append(memory.number)
+                if found is None or found[1] or found[0] != memory.digest:
                     continue
                 done = "DELETE FROM embedding_attempts WHERE memory = ? AND model = ?"
                 connection.execute(done, (memory.number, model))
@@ -146,8 +142,12 @@ class EmbeddedTexts:
                         (found[2], memory.number, model, ordinal, passage.start, passage.end, vector.tobytes()),
                     ).lastrowid
                     assert inserted is not None
-                    saved.kept.append(inserted)
-        return saved
+                    kept.append(inserted)
+        return kept
+
+    def names_of(self, numbers: Sequence[int]) -> list[str]:
+        """Return the names of the texts that memories belong to."""
+        return [self.name]
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
         """Delete passages of all other models, at most `limit`. Returns the number deleted."""
@@ -259,14 +259,10 @@ class HomeTexts(EmbeddedTexts):
         self._file = file
         self._clock = clock
 
-    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        """As in `EmbeddedTexts`, whatever space a memory is in by now."""
-        saved = super().save_embeddings(model, embedded)
-        numbers = json_list(memory.number for memory in embedded)
-        counted = f"""SELECT s.name, count(*) FROM memories AS m JOIN spaces AS s ON s.number = m.space
-                      WHERE m.number IN {AMONG} GROUP BY s.number"""  # noqa: S608 - fixed
-        saved.spaces.update(self._file.read(counted, (numbers,)))
-        return saved
+    def names_of(self, numbers: Sequence[int]) -> list[str]:
+        """Return the names of the spaces in which memories are by now."""
+        named = f"SELECT name FROM spaces WHERE number IN (SELECT space FROM memories WHERE number IN {AMONG})"  # noqa: S608
+        return [name for (name,) in self._file.read(named, (json_list(numbers),))]
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:

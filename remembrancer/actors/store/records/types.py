@@ -151,19 +151,6 @@ class Survey:
     own: Mapping[int, Sequence[int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SavedEmbeddings:
-    """The result of storing vectors. `kept` are the numbers of the stored passages.
-
-    `outdated` are memories whose content has changed since it was embedded: their vectors were not stored. `spaces` are
-    the spaces that got vectors, each with an upper bound on the number of memories.
-    """
-
-    kept: list[int]
-    outdated: list[int] = field(default_factory=list)
-    spaces: dict[str, int] = field(default_factory=dict)
-
-
 class NearDuplicate(NamedTuple):
     """A pair of similar memories, and the link to be stored between them, with `cosine` as its strength (for
     `contradicts`, the probability). `seen` are the compared passages."""

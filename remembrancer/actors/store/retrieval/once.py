@@ -15,6 +15,7 @@ from remembrancer.memory.decay import DAY_S, has_ended, memory_strength
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.writes import PortableMemory
 
 SPARE: Final = 10
 """The number of memories loaded beyond the limit, since some are removed as duplicates."""
@@ -154,7 +155,7 @@ def _loaded(view: View, page: Ranked, filters: Filters, now: float, vectors: Map
     ]
 
 
-def strength_of(record: MemoryRecord, now: float) -> float:
+def strength_of(record: MemoryRecord | PortableMemory, now: float) -> float:
     """Return the memory's strength; see `memory_strength`."""
     accessed_at = record.created_at if record.last_accessed_at is None else record.last_accessed_at
     known = record.importance, record.confidence, record.access_count, accessed_at, record.scope

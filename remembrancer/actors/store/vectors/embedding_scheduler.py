@@ -601,8 +601,8 @@ class EmbeddingScheduler:
         if texts is None or all(model.key != key for model in self._models):
             return
         if embedded := [each for each in results if isinstance(each, EmbeddedMemory)]:
-            saved = await self._committer.run(name, partial(texts.save_embeddings, key, embedded))
-            for space in saved.spaces or [name]:
+            await self._committer.run(name, partial(texts.save_embeddings, key, embedded))
+            for space in await self._readers.read(partial(texts.names_of, [each.number for each in embedded])):
                 self._vectors.note_kept(space)
         if failed := [each for each in results if isinstance(each, FailedText)]:
             for dead in await self._committer.run(name, partial(texts.note_attempts, key, failed)):
