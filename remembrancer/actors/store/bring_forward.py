@@ -29,7 +29,9 @@ from remembrancer.actors.migrations import (
 from remembrancer.actors.repair import drop_dangling, rebuild
 from remembrancer.actors.snapshots import opened, unreadable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
+from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.space_copies import take_in
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import as_error
 from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.errors import (
@@ -180,7 +182,8 @@ def _lay_out(damaged: Path, connection: sqlite3.Connection) -> None:
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
-    """Import the catalogue, and finish the pending moves between projects and the user."""
+    """Import the catalogue, and finish the pending moves: a moved memory goes from its old space if the new one has it.
+    Otherwise it stays, and clients retry the operation, or the entry of a shared lane moves it."""
     spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
     lanes = former_shares(paths)
     connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
@@ -191,29 +194,13 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
         operation = _decode_operation(encoded)
         change = operation.change
         assert isinstance(change, PromoteMemory)
-        target = USER if change.target_scope == "user" else operation.project.id
-        _end_move(connection, source, spaces.get(lanes.get(target, target)), operation_id, change.memory_id)
-
-
-def _end_move(
-    connection: sqlite3.Connection, source: int, target: int | None, operation_id: str, memory_id: str
-) -> None:
-    """Remove a moved memory from its old space if the new one has it; otherwise it stays, and clients retry the
-    operation, or the entry of a shared lane moves it."""
-    result = connection.execute(
-        "SELECT result, applied_at FROM applied_operations WHERE space = ? AND operation_id = ?", (target, operation_id)
-    ).fetchone()
-    if result is not None and source != target:
-        connection.execute(
-            "INSERT OR IGNORE INTO applied_operations VALUES (?, ?, ?, ?)", (source, operation_id, *result)
-        )
-        rows = connection.execute(
-            "SELECT number, content, tags, summary, parts FROM memories WHERE space = ? AND id = ?", (source, memory_id)
-        ).fetchall()
-        words = f"INSERT INTO words_{source} (words_{source}, rowid, content, tags, summary, parts)"
-        connection.executemany(f"{words} VALUES ('delete', ?, ?, ?, ?, ?)", rows)
-        connection.executemany("DELETE FROM memories WHERE number = ?", [(row[0],) for row in rows])
-    connection.execute("DELETE FROM moves WHERE space = ? AND operation_id = ?", (source, operation_id))
+        name = USER if change.target_scope == "user" else operation.project.id
+        target = spaces.get(lanes.get(name, name))
+        done = "SELECT ?, operation_id, result, applied_at FROM applied_operations WHERE space = ? AND operation_id = ?"
+        added = connection.execute(f"INSERT OR IGNORE INTO applied_operations {done}", (source, target, operation_id))
+        if added.rowcount:
+            SqliteEdits(SpaceConnection(connection, source), 0.0).delete(change.memory_id)
+    connection.execute("DELETE FROM moves")
 
 
 def former_shares(paths: RuntimePaths) -> dict[str, str]:
