@@ -6,6 +6,7 @@ within a word only if the word itself is long (a text without spaces, base64, a 
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from bisect import bisect_left, bisect_right
@@ -98,15 +99,20 @@ def _words_of(text: str, tokenizer: TokenCounter, budget: int) -> Iterator[tuple
 def _measured(
     text: str, words: Sequence[tuple[int, int]], tokenizer: TokenCounter, budget: int
 ) -> list[tuple[int, int]]:
+    """The words in parts of at most `LONG_WORD`, which are halves of halves."""
+    most = budget * LONG_WORD
     parts: list[tuple[int, int]] = []
     while words:
         counts = tokenizer.count_tokens([text[start:end] for start, end in words])
         long: list[tuple[int, int]] = []
         for (start, end), tokens in zip(words, counts, strict=True):
-            if tokens <= budget * LONG_WORD or end - start == 1:
+            if tokens <= most or end - start == 1:
                 parts.append((start, tokens))
-            else:
-                middle = (start + end) // 2
-                long += [(start, middle), (middle, end)]
+                continue
+            halves = [(start, end)]
+            for _ in range(max(1, int(math.log2(tokens / most)))):  # until they may be short enough
+                middles = ((begin, (begin + stop) // 2, stop) for begin, stop in halves)
+                halves = [half for begin, middle, stop in middles for half in ((begin, middle), (middle, stop))]
+            long += (half for half in halves if half[0] < half[1])
         words = long
     return sorted(parts)
