@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -90,11 +90,8 @@ class LaneSnapshot(msgspec.Struct, frozen=True):
     """The form of a snapshot's content and seal. Release 0.2.0 wrote form 1, which is not read any more."""
 
 
-class Trimmed(RemembrancerError):
+class Trimmed(RemembrancerError, retry_possible=True):
     """The entries after a mark were deleted: the host continues from a snapshot."""
-
-    code: ClassVar[str] = "trimmed"
-    retry_possible: ClassVar[bool] = True
 
     def __init__(self, first: int) -> None:
         super().__init__(f"the journal goes on at position {first}: what was before is in a snapshot")

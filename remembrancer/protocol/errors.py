@@ -1,15 +1,17 @@
 """One class hierarchy for every error that crosses a boundary; each class says when it is raised.
 
-An error has fields, not a formatted string: `code` names its category for programs, `message` tells a person (or a
-model) what to do, `retry_possible` says whether the same call can succeed later, `field` names the argument at fault,
-`remedy` the tool or argument that helps, `details` has further facts by name, for programs. A surface that calls
-arguments and tools by other names translates `field` and `remedy`. `Failure` is the same as a message.
+An error has fields, not a formatted string: `code` names its category for programs (the class's own name, as in
+`queue_full`, unless the class has another one), `message` tells a person (or a model) what to do, `retry_possible` says
+whether the same call can succeed later, `field` names the argument at fault, `remedy` the tool or argument that helps,
+`details` has further facts by name, for programs. A surface that calls arguments and tools by other names translates
+`field` and `remedy`. `Failure` is the same as a message.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import shutil
 from collections.abc import Mapping
@@ -36,6 +38,12 @@ class RemembrancerError(Exception):
     code: ClassVar[str] = "internal_error"
     retry_possible: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, code: str = "", retry_possible: bool | None = None) -> None:
+        """`retry_possible` is that of the base class unless it is given."""
+        cls.code = code or re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
+        if retry_possible is not None:
+            cls.retry_possible = retry_possible
+
     def __init__(
         self,
         message: str,
@@ -58,37 +66,24 @@ class RemembrancerError(Exception):
 class InvalidInput(RemembrancerError):
     """An argument is missing, malformed or out of bounds; the message names it and says what is allowed."""
 
-    code = "invalid_input"
-
 
 class NotFound(RemembrancerError):
     """A well-formed id names nothing that the caller may see."""
 
-    code = "not_found"
 
-
-class MemoryUnavailable(RemembrancerError):
+class MemoryUnavailable(RemembrancerError, retry_possible=True):
     """The store cannot be reached and the call cannot be queued or answered from the cache."""
 
-    code = "memory_unavailable"
-    retry_possible = True
 
-
-class QueueFull(RemembrancerError):
+class QueueFull(RemembrancerError, retry_possible=True):
     """The store is away and the write queue holds as many operations as it may."""
 
-    code = "queue_full"
-    retry_possible = True
 
-
-class StorageFull(RemembrancerError):
+class StorageFull(RemembrancerError, retry_possible=True):
     """The disk, or the configured limit, has no room for the write. Nothing was written.
 
     `details` has `current_size` and `limit` where they are known, in words, and both in bytes.
     """
-
-    code = "storage_full"
-    retry_possible = True
 
     @classmethod
     def at_limit(cls, message: str, *, current_bytes: int, limit_bytes: int) -> StorageFull:
@@ -102,26 +97,17 @@ class StorageFull(RemembrancerError):
         return cls(message, details=sizes)
 
 
-class DiskUnavailable(RemembrancerError):
+class DiskUnavailable(RemembrancerError, retry_possible=True):
     """The disk that a note is on does not respond. The note may still be written, once, when the disk responds
     again."""
 
-    code = "disk_unavailable"
-    retry_possible = True
 
-
-class DeadlineExceeded(RemembrancerError):
+class DeadlineExceeded(RemembrancerError, code="query_timeout", retry_possible=True):
     """The work was not done because its deadline had passed."""
 
-    code = "query_timeout"
-    retry_possible = True
 
-
-class EmbeddingUnavailable(RemembrancerError):
+class EmbeddingUnavailable(RemembrancerError, code="embedding_failed", retry_possible=True):
     """No engine can make vectors now; keyword search still works."""
-
-    code = "embedding_failed"
-    retry_possible = True
 
     @property
     def effect(self) -> str:
@@ -132,63 +118,43 @@ class EmbeddingUnavailable(RemembrancerError):
 class EmbeddingStarting(EmbeddingUnavailable):
     """The first engine is still loading its model: nothing has failed."""
 
-    code = "embedding_starting"
-
     @property
     def effect(self) -> str:
         """The effect on a search, as a sentence for the caller."""
         return "Only words were searched: the model is still loading, and meaning follows in a moment. (keyword_only)"
 
 
-class ConsolidatorUnavailable(RemembrancerError):
+class ConsolidatorUnavailable(RemembrancerError, retry_possible=True):
     """The consolidator is switched off, has failed, or does not take the request in time. It changed nothing."""
-
-    code = "consolidator_unavailable"
-    retry_possible = True
 
 
 class SchemaTooNew(RemembrancerError):
     """A database was written by a newer release. It is left untouched; the message says which release reads it."""
 
-    code = "schema_too_new"
-
 
 class SchemaTooOld(RemembrancerError):
     """A database is older than the first release whose files are kept. It is left untouched."""
-
-    code = "schema_too_old"
 
 
 class RecordsUnusable(RemembrancerError):
     """A database is damaged or is not a database. It is left untouched; the message says what a person can do."""
 
-    code = "records_unusable"
-
 
 class WorkerRefused(RemembrancerError):
     """An embedder on another host gets no work, and the message says why: reconnecting without a change is useless."""
-
-    code: ClassVar[str] = "worker_refused"
 
 
 class FileUnusable(RemembrancerError):
     """A file cannot be read or written, is damaged, or has the wrong content."""
 
-    code: ClassVar[str] = "file_unusable"
 
-
-class FileLocked(RemembrancerError):
+class FileLocked(RemembrancerError, retry_possible=True):
     """Another program has locked a database. Nothing was changed; a write waits in the queue until the lock is
     released."""
-
-    code = "file_locked"
-    retry_possible = True
 
 
 class TooManyFiles(FileLocked):
     """This process may open no more files. The file in question is intact; a write waits in the queue."""
-
-    code = "too_many_files"
 
     @classmethod
     def at(cls, path: Path) -> TooManyFiles:
@@ -207,65 +173,42 @@ UNREADABLE: Final = (SchemaTooNew.code, SchemaTooOld.code, RecordsUnusable.code)
 class HomeUnusable(RemembrancerError):
     """The home directory cannot be created, written or locked."""
 
-    code = "home_unusable"
-
 
 class AlreadyRunning(RemembrancerError):
     """Another runtime holds the lock of this home."""
-
-    code = "already_running"
 
 
 class ConfigurationError(RemembrancerError):
     """A setting is unknown or has a value that is not allowed; the message names it and the nearest known one."""
 
-    code = "configuration_error"
-
 
 class ModelUnusable(RemembrancerError):
     """The weights or the vocabulary are missing, or do not have the pinned checksum."""
-
-    code = "model_unusable"
 
 
 class FrameRejected(RemembrancerError):
     """A frame does not decode. It is counted, logged and dropped; the sender gets no answer."""
 
-    code = "frame_rejected"
 
-
-class VersionMismatch(RemembrancerError):
+class VersionMismatch(RemembrancerError, code="protocol_version"):
     """The peer speaks another version of the protocol. It is answered with a refusal that names both versions."""
 
-    code = "protocol_version"
 
-
-class PeerUnavailable(RemembrancerError):
+class PeerUnavailable(RemembrancerError, retry_possible=True):
     """There is no connection to the peer: the message was not sent."""
 
-    code = "peer_unavailable"
-    retry_possible = True
 
-
-class PeerLost(RemembrancerError):
+class PeerLost(RemembrancerError, retry_possible=True):
     """The connection broke after the message was sent: the peer may or may not have processed it."""
 
-    code = "peer_lost"
-    retry_possible = True
 
-
-class JournalAway(RemembrancerError):
+class JournalAway(RemembrancerError, retry_possible=True):
     """The journal of a shared lane does not respond. Writes wait; reads continue from the local copy."""
-
-    code = "journal_away"
-    retry_possible = True
 
 
 class JournalChanged(RemembrancerError):
     """The journal is not the one that this host knows. The host stops applying and appending to the lane; the message
     says what a person can do."""
-
-    code = "journal_changed"
 
     @classmethod
     def missing(cls) -> JournalChanged:
@@ -292,33 +235,22 @@ class JournalChanged(RemembrancerError):
 class JournalRefused(RemembrancerError):
     """The server refuses this host, or this action: its membership has ended, or its role does not allow it."""
 
-    code = "journal_refused"
-
 
 class EntryTooLarge(RemembrancerError):
     """An entry exceeds the size limit of the journal. Nothing was appended."""
 
-    code = "entry_too_large"
-
 
 class EntryDamaged(RemembrancerError):
     """An entry or a snapshot of a journal was not written by a member. Nothing of it was applied."""
-
-    code = "entry_damaged"
 
 
 class KeyMissing(RemembrancerError):
     """An entry or a snapshot is encrypted with a key that this host does not have yet: it waits for the key, or needs a
     new invitation."""
 
-    code = "key_missing"
 
-
-class InternalError(RemembrancerError):
+class InternalError(RemembrancerError, retry_possible=True):
     """A bug in Remembrancer. The actor's log has the traceback."""
-
-    code = "internal_error"
-    retry_possible = True
 
 
 def size_in_words(size_bytes: int) -> str:
@@ -329,15 +261,9 @@ def size_in_words(size_bytes: int) -> str:
     return f"{size_bytes / 2**10:.1f} KiB"
 
 
-def _subclasses(root: type[RemembrancerError]) -> dict[str, type[RemembrancerError]]:
-    found: dict[str, type[RemembrancerError]] = {}
-    for child in root.__subclasses__():
-        found.update(_subclasses(child))
-        found[child.code] = child
-    return found
-
-
-_BY_CODE = _subclasses(RemembrancerError)
+_BY_CODE: Final = {
+    kind.code: kind for kind in vars().values() if isinstance(kind, type) and issubclass(kind, RemembrancerError)
+}
 
 
 def from_failure(failure: Failure) -> RemembrancerError:

@@ -227,7 +227,7 @@ class ProviderEngine:
         return " ".join(text.split())[:REASON_CHARACTERS]
 
 
-class _Passing(ModelUnusable):
+class _Passing(ModelUnusable, code=ModelUnusable.code):
     """A failure after which a retry in `wait_s` (None: soon) may succeed."""
 
     def __init__(self, message: str, wait_s: float | None) -> None:
