@@ -15,6 +15,7 @@ import msgspec
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
+    Failure,
     MemoryUnavailable,
     PeerLost,
     PeerUnavailable,
@@ -31,7 +32,6 @@ AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
 """The errors of a request that the store was not available for. All can be retried."""
 RETRY_S: Final = 0.05
 """The pause between two attempts of a patient request."""
-NEWS_RETRY_S: Final = 0.2
 ANSWER_S: Final = 30.0
 """The time that one request of `ask` may take: a page of vectors, or hundreds of edits or chunks behind other
 writes."""
@@ -46,7 +46,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class StoreAway(MemoryUnavailable):
+class StoreAway(MemoryUnavailable, code=MemoryUnavailable.code):
     """The store was away for all the time that a patient request may take."""
 
 
@@ -70,7 +70,8 @@ class StoreAvailability:
         self._is_silent = False
         self._since = time.monotonic()
         self._next_attempt_at = time.monotonic()
-        self._answered_at = -math.inf
+        self.answered_at = -math.inf
+        """The moment of the last answer, on the monotonic clock."""
 
     @property
     def state(self) -> StoreState:
@@ -109,13 +110,9 @@ class StoreAvailability:
             return "the store does not answer"
         return "the store is starting" if not self.has_answered else "the store is being restarted"
 
-    def has_answered_since(self, moment: float) -> bool:
-        """True if an answer has come since a moment of the monotonic clock."""
-        return self._answered_at >= moment
-
     def note_answer(self) -> bool:
         """Note that the store has answered. Returns True if it was unusable before."""
-        self._answered_at = time.monotonic()
+        self.answered_at = time.monotonic()
         if self.usable:
             return False
         self.usable = self.has_answered = True
@@ -147,10 +144,6 @@ class StoreAvailability:
         pause_s = PAUSES_S[self.attempts] if self.attempts < len(PAUSES_S) else DEGRADED_PAUSE_S
         self._next_attempt_at = time.monotonic() + pause_s
         return pause_s
-
-    def note_attempt(self) -> None:
-        """Note an attempt to reach the store."""
-        self.attempts += 1
 
 
 class StoreClient(Dealer[OthersWrote]):
@@ -189,25 +182,18 @@ class StoreClient(Dealer[OthersWrote]):
             with waiting_for_store():
                 reply = await self.exchange(question, timeout_s=timeout_s)
         except DeadlineExceeded:
-            if not is_long and not self.health.has_answered_since(asked_at):  # otherwise only one file is slow
-                self.health.note_silence()
-                self._announce()
+            if not is_long and self.health.answered_at < asked_at:  # otherwise only one file is slow
+                self._note_silence()
             raise
-        try:
-            answer = unless_refused(reply.body)
-        except MemoryUnavailable:
-            self.health.note_silence()
+        if isinstance(reply.body, Failure) and reply.body.code == MemoryUnavailable.code:
+            self._note_silence()
+        elif self.health.note_answer():
             self._announce()
-            raise
-        except RemembrancerError:
-            self._note_answer()
-            raise
-        self._note_answer()
-        return Reply(answer, reply.size_bytes, reply.notices)
+        return Reply(unless_refused(reply.body), reply.size_bytes, reply.notices)
 
-    def _note_answer(self) -> None:
-        if self.health.note_answer():
-            self._announce()
+    def _note_silence(self) -> None:
+        self.health.note_silence()
+        self._announce()
 
     async def run(self) -> None:
         """Keep the connection, and detect when the store answers again. Runs until cancelled."""
@@ -227,7 +213,7 @@ class StoreClient(Dealer[OthersWrote]):
                 await reconnected.wait()
             if reconnected.is_set() or self.health.usable:
                 return
-        self.health.note_attempt()
+        self.health.attempts += 1
         if not self.connected:
             return
         try:
@@ -283,17 +269,6 @@ class StoreClient(Dealer[OthersWrote]):
     async def ask(self, question: Request[T]) -> T:
         """The answer to a request. Raises the errors of `request_patiently`."""
         return await self.request_patiently(question, ANSWER_S, away_s=self.away_s)
-
-    async def await_news(self, question: Callable[[], Request[T]], timeout_s: float) -> T:
-        """The answer to a long poll of up to `timeout_s`. Repeated if the store was away."""
-        while True:
-            if await self.wait_connected(timeout_s):
-                body = question()
-                try:
-                    return await self.request(body, timeout_s)
-                except (*AWAY, QueueFull) as error:
-                    logger.debug("no news", extra={"question": type(body).__name__, "code": error.code})
-                    await anyio.sleep(NEWS_RETRY_S)
 
     def tell(self, body: object) -> None:
         """Send a message that needs no answer. It is lost if the store is away."""

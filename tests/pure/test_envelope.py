@@ -169,7 +169,7 @@ def try_in_vain(health: StoreAvailability, times: int) -> tuple[list[float], lis
     pauses, states = [], []
     for _ in range(times):
         pauses.append(health.plan_attempt())
-        health.note_attempt()
+        health.attempts += 1
         health.note_silence()
         states.append(health.state)
     return pauses, states

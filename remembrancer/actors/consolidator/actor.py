@@ -7,6 +7,7 @@ it may be killed at any moment: the job is found again, and what was written alr
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, get_args
@@ -118,7 +119,7 @@ class JobLoop:
     async def _work(self, sort: JobSort) -> None:
         question = AwaitJob(sort)
         while True:
-            jobs = await self._store.await_news(lambda: question, POLL_S)  # noqa: B023 - awaited
+            jobs = await self._store.request_patiently(question, POLL_S, away_s=math.inf)
             question = AwaitJob(sort)
             for job in jobs:
                 question = AwaitJob(sort, job, await self._outcome_of(job))

@@ -8,6 +8,7 @@ compares disk and index again, and continues.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
@@ -43,16 +44,17 @@ class IndexerActor(Actor):
         self._workspaces: dict[Workspace, WorkspaceIndexer] = {}
         self._trees: dict[tuple[str, str, bool], TreeIndexer] = {}
         """By index, root and `watch`: two projects may have the same tree."""
-        self._seen = -1
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         lower_priority()
         settings = self.spec.settings
         async with self._client, anyio.create_task_group() as tasks:
             task_status.started()
+            seen = -1
             while True:
-                work = await self._client.await_news(lambda: AwaitIndexerWork(self._seen), POLL_S)
-                self._seen = work.revision
+                question = AwaitIndexerWork(seen)
+                work = await self._client.request_patiently(question, POLL_S, away_s=math.inf)
+                seen = work.revision
                 workspaces = {each: partial(WorkspaceIndexer, each, self._client, settings) for each in work.workspaces}
                 _run_these(workspaces, self._workspaces, tasks)
                 for sync_id, asked in work.asked.items():
@@ -79,7 +81,6 @@ class IndexerActor(Actor):
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
-        self._seen = -1
         if up:
             for indexer in self._workspaces.values():
                 indexer.forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ class IndexerPoll:
     """Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self.work = IndexerWork(0)
+        self.work = IndexerWork(time.time_ns())  # no revision is one of an earlier store
         self._news = anyio.Event()
         self._draining = False
 
