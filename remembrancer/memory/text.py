@@ -92,6 +92,23 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f": did you mean {near[0]}? ({listed})" if near else f": {listed}"
 
 
+_TYPES_IN_WORDS: Final = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "nothing",
+}
+
+
+def in_words(message: str) -> str:
+    """A message of msgspec's decoders with the types in words: `expected a number, got text`."""
+    words = re.sub(r"`(\w+)( \| null)?`", lambda kind: _TYPES_IN_WORDS.get(kind[1], kind[0]), message)
+    return words.replace("Expected", "expected", 1)
+
+
 MAX_OBJECT_BYTES: Final = 65_536
 MAX_OBJECT_DEPTH: Final = 8
 MAX_KEY: Final = 200

@@ -78,6 +78,9 @@ def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(co
     stranger = get(f"{visit.base}{visit.project}/")
     assert (stranger.status_code, stranger.headers["location"]) == (303, "/browser/enter")
     assert post(f"{visit.base}{visit.project}/change").status_code == 401
+    bare = get(f"{visit.origin}/")
+    assert (bare.status_code, bare.headers["location"]) == (307, "/browser/")
+    assert "MCP is at /mcp" in post(f"{visit.origin}/").text
     assert visit.client.get(f"{visit.base}/p/p_000000000000/").status_code == 404
 
     own = next(each.name for each in Tokens(visit.door.home).all() if each.name.startswith("browser "))

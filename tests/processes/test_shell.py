@@ -248,7 +248,7 @@ REFUSED = {
     "list --open --review": "leave out the other filters",
     "list --stale --tag ops": "leave out the other filters",
     "list --review -n 3": "leave out the other filters",
-    "search x -n 0": "-n: Expected `int` >= 1",
+    "search x -n 0": "-n: expected a whole number >= 1",
     "search x --since yesterday --until 2020-02-20": "--since must not be later",
     "list --since yesterday --until 2020-02-20": "--since must not be later",
 }

@@ -442,7 +442,7 @@ def test_numbers_of_embedders_leave_from_the_highest_and_impossible_ones_are_ref
         with pytest.raises(InvalidInput, match="embedder=2"):
             parse_scale(text)
     for number in (-1, 65, 10**9):
-        with pytest.raises(InvalidInput, match=r"embedders are not possible: Expected `int` [<>]= "):
+        with pytest.raises(InvalidInput, match=r"embedders are not possible: expected a whole number [<>]= "):
             check_embedders(number)
 
 

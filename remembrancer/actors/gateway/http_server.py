@@ -31,7 +31,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -286,6 +286,8 @@ class HttpServer:
             await JSONResponse({"status": "ok"})(scope, receive, exchange.send)
         elif self._open_browser is not None and f"{scope['path']}/".startswith(f"{BROWSER}/"):
             await self._browse(self._open_browser, scope, receive, exchange.send)
+        elif (scope["method"], scope["path"]) == ("GET", "/") and self._open_browser is not None:
+            await RedirectResponse(f"{BROWSER}/")(scope, receive, exchange.send)
         elif scope["path"] != PATH:
             raise HttpRefusal(404, f"there is nothing at this path: MCP is at {PATH}")
         elif "origin" in headers and not self._cors.is_allowed_origin(headers["origin"]):
