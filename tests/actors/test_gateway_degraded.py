@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from remembrancer.command_line import main
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError, MemoryUnavailable
-from remembrancer.protocol.paths import database_files
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
@@ -422,38 +420,6 @@ async def test_a_damaged_file_is_put_aside_and_writes_go_on(tmp_path: Path) -> N
         await queue.append(operation(1))
         assert queue.depth == 1
     assert len([each async for each in anyio.Path(tmp_path).glob("queue.damaged-*")]) == 1
-
-
-@pytest.mark.parametrize("with_log", [True, False])
-@pytest.mark.parametrize("replaced_by", [None, b"", b"something else"])
-async def test_a_file_that_is_deleted_while_it_is_open_is_made_anew_with_its_writes(
-    tmp_path: Path, replaced_by: bytes | None, with_log: bool
-) -> None:
-    path, kept = tmp_path / "queue.db", tmp_path / "kept"
-    async with opened(path) as queue:
-        for number in (1, 2, 3):
-            await queue.append(operation(number))
-        await queue.settle([], {operation(1).operation_id: Failure("invalid_input", "why")})
-        for file in database_files(path) if with_log else [path]:
-            file.unlink(missing_ok=True)
-        if replaced_by is not None:
-            path.write_bytes(replaced_by)
-        await queue.append(operation(4))
-        assert (queue.depth, queue.rejected) == (3, 1)
-        assert queue.damage is not None
-        assert "deleted or replaced: 2 queued writes" in queue.damage
-        if replaced_by is not None:
-            assert path.with_name(queue.damage.rsplit(" ", 1)[1]).read_bytes() == replaced_by
-        await queue.append(operation(5))
-        await queue.settle([operation(2).operation_id], {})
-        kept.mkdir()
-        for file in database_files(path):  # as a crash would leave it
-            if file.exists():
-                shutil.copy(file, kept)
-    async with opened(kept / path.name) as queue:
-        assert await queue.head("p_0", 10, 10_000) == [operation(number) for number in (3, 4, 5)]
-        assert queue.rejected == 1
-    assert not path.with_suffix(".new").exists()
 
 
 async def test_each_project_has_a_lane(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ class QueueFile:
     """The open file. Synchronous, for one thread.
 
     An operation leaves when the store has it, and one that the store can never apply moves to a table of its own, with
-    the reason. A damaged file is set aside, and the rows that can be read of it are copied to a new one; so are those
-    of a file that is no longer at its path. `damage` says so.
+    the reason. A damaged file is set aside, and the rows that can be read of it are copied to a new one: `damage` says
+    so.
 
     Raises:
         SchemaTooNew, SchemaTooOld: it was written by another release.
@@ -106,12 +106,12 @@ class QueueFile:
         self.damage: str | None = None
         with self._explained():
             try:
-                self._database = self._connected()
+                self._database = _connect(path)
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
                 with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-                    self._database = self._renewed(source, f"was damaged ({error})")
+                    self._database = self._renewed(source, error)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -123,14 +123,12 @@ class QueueFile:
                 damaged, the next action finds a new one.
         """
         with self._explained():
-            if _identity(self._path) != self._identity:  # what is written to a deleted file is lost with this process
-                self._database = self._renewed(self._database, "was deleted or replaced")
             try:
                 yield self._database
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                self._database = self._renewed(self._database, f"was damaged ({error})")
+                self._database = self._renewed(self._database, error)
                 raise MemoryUnavailable(f"{self.damage}: call again") from error
 
     @contextmanager
@@ -145,32 +143,24 @@ class QueueFile:
                 raise MemoryUnavailable(f"another program has locked {self._path}") from error
             raise MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}") from error
 
-    def _renewed(self, source: sqlite3.Connection, what: str) -> sqlite3.Connection:
-        """Continue in a new file with the readable rows of `source`, and set aside what is at the path. An error while
-        they are copied leaves everything as it is."""
+    def _renewed(self, source: sqlite3.Connection, error: sqlite3.Error) -> sqlite3.Connection:
+        """Continue in a new file with the readable rows of `source`, and set the damaged one aside. An error while they
+        are copied leaves everything as it is."""
         fresh = self._path.with_suffix(".new")
         delete_database(fresh)
         with closing(_connect(fresh)) as target:
             _copy_readable(source, target)
             (kept,) = target.execute("SELECT count(*) FROM queued").fetchone()
         source.close()  # before the next is opened: SQLite deletes the log beside it by its name
-        self.damage = f"the file of the write queue {what}: {kept} queued writes could be read, and are applied"
-        if self._path.exists():
-            aside = self._path.with_suffix(f".damaged-{int(time.time())}")
-            for old, new in zip(database_files(self._path), database_files(aside), strict=True):
-                if old.exists():
-                    old.rename(new)
-            self.damage += f". What was in its place is kept as {aside.name}"
-        delete_database(self._path)  # the log may have been left
+        aside = self._path.with_suffix(f".damaged-{int(time.time())}")
+        for old, new in zip(database_files(self._path), database_files(aside), strict=True):
+            if old.exists():
+                old.rename(new)
+        found = f"{kept} queued writes could be read, and are applied. It is kept as {aside.name}"
+        self.damage = f"the file of the write queue was damaged ({error}): {found}"
         fresh.rename(self._path)
         logger.error("the write queue was made anew", extra={"reason": self.damage})
-        return self._connected()
-
-    def _connected(self) -> sqlite3.Connection:
-        """Open the file, and note which one it is."""
-        connection = _connect(self._path)
-        self._identity = _identity(self._path)
-        return connection
+        return _connect(self._path)
 
     def erase(self, memory_id: str) -> list[str]:
         """Delete for good all queued and set-aside operations about a memory. Returns their ids."""
@@ -241,15 +231,6 @@ class QueueFile:
     def close(self) -> None:
         """Close the file. May be called twice."""
         self._database.close()
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """The file at a path; None if there is none."""
-    try:
-        about = path.stat()
-    except FileNotFoundError:
-        return None
-    return about.st_dev, about.st_ino
 
 
 def _connect(path: Path) -> sqlite3.Connection:
