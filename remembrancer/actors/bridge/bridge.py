@@ -35,7 +35,6 @@ from remembrancer.protocol.ulids import as_ulid, new_identity
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import FrameType
 
     from remembrancer.actors.bridge.remote import RemoteGateway
 
@@ -221,15 +220,11 @@ class Bridge:
             self._ended = True
             self._leave_soon()
             self._say_end()
-        if self._gateway is None and self._conversation.has_open:
-            self._seek(now)
-        self._write_gateway()
-
-    def _seek(self, now: float) -> None:
-        """Try to connect, eagerly again if the gateway has been away for long."""
-        if self._dormant or now - self._away_since > EAGER_S:
+        is_patient = self._dormant or now - self._away_since > EAGER_S
+        if self._gateway is None and self._conversation.has_open and is_patient:
             self._dormant = False
-            self._away_since = self._next_attempt = now
+            self._away_since = self._next_attempt = now  # it is sought eagerly again
+        self._write_gateway()
 
     def _leave_soon(self) -> None:
         self._leave_at = min(self._leave_at, time.monotonic() + LEAVE_S)
@@ -370,11 +365,6 @@ def _claim_output() -> int:
     return claimed
 
 
-def _leave_on_signal(_: int, __: FrameType | None) -> None:
-    """Treat a signal from the client, or a closed terminal, like the end of the input."""
-    raise SystemExit(0)
-
-
 def _options(argv: list[str]) -> dict[str, str]:
     """The options of the command line, by name.
 
@@ -440,7 +430,7 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"remembrancer mcp: {error}\n{USAGE}")
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave_on_signal)
+        signal.signal(number, lambda *_: sys.exit(0))  # from the client, or of a closed terminal
     try:
         return bridge.run()
     except OverflowError as error:

@@ -8,9 +8,9 @@ detects sessions that stay away, because it gets the list of connected sessions 
 from __future__ import annotations
 
 import abc
+import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -81,9 +81,7 @@ class SessionRegistry:
         self._of_hooks = of_hooks
         self._callers: dict[str, Caller] = {}
         """Callers by the key of their connection."""
-        self._waiting: deque[Operation] = deque()
-        self._idle = True
-        self._changed = anyio.Event()
+        self._waiting: asyncio.Queue[Operation] = asyncio.Queue()
         self._connection = anyio.Event()
         self._patience = anyio.CancelScope()
         """The wait for the store's first answer; cancelled when the runtime stops."""
@@ -101,20 +99,15 @@ class SessionRegistry:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._note_presence)
             while True:
-                if not self._waiting:
-                    self._idle = True
-                    self._announce()
-                    await self._changed.wait()
-                    continue
-                await self._submit(self._waiting.popleft())
+                await self._submit(await self._waiting.get())
+                self._waiting.task_done()
 
     async def drain(self) -> None:
         """Return when every end so far has been reported. A session whose start is not reported yet begins with the
         next runtime, at its client's next request."""
         self._stopping = True
         self._patience.cancel()
-        while self._waiting or not self._idle:
-            await self._changed.wait()
+        await self._waiting.join()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
         """Note that the project of a connection is known or has changed: its session begins."""
@@ -129,29 +122,24 @@ class SessionRegistry:
         if caller is not None:
             self._callers[session.key] = caller
         now = self._present()
-        self._tell_presence()
+        self._connection.set()
+        self._connection = anyio.Event()
         works_elsewhere = caller is not None
         if old is not None and _session_of(old) not in now and (works_elsewhere or session.has_said_end):
-            self._put(self._operation(session, old, EndSession(old.session_id)))
+            self._report(session, old, EndSession(old.session_id))
         if caller is not None and _session_of(caller) not in before:
-            start = StartSession(caller.session_id, session.client, session.directory)
-            self._put(self._operation(session, caller, start))
+            self._report(session, caller, StartSession(caller.session_id, session.client, session.directory))
 
     def _present(self) -> set[tuple[ProjectRef, str]]:
         """The sessions that have a connection."""
         return {_session_of(caller) for caller in self._callers.values()}
 
-    def _operation(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> Operation:
-        """The operation for a start or an end. Its id contains the connection's key, which differs at each connection:
-        a reconnecting bridge starts its session again, which changes nothing unless it has ended."""
+    def _report(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> None:
+        """Queue the operation for a start or an end. Its id contains the connection's key, which differs at each
+        connection: a reconnecting bridge starts its session again, which changes nothing unless it has ended."""
         which = "start" if isinstance(change, StartSession) else "end"
         operation_id = derive_operation_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
-        return Operation(operation_id, caller.project, caller.session_id, time.time(), change)
-
-    def _put(self, operation: Operation) -> None:
-        self._waiting.append(operation)
-        self._idle = False
-        self._announce()
+        self._waiting.put_nowait(Operation(operation_id, caller.project, caller.session_id, time.time(), change))
 
     async def _submit(self, operation: Operation) -> None:
         if not self._store.health.has_answered and not self._stopping:
@@ -180,14 +168,6 @@ class SessionRegistry:
                     self._store.tell(NotePresence(tuple(present), tuple(directories)))
             with anyio.move_on_after(PRESENCE_S):
                 await connected.wait()
-
-    def _tell_presence(self) -> None:
-        self._connection.set()
-        self._connection = anyio.Event()
-
-    def _announce(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
 
 
 def _session_of(caller: Caller) -> tuple[ProjectRef, str]:

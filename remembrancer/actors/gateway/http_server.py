@@ -163,6 +163,7 @@ class HttpServer:
     async def serve(self) -> None:
         """Listen until cancelled. If that fails, the reason is logged and kept in `error`; the gateway continues."""
         host, port = self._settings.http_host, self._settings.http_port
+        is_v6 = ":" in host
         config = uvicorn.Config(
             self,
             http="h11",
@@ -182,7 +183,9 @@ class HttpServer:
         try:
             self._check_exposed(host)
             config.load()  # reads the certificate
-            listener = socket.create_server((host, port), family=_family(host), backlog=1024)
+            listener = socket.create_server(
+                (host, port), family=socket.AF_INET6 if is_v6 else socket.AF_INET, backlog=1024
+            )
         except (OSError, RemembrancerError) as error:
             self.error = f"HTTP is off: {error}"
             logger.error("HTTP is off", extra={"reason": str(error)})
@@ -190,7 +193,7 @@ class HttpServer:
         self._app = self._guarded(listener.getsockname()[1])
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for an ACK
         tls = bool(self._settings.http_certificate)
-        shown = f"[{host}]" if ":" in host else host
+        shown = f"[{host}]" if is_v6 else host
         self.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}{PATH}"
         self._server = QuietServer(config)
         with listener:
@@ -479,7 +482,3 @@ def _shared_session(grant: Grant | None) -> str:
     if grant is None:
         return "session:http"
     return f"session:http-{hashlib.sha256(f'session {grant.sha256}'.encode()).hexdigest()[:32]}"
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
