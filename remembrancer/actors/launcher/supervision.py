@@ -56,8 +56,8 @@ class Supervision:
         self._gateway = self._new("gateway")
         self._store = self._new("store")
         self._embedders: dict[int, Lifecycle] = {}
-        self._consolidator: Lifecycle | None = None
-        self._indexer: Lifecycle | None = None
+        self._background: dict[Role, Lifecycle] = {}
+        """The consolidator and the indexer, while there is something for them."""
         self._idle = IdleWatch(settings.idle_timeout_s if for_sessions else math.inf)
         self._rest = IdleWatch(settings.rest_timeout_s if for_sessions else math.inf)
         self.is_resting = False
@@ -83,8 +83,7 @@ class Supervision:
     def processes(self) -> tuple[Lifecycle, ...]:
         """Every process, in the order of a listing."""
         embedders = (self._embedders[number] for number in sorted(self._embedders))
-        others = (each for each in (self._consolidator, self._indexer) if each is not None)
-        return (self._gateway, self._store, *embedders, *others)
+        return (self._gateway, self._store, *embedders, *(self._background[role] for role in sorted(self._background)))
 
     @property
     def finished(self) -> bool:
@@ -142,10 +141,13 @@ class Supervision:
                 self._idle.note_use(now)  # a client over HTTP, or a browser, cannot start a runtime
         done = self.on_ready(name, incarnation, now) if health is not None else []
         needs_indexer = isinstance(health, StoreHealth) and health.has_files and not self.is_resting
-        if needs_indexer and self._indexer is None and self.stopping is None:
-            self._indexer = self._new("indexer")
-            done += self._indexer.start(now)
+        if needs_indexer and "indexer" not in self._background and self.stopping is None:
+            done += self._start("indexer", now)
         return done
+
+    def _start(self, role: Role, now: float) -> list[Instruction]:
+        self._background[role] = self._new(role)
+        return self._background[role].start(now)
 
     def _note_use(self, now: float) -> None:
         """Note that the runtime is in use: resting processes are started again."""
@@ -163,11 +165,6 @@ class Supervision:
             each.incarnation for each in self.processes if each.state == "ready"
         }  # dead processes do no work
         return now >= self._rest.ends_at and not self._busy
-
-    def _send_to_rest(self, now: float) -> list[Instruction]:
-        self.is_resting = True
-        others = [each for each in (self._consolidator, self._indexer) if each is not None]
-        return [instruction for other in others for instruction in other.ask_to_stop(RESTS, now)]
 
     def on_exit(self, name: str, incarnation: str, ending: int | str | Failure, now: float) -> list[Instruction]:
         """Handle the end of a process. The others are told, whatever the reason."""
@@ -198,23 +195,19 @@ class Supervision:
         if self.stopping is None and now >= self._idle.ends_at:
             self._go_down(f"no session for {self._settings.idle_timeout_s:g} s")
         if self._may_rest(now):
-            done += self._send_to_rest(now)
+            self.is_resting = True
+            for process in self._background.values():
+                done += process.ask_to_stop(RESTS, now)
         for process in self.processes:
             if self.stopping is None or process.alive:
                 done += process.tick(now)
-        if self.stopping is None:
-            self._forget_rested()
         if self.stopping is not None:
             done += self._descend(self.stopping, now)
         else:
+            self._background = {role: each for role, each in self._background.items() if each.state != "stopped"}
+            self._embedders = {number: each for number, each in self._embedders.items() if each.state != "stopped"}
             done += self._arrange_embedders(now) + self._arrange_consolidator(now)
         return done + self._spread_failures(now)
-
-    def _forget_rested(self) -> None:
-        if self._consolidator is not None and self._consolidator.state == "stopped":
-            self._consolidator = None
-        if self._indexer is not None and self._indexer.state == "stopped":
-            self._indexer = None
 
     def _go_down(self, reason: str) -> None:
         if self.stopping is None:
@@ -230,8 +223,6 @@ class Supervision:
     def _arrange_embedders(self, now: float) -> list[Instruction]:
         if _is_beginning(self._gateway):
             return []  # the models take both cores to load, and clients wait for the gateway
-        for number in [number for number, process in self._embedders.items() if process.state == "stopped"]:
-            del self._embedders[number]
         running = {number: each.model for number, each in self._embedders.items()}
         wanted = 0 if self.is_resting else self._wanted
         plan = plan_scale(wanted, self._models, running)
@@ -251,17 +242,14 @@ class Supervision:
     def _arrange_consolidator(self, now: float) -> list[Instruction]:
         """Start the consolidator when there is a job and nothing else is starting, and stop it when there was none for
         a while."""
-        running = self._consolidator
+        running = self._background.get("consolidator")
         if self._has_jobs or (running is not None and running.incarnation in self._busy):
             self._jobs_until = now + NO_JOBS_S
         if running is not None:
             return running.ask_to_stop(NO_JOBS, now) if running.state == "ready" and now >= self._jobs_until else []
         if self.is_resting or not self._has_jobs or not self._settings.consolidator:
             return []
-        if any(map(_is_beginning, self.processes)):
-            return []
-        self._consolidator = self._new("consolidator")
-        return self._consolidator.start(now)
+        return [] if any(map(_is_beginning, self.processes)) else self._start("consolidator", now)
 
     def _descend(self, reason: str, now: float) -> list[Instruction]:
         done: list[Instruction] = []
