@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -84,6 +84,8 @@ class MemoryService(Protocol):
     another session."""
     past_actions: dict[str, PastActions]
     """The words of the commands and edits of this runtime's sessions, by project id."""
+    open_browser: Callable[[], Awaitable[str]]
+    """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if it cannot be."""
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
         """The store's answer. While the store restarts, the call waits within its budget. After that it gets the last
@@ -143,7 +145,3 @@ class MemoryService(Protocol):
 
     def health(self) -> GatewayHealth:
         """The state of the write queue and of the store."""
-
-    async def browser_url(self) -> str:
-        """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if it cannot
-        be."""

@@ -533,7 +533,11 @@ def cut_notice(shown: int, offset: int | None) -> Notice:
 def cut_to_size(answer: Answer, offset: int | None = None) -> Answer:
     """The answer with its longest list cut at the end until it fits into `MAX_ANSWER_BYTES`, and a warning about that.
     At least one item stays, whatever its size. `offset` as for `cut_notice`."""
-    lists = {name: [len(_json.encode(each)) for each in value] for name, value in answer.items() if _is_list(value)}
+    lists = {
+        name: [len(_json.encode(each)) for each in value]
+        for name, value in answer.items()
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+    }
     total = len(_json.encode(answer))
     if total <= MAX_ANSWER_BYTES or not lists:
         return answer
@@ -544,10 +548,6 @@ def cut_to_size(answer: Answer, offset: int | None = None) -> Answer:
         return answer
     others = [warning for warning in answer.get("warnings", ()) if warning["code"] != "answer_cut"]
     return with_caveats({**answer, name: answer[name][:number], "warnings": others}, [cut_notice(number, offset)])
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _weight_of(code: str) -> int:

@@ -74,7 +74,9 @@ class GatewayActor(Actor):
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                access = self.access = StoreAccess(self._store, self._queue, settings, str(paths.home), tasks)
+                access = self.access = StoreAccess(
+                    self._store, self._queue, settings, str(paths.home), tasks, self._browser_url
+                )
                 tools, counts = load_tools(), RecallCounts(time.time())
                 by_name = {each.name: each for each in tools}
                 resources = Resources(by_name, access, counts)
@@ -105,7 +107,6 @@ class GatewayActor(Actor):
                 await self._listener.open()
                 if settings.http_port:
                     self._open_http(settings)
-                access.open_browser = self._browser_url
                 gc.freeze()  # the modules stay loaded: collections during calls need not scan them
                 task_status.started()
                 await anyio.sleep_forever()

@@ -97,6 +97,7 @@ class StoreAccess(MemoryService):
         settings: Settings,
         home: str,
         tasks: anyio.abc.TaskGroup,
+        open_browser: Callable[[], Awaitable[str]],
     ) -> None:
         self.settings = settings
         self.home = home
@@ -119,7 +120,7 @@ class StoreAccess(MemoryService):
         if (erasing := RuntimePaths(Path(home)).erasing).exists():  # it quotes the memory
             logger.warning("a memory was not erased whole when an earlier release was killed: erase it again")
             erasing.unlink()
-        self.open_browser: Callable[[], Awaitable[str]] = _nowhere
+        self.open_browser = open_browser
 
     async def run(self) -> None:
         """Drain the write queue, until cancelled."""
@@ -152,9 +153,6 @@ class StoreAccess(MemoryService):
             notices.append(Notice("queued_rejected", f"{text} (`remembrancer admin queue` lists what is set aside)"))
         while len(self._refused) > MAX_REFUSED_SESSIONS:
             self._refused.popitem(last=False)
-
-    async def browser_url(self) -> str:
-        return await self.open_browser()
 
     # --- writes ---
 
@@ -384,10 +382,6 @@ class WriteNews:
 def _left_s(until: float) -> float:
     """The seconds until then, or a small minimum."""
     return max(LEAST_BUDGET_S, until - time.time())
-
-
-async def _nowhere() -> str:
-    raise MemoryUnavailable("this process serves no pages")
 
 
 def _project_of(request: Request[Any]) -> str:

@@ -8,4 +8,4 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 @tool("Open the memory browser; its address.", marks_data=False)
 async def open_browser(call: Call) -> Answer:
     """The address of the memory browser. Raises `MemoryUnavailable` if HTTP cannot be served."""
-    return {"url": await call.service.browser_url()}
+    return {"url": await call.service.open_browser()}

@@ -157,10 +157,12 @@ def knowledge_graph(graph: GraphFound) -> str:
     lines = ["## Project Knowledge Graph", MARK]
     if not entities:
         return "\n".join([*lines, "No entities yet. Memories that name related_entities make the graph."]) + "\n"
+    possible = entities * (entities - 1)
+    density = f"{relationships / possible:.4g}" if possible else "0"
     lines += [
         f"**Entities:** {_counted(graph.entity_types, total=entities)}",
         f"**Relationships:** {_counted(graph.relationship_types, total=relationships)}",
-        f"**Density:** {_density(entities, relationships)} ({relationships / entities:.1f} relationships per entity)",
+        f"**Density:** {density} ({relationships / entities:.1f} relationships per entity)",
         "",
         "### Most Connected Entities",
     ]
@@ -234,11 +236,6 @@ def _topic(topic: Topic) -> str:
     members = ", ".join(one_line(name) for name in topic.entities[:TOPIC_ENTITIES_SHOWN])
     more = len(topic.entities) - TOPIC_ENTITIES_SHOWN
     return f"- {one_line(topic.label)}: {members}" + (f" and {more} more" if more > 0 else "")
-
-
-def _density(entities: int, relationships: int) -> str:
-    possible = entities * (entities - 1)
-    return f"{relationships / possible:.4g}" if possible else "0"
 
 
 def _counted(counts: Mapping[str, int], order: Sequence[str] = (), total: int | None = None) -> str:

@@ -19,7 +19,7 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.wire import Notice
-from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, SourceRef, StoredResult, StoreMemory
+from remembrancer.protocol.writes import MemoryType, Scope, SourceRef, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import near_of
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
@@ -252,10 +252,6 @@ def _clean_source(source: Source, *, field: str) -> SourceRef:
     )
 
 
-def _clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[EntityRef, ...]:
-    return with_subjects(clean_entities(entities, field=field))
-
-
 def _clean_superseded(ids: Sequence[str], *, field: str) -> str | tuple[str, ...] | None:
     """One id as it is, as in writes of earlier versions."""
     check_count(ids, field=field, most=MAX_LINKS)
@@ -267,7 +263,7 @@ STORED: Final[dict[str, Rule]] = {
     "session_id": partial(clean_name, longest=MAX_SESSION_ID),
     "tags": clean_tags,
     "source": _clean_source,
-    "related_entities": _clean_entities,
+    "related_entities": lambda entities, field: with_subjects(clean_entities(entities, field=field)),
     "supersedes": _clean_superseded,
 }
 """The rules for fields that only a new memory takes."""
