@@ -4,8 +4,6 @@ project's memories, in the background, and takes over a person's changes to the 
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 import time
 from contextlib import suppress
 from functools import partial
@@ -28,6 +26,7 @@ from remembrancer.memory.markdown_index import (
 )
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import derive_operation_id
+from remembrancer.protocol.paths import write_whole
 from remembrancer.protocol.reads import FindIds, GatherContext, RecalledMemory
 from remembrancer.protocol.writes import Operation, UpdateMemory
 from remembrancer.toolsets.memory.context_block import build_block, item, left_out_of
@@ -171,12 +170,4 @@ def _replace(path: Path, before: str, content: str) -> None:
         return
     target = path.resolve()
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), mode)
-        Path(name).replace(target)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(target, content.encode(), mode)
