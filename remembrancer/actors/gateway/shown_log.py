@@ -11,9 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -55,7 +55,6 @@ SCHEMA: Final = Schema(
 _HAS_PART: Final = """
     :memory_id IN (substr(memory_id, -length(:memory_id)), substr(memory_id, 8, length(:memory_id)))
 """
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -80,7 +79,7 @@ class ShownLog:
         self._clock = clock
         self._pending: deque[Shown] = deque()
         self._pruned_at = 0.0
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()
         """Held by one writer at a time: a batch in progress must not write back erased words."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
@@ -104,21 +103,18 @@ class ShownLog:
 
     def flush(self) -> None:
         """Write the queued entries. If that fails, they are lost and the error is logged."""
-        with self._writing:
-            self._flush()
-
-    def _flush(self) -> None:
-        batch = list(_taken(self._pending))
         now = self._clock()
-        try:
-            with _opened(self._path) as connection:
-                rows = [each._replace(question=masked(each.question)[:MAX_QUESTION]) for each in batch]
-                connection.executemany("INSERT INTO shown VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-                if now - self._pruned_at > PRUNE_S:
-                    connection.execute("DELETE FROM shown WHERE at < ?", (now - self._kept_s,))
-                    self._pruned_at = now
-        except (sqlite3.Error, OSError, RemembrancerError) as error:
-            logger.warning("what was shown cannot be noted", extra={"reason": str(error)})
+        with self._writing:
+            batch = [self._pending.popleft() for _ in range(len(self._pending))]  # others only append meanwhile
+            try:
+                with _opened(self._path) as connection:
+                    rows = [each._replace(question=masked(each.question)[:MAX_QUESTION]) for each in batch]
+                    connection.executemany("INSERT INTO shown VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+                    if now - self._pruned_at > PRUNE_S:
+                        connection.execute("DELETE FROM shown WHERE at < ?", (now - self._kept_s,))
+                        self._pruned_at = now
+            except (sqlite3.Error, OSError, RemembrancerError) as error:
+                logger.warning("what was shown cannot be noted", extra={"reason": str(error)})
 
     def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
         """Delete all entries of these memories, and all questions of a project that contain the beginning of one of the
@@ -129,17 +125,14 @@ class ShownLog:
         """
         with self._writing:
             if self._pending:
-                self._flush()
-            self._erase(memory_ids, quotes, project)
-
-    def _erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
-        if self._path.exists():
-            with _opened(self._path) as connection:
-                connection.executemany("DELETE FROM shown WHERE memory_id = ?", [(each,) for each in memory_ids])
-                beginnings = {(project, quote[:QUOTED]) for quote in quotes}  # a long question was cut
-                forget = "UPDATE shown SET question = '' WHERE project = ? AND instr(question, ?)"
-                connection.executemany(forget, beginnings)
-        drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
+                self.flush()
+            if self._path.exists():
+                with _opened(self._path) as connection:
+                    connection.executemany("DELETE FROM shown WHERE memory_id = ?", [(each,) for each in memory_ids])
+                    beginnings = {(project, quote[:QUOTED]) for quote in quotes}  # a long question was cut
+                    forget = "UPDATE shown SET question = '' WHERE project = ? AND instr(question, ?)"
+                    connection.executemany(forget, beginnings)
+            drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
 
     def read(
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
@@ -157,13 +150,6 @@ class ShownLog:
         with _opened(self._path) as connection:
             asked = f"SELECT * FROM shown WHERE {clauses} ORDER BY at DESC, place LIMIT :limit"  # noqa: S608 - our names
             return [Shown(*row) for row in connection.execute(asked, {**wanted, "since": since, "limit": limit})]
-
-
-def _taken(pending: deque[T]) -> Iterator[T]:
-    """Take all waiting entries, each once, while other threads may take and add some."""
-    while pending:
-        with suppress(IndexError):
-            yield pending.popleft()
 
 
 @contextmanager
