@@ -492,21 +492,18 @@ class Listener:
     async def drain(self, reason: str) -> None:
         """Accept no more connections, wait until every request has been answered, and tell the bridges the reason of
         the stop."""
-        self._stop_listening()
+        await self.aclose()
         while any(not session.is_idle for session in self._sessions):  # noqa: ASYNC110 - limited by the caller
             await anyio.sleep(0.01)
         for session in self._sessions:
             session.say_goodbye(reason)
 
-    def _stop_listening(self) -> None:
+    async def aclose(self) -> None:
+        """Stop listening. May be called twice; sessions end with the task group that they run in."""
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()
             self._path.unlink(missing_ok=True)
-
-    async def aclose(self) -> None:
-        """Stop listening. May be called twice; sessions end with the task group that they run in."""
-        self._stop_listening()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a bridge's hello, and serve it unless it has to be refused."""

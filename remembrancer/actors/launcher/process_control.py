@@ -171,16 +171,13 @@ class Supervisor:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this child any more
                 loop.call_soon_threadsafe(self._on_exit, child, ending, exited)
 
-        secrets = self._secrets_for(settings.engine) if order.role == "embedder" else {}
+        wanted = secret_variables(self._settings, settings.engine) if order.role == "embedder" else ()
+        secrets = {name: value for name, value in self._secrets.items() if name in wanted}
         try:
             self._children[order.name] = Child(spec, self._command(order.role), self._environ, secrets, on_exit)
         except OSError as error:
             logger.error("cannot start a process", extra={"child": order.name, "reason": str(error)})
             self._events.put_nowait(functools.partial(exited, f"it cannot be started: {error.strerror}"))
-
-    def _secrets_for(self, engine: str) -> dict[str, str]:
-        wanted = secret_variables(self._settings, engine)
-        return {name: value for name, value in self._secrets.items() if name in wanted}
 
     def _on_exit(
         self, child: Child, ending: int | Failure, exited: Callable[[int | Failure, float], list[Instruction]]

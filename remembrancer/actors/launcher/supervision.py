@@ -186,14 +186,14 @@ class Supervision:
 
     def stop(self, reason: str, now: float) -> list[Instruction]:
         """Stop all processes, in order."""
-        self._go_down(reason)
+        self.stopping = self.stopping or reason
         return self.tick(now)
 
     def tick(self, now: float) -> list[Instruction]:
         """Do everything that is due, and everything that follows from the last event."""
         done = self._beat(now) if now >= self._next_beat else []
         if self.stopping is None and now >= self._idle.ends_at:
-            self._go_down(f"no session for {self._settings.idle_timeout_s:g} s")
+            self.stopping = f"no session for {self._settings.idle_timeout_s:g} s"
         if self._may_rest(now):
             self.is_resting = True
             for process in self._background.values():
@@ -208,10 +208,6 @@ class Supervision:
             self._embedders = {number: each for number, each in self._embedders.items() if each.state != "stopped"}
             done += self._arrange_embedders(now) + self._arrange_consolidator(now)
         return done + self._spread_failures(now)
-
-    def _go_down(self, reason: str) -> None:
-        if self.stopping is None:
-            self.stopping = reason
 
     def _beat(self, now: float) -> list[Instruction]:
         late_s = now - self._next_beat
