@@ -257,26 +257,20 @@ class Conversation:
         dropped."""
         answers = []
         for key, request in [item for item in self._open.items() if item[1].expires <= now]:
+            self._close(key)
             if self._prepared is not None and self._is_prepared(request.message):
-                self._close(key)
                 self._remember(request.message)
                 self._unserved = not self.connected
                 answer = {"jsonrpc": "2.0", "id": key, "result": self._prepared.result(request.message)}
                 answers.append(json.dumps(answer, separators=(",", ":")).encode())
             else:
-                answers += self._fail([key], _TOO_LATE)
+                answers.append(error_line(key, UNAVAILABLE, _TOO_LATE, retry=True))
         return answers
 
     def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
         """Error answers for all open requests; `retry` says whether the same request may succeed later."""
-        return self._fail(list(self._open), reason, retry=retry, code=code)
-
-    def _fail(self, keys: list[RequestId], reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
-        answers = []
-        for key in keys:
-            self._close(key)
-            answers.append(error_line(key, code, reason, retry=retry))
-        return answers
+        failed, self._open, self._open_bytes = self._open, {}, 0
+        return [error_line(key, code, reason, retry=retry) for key in failed]
 
     def _close(self, key: RequestId) -> None:
         request = self._open.pop(key, None)
@@ -318,16 +312,8 @@ def _id_of(message: Any) -> RequestId | None:
     """The message's id; None if it has no valid MCP id (an encodable string, or an integer)."""
     found = message.get("id") if isinstance(message, dict) else None
     if isinstance(found, str):
-        return found if found.isascii() or _is_text(found) else None
+        return None if any("\ud800" <= character <= "\udfff" for character in found) else found
     return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _uri_of(message: dict[str, Any]) -> str:
