@@ -591,11 +591,8 @@ def text_result(answer: Answer) -> CallResult:
     return CallResult(None, "\n".join([answer["text"], *warnings]))
 
 
-def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = False) -> CallResult:
-    """The error envelope, with the invalid field and further details, if any. `as_text`: only the message."""
-    if as_text:
-        remedy = f" ({error.remedy})" if error.remedy is not None else ""
-        return CallResult(None, neutralised(f"{error.message}{remedy}"), is_error=True)
+def error_envelope(error: RemembrancerError, *, degraded: bool) -> Answer:
+    """An error as clients get it, with the invalid field and further details, if any."""
     envelope: Answer = {
         "error": error.code,
         "message": error.message,
@@ -603,9 +600,17 @@ def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = Fa
         "retry_possible": error.retry_possible,
         **error.details,
     }
-    envelope |= non_empty(field=error.field, remedy=error.remedy)
-    cleaned = neutralised_value(envelope)
-    return CallResult(cleaned, answer_text(cleaned), is_error=True)
+    cleaned: Answer = neutralised_value(envelope | non_empty(field=error.field, remedy=error.remedy))
+    return cleaned
+
+
+def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = False) -> CallResult:
+    """The result for an error: its envelope, or (`as_text`) its message alone."""
+    if as_text:
+        remedy = f" ({error.remedy})" if error.remedy is not None else ""
+        return CallResult(None, neutralised(f"{error.message}{remedy}"), is_error=True)
+    envelope = error_envelope(error, degraded=degraded)
+    return CallResult(envelope, answer_text(envelope), is_error=True)
 
 
 def unknown_tool(name: str, known: Iterable[str]) -> str:

@@ -20,7 +20,6 @@ from remembrancer import __version__
 from remembrancer.actors.gateway.conversations import CallContext, request_context
 from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
-from remembrancer.memory.text import neutralised, neutralised_value
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
 from remembrancer.protocol.tracing import timing_of
@@ -42,9 +41,9 @@ from remembrancer.toolsets.tools import (
     Tool,
     answer_text,
     cut_to_size,
+    error_envelope,
     error_result,
     instructions_of,
-    non_empty,
     text_result,
     unknown_tool,
 )
@@ -291,13 +290,7 @@ def build_server(handlers: Handlers) -> Server[Any]:
 
 def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -> MCPError:
     """The error in JSON-RPC's form. `data` is the error envelope without its message."""
-    data: dict[str, Any] = {
-        "error": error.code,
-        "degraded": degraded,
-        "retry_possible": error.retry_possible,
-        **error.details,
-    }
-    data |= non_empty(field=error.field, remedy=error.remedy)
+    data = error_envelope(error, degraded=degraded)
     if isinstance(error, InvalidInput):
         code = INVALID_PARAMS
     elif isinstance(error, NotFound):
@@ -306,7 +299,7 @@ def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -
         code = INTERNAL_ERROR
     else:
         code = UNAVAILABLE
-    return MCPError(code, neutralised(error.message), neutralised_value(data))
+    return MCPError(code, data.pop("message"), data)
 
 
 def _shows_apps(ctx: Context) -> bool:
