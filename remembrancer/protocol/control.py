@@ -107,10 +107,8 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
-    """A worker's health: its model, or the reason why it has none."""
+    """A worker's health: the reason why it has no model, if it has none."""
 
-    model: str
-    embedded_passages: int
     error: str | None = None
 
 

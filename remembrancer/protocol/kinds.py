@@ -55,7 +55,6 @@ SESSION_RECORD: Final = "session_record"
 """The kind of the memory that sums up a session. Callers cannot use it."""
 OPEN_END: Final = "open_end"
 """The kind of a task that is still to be done, until it is done."""
-RELATIONS: Final[tuple[Relation, ...]] = get_args(Relation)
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
 """The kinds that hold whatever the task is, until something replaces them: they do not fade."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})

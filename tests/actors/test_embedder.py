@@ -155,7 +155,6 @@ async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: P
         store.give(*texts)
         answers = dict([await store.text() for _ in texts])
         assert set(answers) == set(range(1, CREDIT + 1))
-        assert worker.health().embedded_passages == CREDIT
         assert worker.health().error is None
         stacked = np.vstack([vectors_of(answers[number]) for number in sorted(answers)])
         assert np.allclose(np.linalg.norm(stacked, axis=1), 1.0, atol=1e-5)
@@ -205,13 +204,14 @@ async def test_a_worker_that_leaves_says_so_and_answers_the_batch_under_way(home
             await store.expect(WorkerState)
             store.give(*["Something that takes a while to read. " * 20] * 100)
             await store.text()
+            answered = 1
             await worker.drain("scaled down")
             assert (await store.until(WorkerState)).is_leaving
             store.ask("still there?")
             while isinstance(result := (await store.expect(Embedded)).result, EmbeddedText):
-                pass
+                answered += 1
             assert str(result) == "this worker is leaving"
-        assert worker.health().embedded_passages < 100
+        assert answered < 100
 
 
 QUICK = Settings(provider_batch_tokens=512)

@@ -200,7 +200,7 @@ class BadlyBehaved(Actor):
                 summary = EmbeddingSummary("onnx", "test", 384, pending=0, workers=1, vectors_ready=True)
                 return StoreHealth(counts=Counts(total=7), embedding=summary)
             case "embedder":
-                return EmbedderHealth(model="test", embedded_passages=0)
+                return EmbedderHealth()
             case "consolidator":
                 return ConsolidatorHealth()
             case "indexer":

@@ -77,7 +77,6 @@ class EmbedderActor(Actor):
         self._scale = CALIBRATED
         self._error: str | None = None
         self._leaving = False
-        self._embedded_passages = 0
 
     def _dealer(self) -> Dealer[ToWorker]:
         """The connection to the store."""
@@ -108,8 +107,7 @@ class EmbedderActor(Actor):
             self._deal_with(Unusable(f"the model is still being loaded after {limit}: words find memories meanwhile"))
 
     def health(self) -> EmbedderHealth:
-        model = self._choice.model if self._engine is None else self._engine.identity.model
-        return EmbedderHealth(model=model, embedded_passages=self._embedded_passages, error=self._error)
+        return EmbedderHealth(self._error)
 
     async def drain(self, reason: str) -> None:
         """Tell the store that this worker leaves, and answer the texts that the current batch completes."""
@@ -201,7 +199,6 @@ class EmbedderActor(Actor):
                 self._engine, self._error = None, reason
                 self._announce()
             case Answer(message_id=message_id, body=body):
-                self._embedded_passages += len(body.passages) if isinstance(body, EmbeddedText) else 0
                 self._say(body, in_reply_to=message_id)
             case Crashed():
                 if not self._crashed.done():
