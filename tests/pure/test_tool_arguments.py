@@ -479,39 +479,6 @@ def test_every_combination_of_toolsets_has_each_tool_of_a_module_once_and_within
         assert not {name for name, each in chosen.items() if each.is_short_form} & whole
 
 
-def test_a_derived_tool_gives_its_arguments_and_the_answer_other_names() -> None:
-    class Arguments(msgspec.Struct, frozen=True):
-        memory_id: str
-        version: int = 1
-        reason: str = "none"
-
-    async def show(call: Call, arguments: Arguments) -> Answer:
-        return {"memory_id": arguments.memory_id, "version": arguments.version, "reason": arguments.reason}
-
-    class Short(msgspec.Struct, frozen=True):
-        id: str
-        version: int | None = None
-
-    show.__annotations__ = {"call": Call, "arguments": Arguments, "return": Answer}
-    names = {"id": "memory_id"}
-    derived_tool(
-        "a.pure.b",
-        "derived",
-        "It.",
-        show,
-        Short,
-        renamed=names,
-        fixed={"reason": "why", "version": 3},
-        answer_names={"memory_id": "id"},
-    )
-    derived = _registered.pop(("pure", "derived"))
-    for said, version in ({}, 3), ({"version": 2}, 2):
-        answer = derived.run(NotImplemented, derived.decoder.decode({"id": "m", **said}))
-        with pytest.raises(StopIteration) as done:
-            answer.__await__().send(None)
-        assert done.value.value == {"id": "m", "version": version, "reason": "why"}
-
-
 def test_of_one_name_the_toolset_named_first_has_it_and_two_in_a_toolset_are_an_error() -> None:
     load_tools()
 
