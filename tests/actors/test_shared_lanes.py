@@ -56,7 +56,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.contracts.records_factories import ids_of, is_erased, pending
+from tests.contracts.records_rig import ids_of, is_erased, pending
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import (

@@ -23,7 +23,7 @@ from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EraseMemory
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
 from tests.chroma_process import ChromaProcess, chroma_process
-from tests.contracts.records_factories import near_duplicates
+from tests.contracts.records_rig import near_duplicates
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import until
 

@@ -8,23 +8,22 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.records.sqlite_records import Records
-from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.records_rig import RecordsRig
 
 
 @pytest.fixture
-def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
-    made = SqliteFactory(tmp_path)
-    yield made
-    made.close()
+def path(tmp_path: Path) -> Path:
+    """The place of a file of records, and of nothing else."""
+    return tmp_path / "records" / "memory.db"
 
 
 @pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    return factory.open()
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[RecordsRig]:
-    with RecordsRig(tmp_path / "records" / "memory.db") as made:
+def rig(path: Path) -> Iterator[RecordsRig]:
+    with RecordsRig(path) as made:
         yield made
+
+
+@pytest.fixture
+def records(path: Path) -> Iterator[Records]:
+    with RecordsRig(path) as made:
+        yield made.records

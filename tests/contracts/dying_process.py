@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.writes import Applied, Operation
-from tests.contracts.records_factories import writer_of
+from tests.contracts.records_rig import writer_of
 from tests.contracts.runs_rig import consolidating, run_operation
 from tests.operations import PROJECT, REQUESTED_AT, store_operation
 

@@ -20,7 +20,7 @@ from remembrancer.journal.contract import LaneSnapshot
 from remembrancer.protocol.errors import JournalAway
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, PortableMemory
-from tests.contracts.records_factories import pending, texts_of
+from tests.contracts.records_rig import pending, texts_of
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -39,6 +40,20 @@ metadata = st.none() | st.dictionaries(
     st.sampled_from(["a", "b"]), st.none() | st.sampled_from([1, True, 1.0, "x", {"deep": [1]}]), max_size=2
 )
 reasons = st.none() | st.just("why")
+
+
+def new_memories(scopes: Sequence[str]) -> st.SearchStrategy[dict[str, Any]]:
+    """The fields of any memory that is stored."""
+    return st.fixed_dictionaries(
+        {
+            "content": contents,
+            "scope": st.sampled_from(scopes),
+            "session_id": st.sampled_from(SESSIONS),
+            "importance": importances,
+            "tags": tags,
+            "related_entities": entities,
+        }
+    )
 
 
 def changes_of(memory_ids: st.SearchStrategy[str]) -> st.SearchStrategy[Change]:

@@ -20,9 +20,8 @@ from remembrancer.protocol.runs import (
     UndoneResult,
     UndoRun,
 )
-from remembrancer.protocol.writes import Applied, Operation, PortableMemory
-from tests.contracts.records_factories import work_of
-from tests.contracts.records_rig import RecordsRig
+from remembrancer.protocol.writes import Applied, Operation
+from tests.contracts.records_rig import RecordsRig, work_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
 
 ONE, TWO, THREE, FOUR = "mem_one", "mem_two", "mem_three", "mem_four"
@@ -76,18 +75,6 @@ def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
     assert isinstance(reply, Applied), reply
     assert isinstance(reply.result, RunResult)
     return reply.result
-
-
-def shown(records: Records, memory_id: str) -> PortableMemory:
-    memory = records.portable(memory_id, None)
-    assert memory is not None
-    return memory
-
-
-def number(records: Records, memory_id: str) -> int:
-    found = records.number_of(memory_id)
-    assert found is not None
-    return found
 
 
 def closing(records: Records, session_id: str = SESSION) -> CloseSession:

@@ -44,7 +44,7 @@ from remembrancer.protocol.files import (
 )
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import ProjectRef
-from tests.contracts.records_factories import pending, texts_of
+from tests.contracts.records_rig import pending, texts_of
 from tests.patience import PATIENCE_S, until
 
 ROOT = "/shop"

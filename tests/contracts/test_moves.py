@@ -38,8 +38,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, move_and_die
-from tests.contracts.records_factories import pending, scrub, writer_of
-from tests.contracts.records_rig import MODEL, RecordsRig
+from tests.contracts.records_rig import MODEL, RecordsRig, pending, scrub, writer_of
 from tests.forked import run_forked
 from tests.operations import (
     OTHER_PROJECT,

@@ -19,7 +19,7 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError, Storag
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
 from remembrancer.toolsets.files.workspace_files import RealNote, find_note, open_directory, open_note
 from tests.contracts.note_process import PATH, SURVIVED, note_operation, write_and_die, write_note
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_rig import RecordsRig
 from tests.forked import run_forked
 
 BEFORE = "# Log\n\nBy hand.\n"
@@ -31,12 +31,15 @@ class Workspace:
     def __init__(self, directory: Path) -> None:
         self.root = directory / "work"
         self.root.mkdir()
-        self.factory = SqliteFactory(directory)
-        self.records: Records = self.factory.open()
+        self.rig = RecordsRig(directory / "records" / "memory.db")
 
     def open(self) -> None:
-        self.factory.close()
-        self.records = self.factory.open()
+        self.rig.close()
+        self.rig = RecordsRig(self.rig.path)
+
+    @property
+    def records(self) -> Records:
+        return self.rig.records
 
     @property
     def path(self) -> Path:
@@ -70,7 +73,7 @@ class Workspace:
 def work(tmp_path: Path) -> Iterator[Workspace]:
     made = Workspace(tmp_path)
     yield made
-    made.factory.close()
+    made.rig.close()
 
 
 def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -> None:
@@ -225,7 +228,7 @@ def _saved_anew(work: Workspace, text: str) -> None:
 # --- Killed.
 def killed_at(work: Workspace, step: int) -> bool:
     """Have a process write a note and die before that step. False: it had fewer."""
-    status = run_forked(write_and_die, work.factory.path, work.root, "a", "New.", step)
+    status = run_forked(write_and_die, work.rig.path, work.root, "a", "New.", step)
     assert status in (-signal.SIGKILL, SURVIVED)
     return status != SURVIVED
 
@@ -236,8 +239,8 @@ def test_a_process_killed_at_any_step_has_written_it_once_later(
 ) -> None:
     for step in range(200):
         work.open()
-        work.factory.close()
-        work.factory.path.unlink()
+        work.rig.close()
+        work.rig.path.unlink()
         (work.root / ".git").mkdir(exist_ok=True)
         (work.root / ".gitignore").unlink(missing_ok=True)
         if not is_first:
@@ -258,7 +261,7 @@ def test_a_process_killed_at_any_step_has_written_it_once_later(
         assert not work.leftovers(), step
         if not was_killed:
             break
-        work.factory.close()
+        work.rig.close()
     else:
         pytest.fail("it never survived")
     assert step >= least_steps

@@ -42,16 +42,8 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, near_duplicates, pending, texts_of
-from tests.contracts.records_rig import MODEL, RecordsRig
-from tests.operations import (
-    OTHER_SESSION,
-    REQUESTED_AT,
-    SESSION,
-    change_operation,
-    memory_id_of,
-    store_operation,
-)
+from tests.contracts.records_rig import MODEL, RecordsRig, near_duplicates, pending, texts_of
+from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
 OTHER_MODEL = "other.int8.ba9876543210.4"
 STRANGE = "  Grüße 🦀\n\tto \u4e2d\u6587 'quotes' \"and\" \\ all\x00nul "
@@ -103,27 +95,25 @@ def test_what_cannot_be_applied_changes_nothing_and_hurts_no_other(rig: RecordsR
     assert not good.reply.replayed, "its id has not been used up"
 
 
-def test_a_file_at_its_limit_refuses_what_is_new_still_answers_what_it_has_and_forgets(factory: SqliteFactory) -> None:
+def test_a_file_at_its_limit_refuses_what_is_new_still_answers_what_it_has_and_forgets(path: Path) -> None:
     first = store_operation("first", "kept")
-    records = factory.open()
-    records.apply([first])
-    records.close()
-    full = factory.open(Limits(1))
+    with RecordsRig(path) as rig:
+        rig.records.apply([first])
     forget = change_operation("forget", ForgetMemory(memory_id_of(first)))
     update = change_operation("update", UpdateMemory(memory_id_of(first), importance=0.1))
     unknown = change_operation("none", ForgetMemory("memory:none"))
-    replies = [each.reply for each in full.apply([store_operation("second", "x"), first, update])]
-    assert [type(each) for each in replies] == [StorageFull, Applied, StorageFull]
-    assert isinstance(replies[0], StorageFull)
-    assert "raise database_limit_bytes" in replies[0].message
-    assert "forget" not in replies[0].message, "which makes no room"
-    assert full.keyword_hits(phrases_of("kept"), Filters(SESSION), 5)
-    replies = [each.reply for each in full.apply([forget, forget, unknown])]
-    assert [type(each) for each in replies] == [Applied, Applied, NotFound]
-    assert (full.counts(None).total, full.counts(None).forgotten) == (0, 1)
-    full.close()
-    (roomy,) = factory.open(Limits(10_000_000)).apply([store_operation("second", "x")])
-    assert isinstance(roomy.reply, Applied)
+    with RecordsRig(path, limits=Limits(1)) as full:
+        replies = [each.reply for each in full.records.apply([store_operation("second", "x"), first, update])]
+        assert [type(each) for each in replies] == [StorageFull, Applied, StorageFull]
+        assert isinstance(replies[0], StorageFull)
+        assert "raise database_limit_bytes" in replies[0].message
+        assert "forget" not in replies[0].message, "which makes no room"
+        assert full.found("kept")
+        replies = [each.reply for each in full.records.apply([forget, forget, unknown])]
+        assert [type(each) for each in replies] == [Applied, Applied, NotFound]
+        assert (full.records.counts(None).total, full.records.counts(None).forgotten) == (0, 1)
+    with RecordsRig(path, limits=Limits(10_000_000)) as roomy:
+        roomy.say("x")
 
 
 def test_what_is_stored_again_grows_no_further_than_an_import_takes(rig: RecordsRig) -> None:

@@ -43,13 +43,10 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.random_changes import SESSIONS, TAGS, WORDS, changes_of, contents, entities, importances, tags
-from tests.contracts.records_factories import SqliteFactory, check_derived, ids_of, pending
-from tests.contracts.records_rig import RecordsRig
-from tests.contracts.runs_rig import number, shown
+from tests.contracts.random_changes import SESSIONS, TAGS, WORDS, changes_of, new_memories
+from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, ids_of, pending
 from tests.operations import REQUESTED_AT, change_of, change_operation, memory_id_of, store_operation
 
-MODEL = "small.int8.0123456789ab.4"
 PLACES = st.integers(0, 7)
 UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -60,34 +57,16 @@ class Changing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="rmb-state-"))
-        self.factory = SqliteFactory(self.directory)
-        self.records = self.factory.open()
+        self.rig = RecordsRig(self.directory / "memory.db")
         self.waiting: list[Operation] = []
         self.sent: list[Operation] = []
         self.answers: dict[str, Applied] = {}
         self.embedded_at: dict[str, int] = {}
         """The versions of memories for which vectors came."""
 
-    @rule(
-        content=contents,
-        scope=st.sampled_from(["session", "project"]),
-        session=st.sampled_from(SESSIONS),
-        importance=importances,
-        named=tags,
-        about=entities,
-    )
-    def store(self, content: str, scope: str, session: str, importance: float, named: object, about: object) -> None:
-        self.waiting.append(
-            store_operation(
-                f"op{len(self.sent) + len(self.waiting)}",
-                content,
-                scope=scope,
-                session_id=session,
-                importance=importance,
-                tags=named,
-                related_entities=about,
-            )
-        )
+    @rule(fields=new_memories(("session", "project")))
+    def store(self, fields: dict[str, Any]) -> None:
+        self.waiting.append(store_operation(f"op{len(self.sent) + len(self.waiting)}", **fields))
 
     @rule(change=changes_of(st.just("")), place=PLACES, session=st.sampled_from(SESSIONS))
     def change(self, change: Change, place: int, session: str) -> None:
@@ -106,7 +85,7 @@ class Changing(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         group, self.waiting = self.waiting, []
-        for operation, outcome in zip(group, self.records.apply(group), strict=True):
+        for operation, outcome in zip(group, self.rig.records.apply(group), strict=True):
             if operation.operation_id in self.answers:
                 earlier = self.answers[operation.operation_id]
                 assert outcome.reply == msgspec.structs.replace(earlier, replayed=True)
@@ -117,15 +96,15 @@ class Changing(RuleBasedStateMachine):
         self.sent.extend(group)
 
     @rule(place=PLACES, age=st.integers(0, 2))
-    @precondition(lambda self: bool(ids_of(self.records)))
+    @precondition(lambda self: bool(ids_of(self.rig.records)))
     def embed(self, place: int, age: int) -> None:
         """Vectors come of what a memory is, or of what it was some versions ago."""
-        memory_id = ids_of(self.records)[place % len(ids_of(self.records))]
-        memory, is_embedded = shown(self.records, memory_id), self.is_embedded(memory_id)
+        memory_id = ids_of(self.rig.records)[place % len(ids_of(self.rig.records))]
+        memory, is_embedded = self.rig.shown(memory_id), self.is_embedded(memory_id)
         text = memory.history[-1 - min(age, memory.version - 1)].record.content
-        place = number(self.records, memory_id)
+        place = self.rig.number(memory_id)
         given = EmbeddedMemory(place, digest_of(text), (Passage(0, len(text)),), np.eye(4, dtype=np.float32)[:1])
-        saved = self.records.save_embeddings(MODEL, [given])
+        saved = self.rig.records.save_embeddings(MODEL, [given])
         fits = text == memory.content
         assert bool(saved) == (fits and not is_embedded)
         if saved:
@@ -133,32 +112,33 @@ class Changing(RuleBasedStateMachine):
 
     def is_embedded(self, memory_id: str) -> bool:
         """True if vectors came for a memory, and it has had the same text since."""
-        memory, since = shown(self.records, memory_id), self.embedded_at.get(memory_id)
+        memory, since = self.rig.shown(memory_id), self.embedded_at.get(memory_id)
         texts = {entry.record.content for entry in memory.history if since is not None and entry.version >= since}
         return texts == {memory.content}
 
     @rule()
     def open_again(self) -> None:
         self.commit()
-        self.records.close()
-        self.records = self.factory.open()
+        self.rig.close()
+        self.rig = RecordsRig(self.rig.path)
 
     def teardown(self) -> None:
         try:
             self.commit()
-            check(self.records)
-            embedded = {number(self.records, each) for each in ids_of(self.records) if self.is_embedded(each)}
-            with_vectors = self.records.passages(PassageFilter(MODEL, range(1000))).memories
+            check(self.rig)
+            embedded = {self.rig.number(each) for each in ids_of(self.rig.records) if self.is_embedded(each)}
+            with_vectors = self.rig.records.passages(PassageFilter(MODEL, range(1000))).memories
             assert sorted(with_vectors) == sorted(embedded)
-            assert embedded.isdisjoint(pending(self.records))
+            assert embedded.isdisjoint(pending(self.rig.records))
         finally:
-            self.factory.close()
+            self.rig.close()
             shutil.rmtree(self.directory)
 
 
-def check(records: Records) -> None:
+def check(rig: RecordsRig) -> None:
     """Everything that can be asked of the records is as the memories say, and so are the derived rows."""
-    memories = dict(sorted((number(records, each), shown(records, each)) for each in ids_of(records)))
+    records = rig.records
+    memories = dict(sorted((rig.number(each), rig.shown(each)) for each in ids_of(records)))
     for memory in memories.values():
         assert memory.history[-1].record == snapshot_of(memory)
         assert [entry.version for entry in memory.history] == list(range(1, memory.version + 1))
@@ -173,7 +153,7 @@ def check(records: Records) -> None:
         check_counts(records, list(visible.values()), session)
         for forgotten in (False, True):
             check_searches(records, visible, Filters(session, include_forgotten=forgotten))
-    check_rows(records._file.file.path, list(memories.values()))
+    check_rows(rig.path, list(memories.values()))
 
 
 def is_visible(memory: Any, session: str) -> bool:
@@ -357,30 +337,28 @@ and ways back."""
 
 
 def test_each_sort_of_change_is_answered_and_made_once(rig: RecordsRig) -> None:
-    records = rig.records
     operations = [
         change_operation(f"change {place}", change, requested_at=REQUESTED_AT + place)
         for place, (change, _, _) in enumerate(CHANGES)
     ]
     for operation, (_, expected, fields) in zip(operations, CHANGES, strict=True):
-        first, again = (outcome.reply for outcome in records.apply([operation, operation]))
+        first, again = (outcome.reply for outcome in rig.records.apply([operation, operation]))
         if isinstance(expected, type):
             assert (type(first), type(again)) == (expected, expected), operation
         else:
             assert first == Applied(operation.operation_id, expected)
             assert again == msgspec.structs.replace(first, replayed=True)
-            memory = shown(records, memory_id_of(operation))
+            memory = rig.shown(memory_id_of(operation))
             assert {name: getattr(memory, name) for name in fields} == fields, operation
-            without = [] if rig.passages(memory.id) else [number(records, memory.id)]
-            assert [each for each in pending(records) if each == number(records, memory.id)] == without
+            assert (rig.number(memory.id) in pending(rig.records)) is not bool(rig.passages(memory.id))
             rig.embed(memory.id)
-        check(records)
+        check(rig)
     with RecordsRig(rig.path) as opened:
         for operation, (_, expected, _) in zip(operations, CHANGES, strict=True):
             if not isinstance(expected, type):
                 (outcome,) = opened.records.apply([operation])
                 assert outcome.reply == Applied(operation.operation_id, expected, replayed=True)
-        check(opened.records)
-        names = [entry.change for entry in shown(opened.records, ID).history]
+        check(opened)
+        names = [entry.change for entry in opened.shown(ID).history]
         before, after = ["stored", *["updated"] * 12, "tagged", "forgotten"], ["stored again", *["updated"] * 3]
         assert names == [*before, *["restored"] * 3, *after]

@@ -52,8 +52,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, carry_out_and_die
-from tests.contracts.records_factories import pending, work_of, writer_of
-from tests.contracts.records_rig import RecordsRig
+from tests.contracts.records_rig import RecordsRig, pending, work_of, writer_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     FOUR,

@@ -19,8 +19,8 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooOld, StorageFull
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
-from tests.contracts.records_factories import SqliteFactory, scrub
-from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
+from tests.contracts.records_rig import RecordsRig, scrub
+from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
 from tests.spaces import rows_of
 
 COLOURS = Step("99.0.0", "ALTER TABLE memories ADD COLUMN colour TEXT; UPDATE memories SET colour = 'green';\n")
@@ -28,13 +28,12 @@ NEXT = version_in("99.0.0")
 
 
 @pytest.fixture
-def old(factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> SqliteFactory:
-    """A factory with a file of the present schema, to which a later release has come."""
-    records = factory.open()
-    records.apply([store_operation(f"op{n}", f"lantern number {n}") for n in range(3)])
-    records.close()
+def old(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of the present schema, to which a later release has come."""
+    with RecordsRig(path) as rig:
+        rig.records.apply([store_operation(f"op{n}", f"lantern number {n}") for n in range(3)])
     comes(monkeypatch, COLOURS)
-    return factory
+    return path
 
 
 def comes(monkeypatch: pytest.MonkeyPatch, *steps: Step) -> None:
@@ -44,52 +43,54 @@ def comes(monkeypatch: pytest.MonkeyPatch, *steps: Step) -> None:
 FIRST = len(MEMORY.steps)
 
 
-def copied(factory: SqliteFactory) -> Path:
-    return copy_of(factory.path, MEMORY.steps[FIRST - 1].release)
+def copied(path: Path) -> Path:
+    return copy_of(path, MEMORY.steps[FIRST - 1].release)
 
 
-def is_as_it_was(factory: SqliteFactory) -> bool:
-    assert rows_of(factory.path, "PRAGMA quick_check") == [("ok",)]
-    assert rows_of(factory.path, "SELECT content FROM memories ORDER BY number") == [
-        (f"lantern number {n}",) for n in range(3)
-    ]
-    return version_of(factory.path) == MEMORY.versions[FIRST - 1]
+def total(path: Path) -> int:
+    with RecordsRig(path) as rig:
+        return rig.records.counts(None).total
 
 
-def test_an_older_file_is_copied_and_brought_forward_and_keeps_what_it_has(old: SqliteFactory) -> None:
-    records = old.open()
-    assert records.counts(None).total == 3
-    assert version_of(old.path) == NEXT
-    assert rows_of(old.path, "SELECT colour FROM memories") == [("green",)] * 3
-    records.apply([store_operation("new", "a lantern without a colour")])
-    assert records.counts(None).total == 4
+def is_as_it_was(path: Path) -> bool:
+    assert rows_of(path, "PRAGMA quick_check") == [("ok",)]
+    contents = [(f"lantern number {n}",) for n in range(3)]
+    assert rows_of(path, "SELECT content FROM memories ORDER BY number") == contents
+    return version_of(path) == MEMORY.versions[FIRST - 1]
+
+
+def test_an_older_file_is_copied_and_brought_forward_and_keeps_what_it_has(old: Path) -> None:
+    with RecordsRig(old) as rig:
+        assert rig.records.counts(None).total == 3
+        assert version_of(old) == NEXT
+        assert rows_of(old, "SELECT colour FROM memories") == [("green",)] * 3
+        rig.say("a lantern without a colour")
+        assert rig.records.counts(None).total == 4
     assert version_of(copied(old)) == MEMORY.versions[FIRST - 1]
     assert rows_of(copied(old), "SELECT count(*) FROM memories") == [(3,)]
-    assert sorted(path.name for path in old.path.parent.glob("*release*")) == [copied(old).name], "and nothing beside"
+    assert sorted(path.name for path in old.parent.glob("*release*")) == [copied(old).name], "and nothing beside"
 
 
-def test_an_erased_memory_is_in_no_copy_of_its_file_and_others_keep_theirs(old: SqliteFactory, tmp_path: Path) -> None:
-    elsewhere = shutil.copytree(old.path.parent, tmp_path / "elsewhere") / old.path.name
+def test_an_erased_memory_is_in_no_copy_of_its_file_and_others_keep_theirs(old: Path, tmp_path: Path) -> None:
+    elsewhere = shutil.copytree(old.parent, tmp_path / "elsewhere") / old.name
     erased = memory_id_of(store_operation("op1", "lantern number 1"))
     SqliteFile(elsewhere).close()
-    records = old.open()
-    assert copied(old).exists()
-    records.apply([change_operation("erase", EraseMemory(erased))])
-    scrub(records, erased)
-    assert [path for path in old.path.parent.iterdir() if b"lantern number 1" in path.read_bytes()] == []
+    with RecordsRig(old) as rig:
+        assert copied(old).exists()
+        rig.do(EraseMemory(erased))
+        scrub(rig.records, erased)
+    assert [path for path in old.parent.iterdir() if b"lantern number 1" in path.read_bytes()] == []
     assert copy_of(elsewhere, copied(old).name.partition("release-")[2]).exists()
 
 
-def test_a_copy_with_hooks_words_of_an_erased_memory_goes(
-    factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records = factory.open()
-    said = RecordEvents(SESSION, (Turn("user", "marigold opens it, does it not?", 1.0),))
-    records.apply([store_operation("op", "the gate is shut"), change_operation("turn", said)])
-    records.close()
+def test_a_copy_with_hooks_words_of_an_erased_memory_goes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RecordsRig(path) as rig:
+        rig.say("the gate is shut")
+        rig.do(RecordEvents(SESSION, (Turn("user", "marigold opens it, does it not?", 1.0),)))
     comes(monkeypatch, COLOURS)
-    scrub(factory.open(), quotes=["marigold opens it"])
-    assert not copied(factory).exists()
+    with RecordsRig(path) as rig:
+        scrub(rig.records, quotes=["marigold opens it"])
+    assert not copied(path).exists()
 
 
 def test_a_copy_of_queue_or_shown_log_with_an_erased_memory_goes(
@@ -124,16 +125,16 @@ def test_a_copy_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
         drop_copies(path)
 
 
-def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: SqliteFactory) -> None:
-    with closing(sqlite3.connect(old.path)) as writer:
+def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: Path) -> None:
+    with closing(sqlite3.connect(old)) as writer:
         writer.execute("PRAGMA wal_autocheckpoint = 0")
         writer.execute("UPDATE memories SET content = 'in the log' WHERE number = 1")
         writer.commit()
-        crashed = old.path.parent.with_name("crashed")
-        shutil.copytree(old.path.parent, crashed)  # as the disk is after kill -9
-    shutil.rmtree(old.path.parent)
-    crashed.rename(old.path.parent)
-    old.open()
+        crashed = old.parent.with_name("crashed")
+        shutil.copytree(old.parent, crashed)  # as the disk is after kill -9
+    shutil.rmtree(old.parent)
+    crashed.rename(old.parent)
+    SqliteFile(old).close()
     assert rows_of(copied(old), "SELECT content FROM memories WHERE number = 1") == [("in the log",)]
 
 
@@ -146,17 +147,15 @@ FAILING = {
 
 
 @pytest.mark.parametrize("statements", FAILING)
-def test_a_step_that_fails_changes_nothing(
-    old: SqliteFactory, monkeypatch: pytest.MonkeyPatch, statements: str
-) -> None:
+def test_a_step_that_fails_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch, statements: str) -> None:
     comes(monkeypatch, COLOURS, Step("99.1.0", f"{statements}\n"))
     said = rf"{FAILING[statements]}.*release {MEMORY.steps[FIRST - 1].release} reads it"
     with pytest.raises(RecordsUnusable, match=said):
-        old.open()
+        SqliteFile(old)
     assert is_as_it_was(old)
 
 
-def test_a_step_may_make_a_table_anew_that_others_refer_to(old: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_may_make_a_table_anew_that_others_refer_to(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     anew = """
         CREATE TABLE runs_anew (
             space INTEGER, run_id TEXT, kind TEXT, session_id TEXT, began_at REAL, undone_at REAL,
@@ -165,75 +164,75 @@ def test_a_step_may_make_a_table_anew_that_others_refer_to(old: SqliteFactory, m
         INSERT INTO runs_anew SELECT * FROM runs; DROP TABLE runs; ALTER TABLE runs_anew RENAME TO runs;
     """
     child = "CREATE TABLE children (space INTEGER, run_id TEXT, FOREIGN KEY (space, run_id) REFERENCES runs"
-    with closing(sqlite3.connect(old.path)) as connection, connection:
+    with closing(sqlite3.connect(old)) as connection, connection:
         connection.execute(f"{child} ON DELETE CASCADE)")
         connection.execute("INSERT INTO runs VALUES (1, 'run', 'k', 's', 1.0, NULL)")
         connection.execute("INSERT INTO children VALUES (1, 'run')")
     comes(monkeypatch, Step("99.0.0", anew))
-    old.open()
-    assert rows_of(old.path, "SELECT count(*) FROM children") == [(1,)], "nothing was deleted with the old table"
+    SqliteFile(old).close()
+    assert rows_of(old, "SELECT count(*) FROM children") == [(1,)], "nothing was deleted with the old table"
 
 
-def test_of_two_openings_at_once_one_takes_the_steps_and_each_finds_the_present_schema(old: SqliteFactory) -> None:
+def test_of_two_openings_at_once_one_takes_the_steps_and_each_finds_the_present_schema(old: Path) -> None:
     """The second one does it all between the first one's look at the version and its lock."""
     with (
-        closing(sqlite3.connect(old.path, isolation_level=None)) as first,
-        closing(sqlite3.connect(old.path, isolation_level=None)) as second,
+        closing(sqlite3.connect(old, isolation_level=None)) as first,
+        closing(sqlite3.connect(old, isolation_level=None)) as second,
     ):
         seen: list[str] = []
 
         def overtake(statement: str) -> None:
             seen.append(statement)
-            if statement == "BEGIN IMMEDIATE" and version_of(old.path) < NEXT:
-                MEMORY.migrate(second, old.path)
+            if statement == "BEGIN IMMEDIATE" and version_of(old) < NEXT:
+                MEMORY.migrate(second, old)
 
         first.set_trace_callback(overtake)
-        MEMORY.migrate(first, old.path)
+        MEMORY.migrate(first, old)
         assert "BEGIN IMMEDIATE" in seen
         assert not any("ALTER TABLE" in statement for statement in seen)
-        assert version_of(old.path) == NEXT
-    assert old.open().counts(None).total == 3
+        assert version_of(old) == NEXT
+    assert total(old) == 3
 
 
 @pytest.mark.parametrize("limit_bytes", [1, 100_000])
-def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(old: SqliteFactory, limit_bytes: int) -> None:
+def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(old: Path, limit_bytes: int) -> None:
     """The kernel refuses to let a file of this process grow: as on a full disk, the log or the copy cannot be made."""
-    with closing(sqlite3.connect(old.path)) as connection:
+    with closing(sqlite3.connect(old)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
-    assert old.path.stat().st_size > limit_bytes
+    assert old.stat().st_size > limit_bytes
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, unlimited[1]))
     try:
         with pytest.raises(StorageFull, match="no room"):
-            old.open()
+            SqliteFile(old)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert not list(old.path.parent.glob("*release*"))
+    assert not list(old.parent.glob("*release*"))
     assert is_as_it_was(old)
-    assert old.open().counts(None).total == 3
+    assert total(old) == 3
 
 
-def test_a_damaged_file_is_not_brought_forward(old: SqliteFactory) -> None:
-    with closing(sqlite3.connect(old.path)) as connection:
+def test_a_damaged_file_is_not_brought_forward(old: Path) -> None:
+    with closing(sqlite3.connect(old)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories_by_digest'")
         ((size,),) = connection.execute("PRAGMA page_size")
-    content = bytearray(old.path.read_bytes())
+    content = bytearray(old.read_bytes())
     content[(page - 1) * size : page * size] = b"\xff" * size
-    old.path.write_bytes(content)
+    old.write_bytes(content)
     for _ in range(2):
         with pytest.raises(RecordsUnusable):
-            old.open()
-    assert old.path.read_bytes() == content
+            SqliteFile(old)
+    assert old.read_bytes() == content
     assert not copied(old).exists()
 
 
 @pytest.mark.parametrize("version", [1, 57, version_in("0.2.0") - 1])
-def test_a_file_of_before_the_first_release_is_refused_unchanged(factory: SqliteFactory, version: int) -> None:
-    factory.path.parent.mkdir()
-    with closing(sqlite3.connect(factory.path)) as connection:
+def test_a_file_of_before_the_first_release_is_refused_unchanged(path: Path, version: int) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
         connection.executescript(f"CREATE TABLE memories (id); PRAGMA user_version = {version};")
-    before = factory.path.read_bytes()
+    before = path.read_bytes()
     with pytest.raises(SchemaTooOld, match=r"older than release 0\.2\.0.*remembrancer export"):
-        factory.open()
-    assert factory.path.read_bytes() == before
+        SqliteFile(path)
+    assert path.read_bytes() == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -18,7 +17,6 @@ from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.retrieval.keywords import phrases_and_units, phrases_of
 from remembrancer.protocol.kinds import Scope, kind_of_type
 from remembrancer.protocol.writes import ForgetMemory, Operation, SourceRef, StoreMemory, UpdateMemory
-from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.records_rig import RecordsRig
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_of, store_operation
 
@@ -296,8 +294,6 @@ TAGGED = 5
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
-    made = SqliteFactory(Path(tmp_path_factory.mktemp("many")))
-    opened = made.open()
     operations = [
         store_operation(
             str(n),
@@ -308,10 +304,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
         )
         for n in range(COUNT)
     ]
-    for start in range(0, COUNT, 2_000):
-        opened.apply(operations[start : start + 2_000])
-    yield opened
-    made.close()
+    with RecordsRig(tmp_path_factory.mktemp("many") / "memory.db") as rig:
+        for start in range(0, COUNT, 2_000):
+            rig.records.apply(operations[start : start + 2_000])
+        yield rig.records
 
 
 def scored_by_all(records: Records) -> dict[int, float]:

@@ -43,8 +43,7 @@ from remembrancer.protocol.writes import (
     MemoryLink,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, work_of
-from tests.contracts.records_rig import MODEL, RecordsRig
+from tests.contracts.records_rig import MODEL, RecordsRig, work_of
 from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, RunsRig, closing
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
 
@@ -70,8 +69,7 @@ def test_a_session_s_memories_changes_and_topics_are_its_own(rig: RecordsRig) ->
     assert described.topics == ("auth", "Gateway", "login")
 
 
-def test_a_session_stores_no_more_than_it_may(factory: SqliteFactory) -> None:
-    records = factory.open(Limits(session=2))
+def test_a_session_stores_no_more_than_it_may(path: Path) -> None:
     forget = ForgetMemory("mem_a")
     operations = [
         *(store_operation(name, f"text {name}", memory_id=f"mem_{name}") for name in "abc"),
@@ -80,7 +78,9 @@ def test_a_session_stores_no_more_than_it_may(factory: SqliteFactory) -> None:
         change_operation("f", forget),
         store_operation("g", "text g"),
     ]
-    *replies, refused = (outcome.reply for outcome in records.apply([*operations[:2], *operations[3:], operations[2]]))
+    with RecordsRig(path, limits=Limits(session=2)) as rig:
+        outcomes = rig.records.apply([*operations[:2], *operations[3:], operations[2]])
+    *replies, refused = (outcome.reply for outcome in outcomes)
     assert all(isinstance(each, Applied) for each in replies)
     assert isinstance(refused, InvalidInput)
     assert "max_memories_per_session" in str(refused)

@@ -49,8 +49,8 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.lane_rig import LANE, Host, Hosts
-from tests.contracts.records_factories import pending, scrub
-from tests.contracts.runs_rig import run_operation, shown
+from tests.contracts.records_rig import pending, scrub
+from tests.contracts.runs_rig import run_operation
 from tests.contracts.test_same_everywhere import STEPS, Step, operations_of
 from tests.in_process_journal import InProcessJournal
 from tests.lane_dump import dump_of
@@ -330,7 +330,9 @@ def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_the_ch
     project.apply([change_operation("gas", UpdateMemory(memory_id, content="the lantern burns gas"))])
     host.catch_up()
     assert host.memory(memory_id).content == "the lantern burns oil"
-    assert shown(project, memory_id).content == "the lantern burns gas"
+    own_now = project.portable(memory_id, None)
+    assert own_now is not None
+    assert own_now.content == "the lantern burns gas"
 
 
 @pytest.mark.parametrize("statement", [*range(1, 80, 6), 1000])

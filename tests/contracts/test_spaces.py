@@ -51,10 +51,9 @@ from remembrancer.protocol.writes import (
     ProjectRef,
     UpdateMemory,
 )
-from tests.contracts.records_factories import pending, scrub, texts_of
+from tests.contracts.records_rig import MODEL, pending, scrub, texts_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
-MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
     "note_commit",

@@ -42,7 +42,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, EraseMemory, ProjectRef
 from tests.contracts.dying_process import write_for_ever
-from tests.contracts.records_factories import SqliteFactory, leave_half_made, pending, scrub
+from tests.contracts.records_rig import RecordsRig, leave_half_made, pending, scrub
 from tests.forked import ForkedProcess
 from tests.operations import (
     OTHER_PROJECT,
@@ -64,64 +64,61 @@ def is_sound(path: Path) -> bool:
     return rows_of(path, "PRAGMA integrity_check") == [("ok",)] and rows_of(path, "PRAGMA foreign_key_check") == []
 
 
-def fill(factory: SqliteFactory, count: int = 20) -> None:
-    records = factory.open()
-    records.apply([store_operation(f"op{n}", f"lantern number {n}", tags=("t",)) for n in range(count)])
-    records.close()
+def fill(path: Path, count: int = 20) -> None:
+    with RecordsRig(path) as rig:
+        rig.records.apply([store_operation(f"op{n}", f"lantern number {n}", tags=("t",)) for n in range(count)])
 
 
 # The schema
-def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(factory: SqliteFactory) -> None:
-    factory.path.parent.mkdir()
-    factory.path.touch()
-    factory.open().close()
-    assert rows_of(factory.path, "PRAGMA user_version") == [(MEMORY.latest,)]
-    shutil.rmtree(factory.path.parent)
-    factory.open().close()
-    assert rows_of(factory.path, "PRAGMA user_version") == [(MEMORY.latest,)]
-    assert rows_of(factory.path, "PRAGMA journal_mode") == [("wal",)]
-    assert factory.path.parent.stat().st_mode & 0o777 == 0o700
+def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    SqliteFile(path).close()
+    assert rows_of(path, "PRAGMA user_version") == [(MEMORY.latest,)]
+    shutil.rmtree(path.parent)
+    SqliteFile(path).close()
+    assert rows_of(path, "PRAGMA user_version") == [(MEMORY.latest,)]
+    assert rows_of(path, "PRAGMA journal_mode") == [("wal",)]
+    assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_whose_making_was_killed_is_made_anew(factory: SqliteFactory) -> None:
-    factory.path.parent.mkdir()
-    leave_half_made(factory.path)
-    records = factory.open()
-    assert isinstance(records.apply([store_operation("op", "words")])[0].reply, Applied)
-    assert rows_of(factory.path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
+def test_a_file_whose_making_was_killed_is_made_anew(path: Path) -> None:
+    path.parent.mkdir()
+    leave_half_made(path)
+    with RecordsRig(path) as rig:
+        rig.say("words")
+    assert rows_of(path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
 
 
-def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(factory: SqliteFactory) -> None:
-    factory.path.parent.mkdir()
-    with closing(
-        sqlite3.connect(factory.path)
-    ) as newer:  # a rollback journal, which a careless reader turns into a WAL
+def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as newer:  # a rollback journal, which a careless reader turns into a WAL
         newer.executescript("CREATE TABLE future (x); INSERT INTO future VALUES (1); PRAGMA user_version = 99000000;")
-    before = factory.path.read_bytes()
+    before = path.read_bytes()
     for _ in range(2):
         with pytest.raises(SchemaTooNew, match=r"newer release \(99\.0\.0"):
-            factory.open()
-    assert factory.path.read_bytes() == before
+            SqliteFile(path)
+    assert path.read_bytes() == before
 
 
-def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(factory: SqliteFactory) -> None:
-    factory.path.parent.mkdir()
-    newer = sqlite3.connect(factory.path)
+def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(path: Path) -> None:
+    path.parent.mkdir()
+    newer = sqlite3.connect(path)
     newer.executescript("PRAGMA journal_mode = WAL; CREATE TABLE future (x); PRAGMA user_version = 99000000;")
     newer.execute("INSERT INTO future VALUES (1)")
     newer.commit()
-    log = factory.path.with_name("memory.db-wal")
-    crashed = factory.path.parent.with_name("crashed")
-    shutil.copytree(factory.path.parent, crashed)  # as the disk is after kill -9
+    log = path.with_name("memory.db-wal")
+    crashed = path.parent.with_name("crashed")
+    shutil.copytree(path.parent, crashed)  # as the disk is after kill -9
     newer.close()
-    shutil.rmtree(factory.path.parent)
-    crashed.rename(factory.path.parent)
-    (factory.path.parent / "memory.db-shm").unlink()
-    before = factory.path.read_bytes(), log.read_bytes()
+    shutil.rmtree(path.parent)
+    crashed.rename(path.parent)
+    (path.parent / "memory.db-shm").unlink()
+    before = path.read_bytes(), log.read_bytes()
     assert before[1]
     with pytest.raises(SchemaTooNew):
-        factory.open()
-    assert (factory.path.read_bytes(), log.read_bytes()) == before
+        SqliteFile(path)
+    assert (path.read_bytes(), log.read_bytes()) == before
 
 
 # A bad file
@@ -136,22 +133,22 @@ def bad_files() -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("content", [content for _, content in bad_files()], ids=[title for title, _ in bad_files()])
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(factory: SqliteFactory, content: bytes) -> None:
-    factory.path.parent.mkdir()
-    factory.path.write_bytes(content)
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
     with pytest.raises(RecordsUnusable, match="backup"):
-        factory.open()
-    assert factory.path.read_bytes() == content
+        SqliteFile(path)
+    assert path.read_bytes() == content
 
 
-def test_a_place_where_no_file_can_be_is_an_error_of_ours(factory: SqliteFactory) -> None:
-    factory.path.parent.write_text("a file where a directory should be")
+def test_a_place_where_no_file_can_be_is_an_error_of_ours(path: Path) -> None:
+    path.parent.write_text("a file where a directory should be")
     with pytest.raises(RecordsUnusable):
-        factory.open()
-    factory.path.parent.unlink()
-    factory.path.mkdir(parents=True)
+        SqliteFile(path)
+    path.parent.unlink()
+    path.mkdir(parents=True)
     with pytest.raises(RecordsUnusable):
-        factory.open()
+        SqliteFile(path)
 
 
 def everything_of(records: Records) -> list[Callable[[], object]]:
@@ -168,9 +165,9 @@ def everything_of(records: Records) -> list[Callable[[], object]]:
     ]
 
 
-def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_worse(factory: SqliteFactory) -> None:
-    fill(factory, 200)
-    whole = factory.path.read_bytes()
+def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_worse(path: Path) -> None:
+    fill(path, 200)
+    whole = path.read_bytes()
     rng = random.Random(SEED)
     met: list[str] = []
     for _ in range(40):
@@ -178,20 +175,20 @@ def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_wo
         for _ in range(rng.randrange(1, 6)):
             at = rng.randrange(len(damaged) - 4096)
             damaged[at : at + 4096] = rng.choice([bytes(4096), rng.randbytes(4096)])
-        factory.path.write_bytes(damaged[: rng.choice([len(damaged), len(damaged) // 2])])
+        path.write_bytes(damaged[: rng.choice([len(damaged), len(damaged) // 2])])
         try:
-            records = factory.open()
+            damaged_rig = RecordsRig(path)
         except RemembrancerError as error:
             met.append(error.code)
             continue
-        for each in everything_of(records):
-            try:
-                each()
-            except RemembrancerError as error:
-                met.append(error.code)
-        reply = records.apply([store_operation("new", "one more lantern")])[0].reply
-        met.append("applied" if isinstance(reply, Applied) else reply.code)
-        records.close()
+        with damaged_rig as rig:
+            for each in everything_of(rig.records):
+                try:
+                    each()
+                except RemembrancerError as error:
+                    met.append(error.code)
+            reply = rig.records.apply([store_operation("new", "one more lantern")])[0].reply
+            met.append("applied" if isinstance(reply, Applied) else reply.code)
     assert "records_unusable" in met
 
 
@@ -252,12 +249,12 @@ def test_a_file_without_a_descriptor_left_is_whole_and_said_to_be(
 
 
 # Durability
-def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: SqliteFactory) -> None:
+def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path: Path) -> None:
     rng = random.Random(SEED)
     acknowledged: set[str] = set()
     for turn in range(KILLS):
         source, sink = os.pipe()
-        process = ForkedProcess(write_for_ever, factory.path, turn * 100_000, stdout=sink)
+        process = ForkedProcess(write_for_ever, path, turn * 100_000, stdout=sink)
         os.close(sink)
         process.stdin.close()
         with os.fdopen(source) as printed:
@@ -265,16 +262,17 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: Sqli
             process.kill()
             acknowledged.update(printed.read().splitlines())
         process.wait()
-        assert is_sound(factory.path), f"seed {SEED}, turn {turn}"
-    applied = {str(row[0]) for row in rows_of(factory.path, "SELECT operation_id FROM applied_operations")}
+        assert is_sound(path), f"seed {SEED}, turn {turn}"
+    applied = {str(row[0]) for row in rows_of(path, "SELECT operation_id FROM applied_operations")}
     assert acknowledged <= applied
-    stored = rows_of(factory.path, "SELECT count(*), count(DISTINCT id) FROM memories")
+    stored = rows_of(path, "SELECT count(*), count(DISTINCT id) FROM memories")
     assert stored == [(len(applied), len(applied))], "none half, none twice"
-    records = factory.open()
-    assert records.counts(None).total == len(applied)
-    assert len(records.keyword_hits([Phrase("lantern")], Filters(SESSION), 100_000)) == len(applied)
-    assert len(pending(records)) == len(applied)
-    replies = [outcome.reply for outcome in records.apply([store_operation(each, "again") for each in acknowledged])]
+    with RecordsRig(path) as rig:
+        assert rig.records.counts(None).total == len(applied)
+        assert len(rig.found("lantern", limit=100_000)) == len(applied)
+        assert len(pending(rig.records)) == len(applied)
+        again = [store_operation(each, "again") for each in acknowledged]
+        replies = [outcome.reply for outcome in rig.records.apply(again)]
     assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
 
 
@@ -297,16 +295,16 @@ def locked(path: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_file_that_another_program_has_locked_is_not_called_damaged(factory: SqliteFactory) -> None:
-    records = factory.open()
-    with locked(factory.path, "IMMEDIATE"):
-        assert isinstance(records.apply([store_operation("op", "words")])[0].reply, FileLocked)
-        factory.open().close()
-    assert isinstance(records.apply([store_operation("op", "words")])[0].reply, Applied)
-    records.close()
-    with locked(factory.path), pytest.raises(FileLocked, match="another program"):
-        factory.open()
-    assert factory.open().counts(None)
+def test_a_file_that_another_program_has_locked_is_not_called_damaged(path: Path) -> None:
+    words = store_operation("op", "words").change
+    with RecordsRig(path) as rig:
+        with locked(path, "IMMEDIATE"):
+            assert isinstance(rig.try_to(words), FileLocked)
+            SqliteFile(path).close()
+        rig.do(words)
+    with locked(path), pytest.raises(FileLocked, match="another program"):
+        SqliteFile(path)
+    SqliteFile(path).close()
 
 
 def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_models(tmp_path: Path) -> None:
@@ -334,9 +332,8 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
         assert again.shares() == [(PROJECT.id, "l_one")]
 
 
-def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: SqliteFactory) -> None:
-    fill(factory)
-    records = factory.open()
+def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(path: Path, records: Records) -> None:
+    fill(path)
     reading, may_end = threading.Event(), threading.Event()
 
     def read(ask: Query) -> int:
@@ -397,15 +394,11 @@ class Rig(NamedTuple):
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    factory = SqliteFactory(tmp_path)
-    records = factory.open()
+def rig(path: Path, records: Records) -> Rig:
     reported: list[RemembrancerError] = []
-    copies = DailyCopies(factory.path, KEPT, reported.append)
-    made = Rig(factory.path, records, copies, reported)
+    made = Rig(path, records, DailyCopies(path, KEPT, reported.append), reported)
     made.write("first")
-    yield made
-    factory.close()
+    return made
 
 
 def contents(path: Path) -> set[str]:

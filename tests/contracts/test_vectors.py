@@ -30,7 +30,7 @@ from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.work import CALIBRATED, Passage
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
-from tests.contracts.records_factories import SqliteFactory, texts_of
+from tests.contracts.records_rig import RecordsRig, texts_of
 from tests.operations import change_operation, memory_id_of, store_operation
 
 DIMENSIONS = 16
@@ -198,26 +198,24 @@ steps = st.lists(
 def test_any_changes_leave_what_records_have(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, int]]
 ) -> None:
-    factory = SqliteFactory(tmp_path_factory.mktemp("records"))
-    records = factory.open()
-    vectors = ExactVectors(records, MODEL)
-    library = Library(records, vectors)
-    there: list[int] = []
-    for turn, (what, which) in enumerate(history):
-        match what:
-            case "add":
-                there += library.add(unit(1 + which % 3, seed=turn))
-            case "change" if there:
-                library.change(there[which % len(there)], unit(1, seed=100 + turn), f"text {turn}")
-            case "erase" if there:
-                library.erase(there.pop(which % len(there)))
-            case "free":
-                vectors.free()
-            case _:
-                assert_same(vectors.nearest(unit(1, seed=7)[0], 3), expected(library.rows(), unit(1, seed=7)[0], 3))
-    query = unit(1, seed=7)[0]
-    assert_same(vectors.nearest(query, 20), expected(library.rows(), query, 20))
-    factory.close()
+    with RecordsRig(tmp_path_factory.mktemp("records") / "memory.db") as rig:
+        vectors = ExactVectors(rig.records, MODEL)
+        library = Library(rig.records, vectors)
+        there: list[int] = []
+        for turn, (what, which) in enumerate(history):
+            match what:
+                case "add":
+                    there += library.add(unit(1 + which % 3, seed=turn))
+                case "change" if there:
+                    library.change(there[which % len(there)], unit(1, seed=100 + turn), f"text {turn}")
+                case "erase" if there:
+                    library.erase(there.pop(which % len(there)))
+                case "free":
+                    vectors.free()
+                case _:
+                    assert_same(vectors.nearest(unit(1, seed=7)[0], 3), expected(library.rows(), unit(1, seed=7)[0], 3))
+        query = unit(1, seed=7)[0]
+        assert_same(vectors.nearest(query, 20), expected(library.rows(), query, 20))
 
 
 # In memory

@@ -33,7 +33,6 @@ from remembrancer.protocol.reads import GetMemory, SearchGraph
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     Applied,
-    EntityRef,
     Operation,
     PortableMemory,
     PromoteMemory,
@@ -42,8 +41,8 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.actors.store_process import IDENTITY, REQUEST_S, StoreRig, Worker, store_rig, vector_of
-from tests.contracts.random_changes import SESSIONS, changes_of, contents, entities, importances, tags
-from tests.contracts.records_factories import check_derived, ids_of, writer_of
+from tests.contracts.random_changes import SESSIONS, changes_of, new_memories
+from tests.contracts.records_rig import check_derived, ids_of, writer_of
 from tests.operations import PROJECT, memory_id_of, store_operation
 
 NOW = time.time()
@@ -96,36 +95,10 @@ class ChangesUnderFire(RuleBasedStateMachine):
 
     # --- what happens ---
 
-    @rule(
-        target=memories,
-        session=st.sampled_from(SESSIONS),
-        scope=st.sampled_from(SCOPES),
-        words=contents,
-        importance=importances,
-        named=tags,
-        about=entities,
-        kill=kills,
-    )
-    def store(
-        self,
-        session: str,
-        scope: str,
-        words: str,
-        importance: float,
-        named: tuple[str, ...],
-        about: tuple[EntityRef, ...],
-        kill: str,
-    ) -> str:
-        operation = store_operation(
-            f"operation {next(self.numbers)}",
-            self.marked(words),
-            scope=scope,
-            session_id=session,
-            importance=importance,
-            tags=tuple(dict.fromkeys(named)),
-            related_entities=about,
-            requested_at=NOW,
-        )
+    @rule(target=memories, fields=new_memories(SCOPES), kill=kills)
+    def store(self, fields: dict[str, Any], kill: str) -> str:
+        fields = {**fields, "content": self.marked(fields["content"]), "requested_at": NOW}
+        operation = store_operation(f"operation {next(self.numbers)}", **fields)
         self.submit(operation, kill)
         return memory_id_of(operation)
 

@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.schema import MEMORY, recount
 from remembrancer.commands.repair import repair as repair_file
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_rig import RecordsRig
 from tests.forked import is_killed
 from tests.operations import SESSION, change_operation, memory_id_of, store_operation
 
@@ -35,10 +35,9 @@ class Home:
     """A file of records, a copy of it of the day before, and its rows as they are."""
 
     def __init__(self, directory: Path) -> None:
-        factory = SqliteFactory(directory)
-        records = factory.open()
-        self.path, self.copy = factory.path, directory / "copy.db"
-        self.directory = directory
+        self.directory, self.path, self.copy = directory, directory / "memory.db", directory / "copy.db"
+        rig = RecordsRig(self.path)
+        records = rig.records
         stored = [operation(number) for number in range(BEFORE + SINCE)]
         records.apply(stored[:BEFORE])
         records.apply([change_operation("told", RecordEvents(SESSION, (Turn("user", "the gate is green", 1.0),) * 9))])
@@ -53,7 +52,7 @@ class Home:
         records.apply([change_operation("forget", ForgetMemory(memory_id_of(stored[1])))])
         self._embed(BEFORE)
         self.before, self.now = rows(self.copy), rows(self.path)
-        factory.close()
+        rig.close()
         query(self.path, "PRAGMA wal_checkpoint(TRUNCATE)")
         self.roots = dict(query(self.path, "SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0"))
         kinds = query(self.path, "SELECT pageno, name, pagetype FROM dbstat")

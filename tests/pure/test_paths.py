@@ -25,7 +25,7 @@ from remembrancer.protocol.errors import RecordsUnusable, StorageFull
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, problem_of, read_file, set_aside
 from remembrancer.protocol.problems import find_problems
-from tests.contracts.records_factories import leave_half_made
+from tests.contracts.records_rig import leave_half_made
 from tests.patience import PATIENCE_S
 
 UNIX_SOCKET_LIMIT_BYTES = 103
