@@ -21,6 +21,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 
 EXAMPLES_VARIABLE = "TEST_EXAMPLES"
@@ -148,8 +149,8 @@ def anyio_backend() -> str:
 def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home with a path short enough for sockets, in memory unless the test is marked `on_disk`.
 
-    Its runtime answers when it can, unless the test is marked `hurried`. Fails the test that leaves a process of it
-    behind.
+    Its runtime answers when it can, unless the test is marked `hurried`, and is stopped at the end. Fails the test of
+    which a process is left then.
     """
     for variable in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_", "CLAUDE_"))]:
         monkeypatch.delenv(variable)
@@ -162,6 +163,10 @@ def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     before = frozenset(psutil.pids())
     try:
         yield directory
+        if RuntimePaths(directory).runtime_lock.exists():
+            from tests.runtime import stop_runtime  # imports what most tests do without
+
+            stop_runtime(directory)
     finally:
         left = processes_of(directory, besides=before)
         left += [psutil.Process(child.pid) for child in multiprocessing.active_children()]  # see tests/forked.py

@@ -8,9 +8,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -233,16 +233,8 @@ def bridged(session: str, mode: str = "auto", *, toolsets: str | None = None, **
     return Client(parameters, mode=mode, cache=None, **options)
 
 
-@asynccontextmanager
-async def note_session(
-    home: Path, workspace: Path, *, is_last: bool = True, session: type[StdioClient] = Session, **settings: str
-) -> AsyncIterator[StdioClient]:
-    """A client in a workspace, with the tools for notes and memories; the runtime is stopped at the end of the last."""
+def note_session(home: Path, workspace: Path, *, session: type[StdioClient] = Session, **settings: str) -> StdioClient:
+    """A client in a workspace, with the tools for notes and memories."""
     environ = {"REMEMBRANCER_TOOLSETS": "memory,files"}
     environ |= {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}
-    try:
-        async with session(home, cwd=workspace, environ=environ) as client:
-            yield client
-    finally:
-        if is_last:
-            await Runtime(home).down()
+    return session(home, cwd=workspace, environ=environ)

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.clients.conformance_server import served
 from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
-from tests.runtime import command
 
 CLIENTS = Path(os.environ.get("REMEMBRANCER_CLIENTS", Path(__file__).parents[2] / ".clients")) / "node_modules" / ".bin"
 """Where the commands of clients that are not ours are."""
@@ -88,9 +86,8 @@ class Inspector:
 
 
 @pytest.fixture
-def inspector(home: Path) -> Iterator[Inspector]:
-    yield Inspector(home)
-    command("down", home=home)
+def inspector(home: Path) -> Inspector:
+    return Inspector(home)
 
 
 @needs("mcp-inspector")

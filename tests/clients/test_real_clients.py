@@ -21,7 +21,7 @@ import pytest
 
 from tests.clients.test_protocol_clients import CLIENTS, TOOLS
 from tests.patience import until
-from tests.runtime import Runtime, command
+from tests.runtime import Runtime
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
 REPOSITORY = Path(__file__).parents[2]
@@ -138,15 +138,14 @@ def offered_by_codex(request: Json) -> set[str]:
 
 
 @pytest.fixture
-def environ(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def environ(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of a user with a home directory of their own. Nothing of ours runs at first."""
     for variable in [name for name in os.environ if name.startswith(("ANTHROPIC_", "OPENAI_", "CODEX_"))]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "10")  # a busy machine takes its time
     (tmp_path / "app").mkdir()
-    yield dict(os.environ)
-    command("down", home=home)
+    return dict(os.environ)
 
 
 def run(environ: dict[str, str], *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -54,7 +54,6 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
         assert by_meaning["memories"][0]["id"] == stored["memory_id"]
         restarts = {process["role"]: process["restarts"] for process in (await runtime.status())["processes"]}
         assert set(restarts.values()) == {0}
-    await runtime.down()
 
 
 MORTAL = """
@@ -95,7 +94,6 @@ async def test_a_text_that_embedders_die_of_is_a_dead_letter_and_found_by_its_wo
         assert by_words["memories"][0]["id"] == deadly["memory_id"]
         by_meaning = await client.call("recall_memories", query="harbour cranes", strategy="vector")
         assert "cranes" in by_meaning["memories"][0]["content"]
-    await Runtime(home).down()
 
 
 LOCAL, REMOTE = "all-MiniLM-L6-v2", "voyage-3-large"
@@ -217,7 +215,6 @@ async def test_a_change_to_a_provider_completes_though_it_refuses_a_text(home: P
         assert len(refused) <= 2 * MAX_ATTEMPTS, "in a batch, and alone"
         status = await runtime.status()
         assert status["embedding"]["dead_letters"] == 1
-    await runtime.down()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
@@ -339,7 +336,6 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
         answer = await client.call("recall_memories", query="on which day does payroll run?", strategy="vector")
         assert answer["memories"][0]["id"] == ids["on which day does payroll run?"]
         assert set(await told(home)) == {"active"}, "the choice holds"
-    await runtime.down()
 
 
 async def test_after_a_change_to_the_multilingual_model_a_question_finds_other_languages(home: Path) -> None:
@@ -379,4 +375,3 @@ async def test_after_a_change_to_the_multilingual_model_a_question_finds_other_l
         own = weights_file().models[MULTILINGUAL]["meaning"]
         assert own.weights["meaning"] != fitted_for(DEFAULT_MODEL).weights["meaning"]
         assert await weight_of_meaning() == pytest.approx(own.weights["meaning"], abs=0.01), "its own weights are used"
-    await runtime.down()

@@ -81,7 +81,6 @@ async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, N
         assert not client.strays
         assert client.process.returncode is None, "a session had to be restarted"
         assert await client.aclose() < PATIENCE_S
-    await runtime.down()
     return account
 
 
@@ -117,7 +116,6 @@ async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_aske
 
         await until(is_back)
         assert "memory_id" in await client.store("The session goes on.")
-    await runtime.down()
 
 
 async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +162,6 @@ async def test_a_read_waits_for_the_store_that_restarts_and_answers_right(home: 
         for (tool, _), answer in zip(reads, answers, strict=True):
             assert "degraded" not in answer, (tool, answer)
             assert tool == "memory_search" or "The crane is high." in str(answer), (tool, answer)
-    await runtime.down()
 
 
 THINGS = ("ledger", "parser", "router", "mailer", "cipher", "runner", "linter", "packer", "tracer", "folder")
@@ -294,7 +291,6 @@ async def test_fifty_sessions_opened_and_killed_leave_one_runtime_and_no_orphan(
         return left == ["embedder", "gateway", "store", "up"]
 
     await until(one_runtime_is_left)
-    await runtime.down()
 
 
 def of(home: Path, process: psutil.Process) -> bool:
@@ -316,7 +312,6 @@ async def test_the_status_counts_what_was_acknowledged_the_moment_it_was(home: P
         for number in range(1, 6):
             assert "warnings" not in await client.store(f"fact {number}")
             assert (await runtime.status())["counts"]["total"] == number
-    await runtime.down()
 
 
 async def test_a_home_that_cannot_be_made_is_a_clear_error_for_the_client(home: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,9 @@ def without_upkeep(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def without_embedders(home: Path, without_upkeep: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is embedded unless a test starts some, so that no link between near-duplicates appears meanwhile. The
-    runtime of the home is stopped at the end."""
+def without_embedders(home: Path, without_upkeep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is embedded unless a test starts some, so that no link between near-duplicates appears meanwhile."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    yield
-    stop_runtime(home)
 
 
 @pytest.fixture
@@ -44,9 +41,7 @@ def second(home: Path, without_upkeep: None) -> Iterator[Path]:
 
 
 @pytest.fixture
-async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
+def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     """A home without embedders, whose runtime is started by the first bridge."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    runtime = Runtime(home)
-    yield runtime
-    await runtime.down()
+    return Runtime(home)

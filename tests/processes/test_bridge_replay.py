@@ -157,7 +157,6 @@ async def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_
         assert "store_memory" in [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
         lock.release()
         assert (await client.store("Deployments are on Tuesdays."))["memory_id"]
-    await Runtime(home).down()
 
 
 def launched(home: Path) -> list[int]:
@@ -187,7 +186,6 @@ async def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_mak
         async with StdioClient(home) as newcomer:
             assert (await newcomer.store("Releases are on Fridays."))["memory_id"]
         assert (await client.store("Reviews are on Mondays."))["memory_id"]
-    await Runtime(home).down()
 
 
 async def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:

@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Page, Visit
 from tests.processes.http_door import Door, http_door
 from tests.processes.runtimes import until
-from tests.runtime import command, done, stop_runtime
+from tests.runtime import command, done
 
 MOST_ASSETS_BYTES = 350_000
 Come = Callable[..., Visit]
@@ -308,7 +308,6 @@ def test_a_command_opens_it_also_where_http_is_off(home: Path, tmp_path: Path) -
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     (link,) = set(re.findall(r'http://[^"]+/enter\?link=[\w-]+', page.read_text()))
     assert get(link).status_code == 200, "the page leads on, and the browser's arguments say nothing"
-    stop_runtime(home)
 
 
 def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(come: Come) -> None:

@@ -136,7 +136,7 @@ async def test_a_killed_indexer_goes_on_and_other_projects_see_nothing(home: Pat
         await until(status, lambda said: (said["status"], said["indexed_files"]) == ("ready", 603))
         assert (await paths(client, "part_77"))[0] == "src/part_77.py"
         assert await index(client, tree) == tree_id  # a second session that asks for the same tree shares it
-        async with code_session(home, other, is_last=False) as stranger:
+        async with code_session(home, other) as stranger:
             assert (await stranger.call("list_projects"))["projects"] == []
             assert await paths(stranger, "part_77") == []
             refused = await stranger.call_or_error("get_index_status", project_id=tree_id)

@@ -9,7 +9,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from remembrancer.protocol.tracing import SLOW_S
 from tests import patience
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import runtime, until
-from tests.runtime import Runtime, Session, command, done, patiently, start, stop_runtime
+from tests.runtime import Runtime, Session, command, done, patiently, start
 
 
 def well(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -157,7 +156,6 @@ async def test_a_slow_call_is_listed_with_its_wait_for_the_store_and_nothing_of_
         assert slow["total_ms"] >= slow["store_ms"] > SLOW_S * 1000
         shown = (await traced()).stdout
         assert ("recall_memories" in shown, "heron" in shown) == (True, False)
-    await Runtime(home).down()
 
 
 def config(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -255,15 +253,7 @@ CONTENT = "Builds take nine minutes."
 
 
 @pytest.fixture
-def only_consolidated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is embedded; the runtime of the home is stopped at the end."""
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    yield
-    stop_runtime(home)
-
-
-@pytest.fixture
-def project(home: Path, tmp_path: Path, only_consolidated: None) -> Path:
+def project(home: Path, tmp_path: Path, runtime: Runtime) -> Path:
     directory = tmp_path / "app"
     directory.mkdir()
     start(home)
@@ -312,7 +302,7 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     assert "there is no run run:unknown" in refused.stderr
 
 
-@pytest.mark.usefixtures("only_consolidated")
+@pytest.mark.usefixtures("runtime")
 def test_it_comes_when_there_is_work_gives_way_to_the_others_and_is_in_the_status(home: Path) -> None:
     start(home)
     assert json.loads(command("status", "--json", home=home).stdout)["consolidator"]["finished"] is None

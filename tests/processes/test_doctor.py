@@ -147,4 +147,3 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
         said = await client.call("recall_memories", query="heron kingfisher")
         assert {memory["content"] for memory in said["memories"]} >= {SECRET, "The kingfisher waits."}
         assert "The heron has moved." not in str(said)
-    await Runtime(home).down()

@@ -82,7 +82,6 @@ async def test_a_process_that_asked_is_seen_to_die(home: Path, tmp_path: Path, m
 
     async with StdioClient(home, cwd=tmp_path, environ={"PYTHONPATH": str(tmp_path)}):
         await until(runtime.status, has_died)
-    await runtime.down()
 
 
 def need_filter() -> None:

@@ -205,7 +205,7 @@ async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, repository: 
     other.mkdir()
     async with (
         note_session(home, repository, write_budget_s="4") as client,
-        note_session(home, other, is_last=False) as elsewhere,
+        note_session(home, other) as elsewhere,
     ):
         with hanging(waits_for):
             writing = asyncio.create_task(client.call("memory_store", content="- the harbour is deep"))

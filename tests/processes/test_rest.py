@@ -75,7 +75,6 @@ async def test_after_a_break_gateway_and_store_are_there_and_answer_by_words_unt
             return not said
 
         await until(joins)
-    await runtime.down()
 
 
 async def test_a_command_wakes_what_it_needs_and_a_look_at_the_browser_keeps_nothing_awake(
@@ -111,4 +110,3 @@ async def test_a_command_wakes_what_it_needs_and_a_look_at_the_browser_keeps_not
     await until(rests)
     await said("add", "The harbour is closed in winter.")
     await until(runtime.status, lambda status: embedded(status["embedding"]))
-    await runtime.down()

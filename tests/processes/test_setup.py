@@ -22,7 +22,6 @@ from remembrancer.commands.clients import clients
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until_dead
-from tests.runtime import Runtime
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
 
@@ -73,7 +72,6 @@ async def test_a_client_that_starts_it_remembers(machine: Path, home: Path, monk
         await client.store("Ana prefers short answers.")
         answer = await client.call("recall_memories", query="short answers", strategy="keyword")
         assert [memory["content"] for memory in answer["memories"]] == ["Ana prefers short answers."]
-    await Runtime(home).down()
 
 
 def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:

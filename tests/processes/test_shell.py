@@ -79,10 +79,8 @@ def shared_home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def own_home(home: Path) -> Iterator[None]:
+def own_home(home: Path) -> None:
     """A home of the test's own: for what is about the user, whom all projects share, or about all projects."""
-    yield
-    stop_runtime(home)
 
 
 alone = pytest.mark.usefixtures("own_home")

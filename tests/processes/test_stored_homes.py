@@ -150,7 +150,6 @@ async def test_the_shared_home_of_each_release_keeps_its_lane_its_runs_and_its_p
         assert MERGED not in str(await client.call("recall_memories", query=MERGED, strategy="keyword"))
         await client.call("reflect_and_consolidate", undo=RUN)
         assert MERGED in str(await client.call("recall_memories", query=MERGED, strategy="keyword"))
-    await Runtime(home).down()
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if name.endswith(CODE)])
