@@ -1,7 +1,8 @@
-"""One space of a home's database, as tests read it: its tables have the rows of that space alone."""
+"""The databases of a home, as tests read and spoil them, and the tables of one space: they have its rows alone."""
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -36,6 +37,28 @@ def locked(file: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         yield connection
+
+
+@contextmanager
+def full_disk(limit_bytes: int) -> Iterator[None]:
+    """No file of this process may be larger meanwhile, as if no room were left."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+def spoil_page(file: Path, table: str, *others: int, content: bytes = bytes(4096)) -> None:
+    """Overwrite the page in which a table or an index of a database begins, and `others`."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,))
+    with file.open("r+b") as spoiled:
+        for page in (root, *others):
+            spoiled.seek((page - 1) * 4096)
+            spoiled.write(content)
 
 
 def has_space(paths: RuntimePaths, name: str) -> bool:

@@ -103,7 +103,6 @@ class Launcher:
 
     def __init__(self, home: Path) -> None:
         self.heard: list[ToLauncher] = []
-        self._news = anyio.Event()
         self._peers: dict[str, Peer] = {}
         self._router: Router[ToLauncher] = Router(
             RuntimePaths(home).control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
@@ -112,17 +111,11 @@ class Launcher:
     def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
         self._peers[peer.incarnation] = peer
         self.heard.append(message)
-        self._news.set()
 
     async def expect(self, kind: type[Answer]) -> Answer:
-        with anyio.fail_after(START_S):
-            while True:
-                for place, message in enumerate(self.heard):
-                    if isinstance(message, kind):
-                        del self.heard[place]
-                        return message
-                self._news = anyio.Event()
-                await self._news.wait()
+        message: Answer = await until(lambda: next((each for each in self.heard if isinstance(each, kind)), None))
+        self.heard.remove(message)  # type: ignore[arg-type]
+        return message
 
     async def tell(self, child: Launched, message: Stop | PeerGone | PeerFailed) -> None:
         assert self._router.send(self._peers[child.spec.incarnation], message)

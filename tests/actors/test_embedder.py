@@ -31,7 +31,7 @@ from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
 from remembrancer.protocol.work import EmbeddedText, EmbedQuery, EmbedText, ModelChoice, WorkerState
 from tests.operations import to_store
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
 
 Kind = TypeVar("Kind")
@@ -48,7 +48,6 @@ class StoreSide:
     def __init__(self, home: Path, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
         self._arrived: list[Any] = []
-        self._news = anyio.Event()
         self._worker: Peer | None = None
         self.router: Router[Any] = Router(
             RuntimePaths(home).store_endpoint, Speaker("store", "store-1"), to_store, self._hear
@@ -56,17 +55,10 @@ class StoreSide:
 
     def _hear(self, peer: Peer, envelope: Envelope, body: Any) -> None:
         self._worker = peer
-        self._arrive(body)
-
-    def _arrive(self, body: object) -> None:
         self._arrived.append(body)
-        self._news.set()
 
     async def next(self) -> Any:
-        with anyio.fail_after(PATIENCE_S):
-            while not self._arrived:
-                self._news = anyio.Event()
-                await self._news.wait()
+        await until(lambda: self._arrived)
         return self._arrived.pop(0)
 
     async def expect(self, kind: type[Kind]) -> Kind:
@@ -101,7 +93,7 @@ class StoreSide:
             return
         except RemembrancerError as error:
             result = error
-        self._arrive(Embedded(number, result))
+        self._arrived.append(Embedded(number, result))
 
 
 @asynccontextmanager

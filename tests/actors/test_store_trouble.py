@@ -29,7 +29,7 @@ from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import START_S, Job, StoreRig, Worker, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import until
-from tests.spaces import locked
+from tests.spaces import locked, spoil_page
 
 MANY = 40
 
@@ -231,14 +231,7 @@ async def test_damage_that_shows_only_when_it_is_read_is_reported_from_then_on(h
         await rig.gateway.store("the project likes coffee")
         await rig.gateway.store("the user likes tea", scope="user")
         await rig.stop()
-        with closing(sqlite3.connect(path)) as connection:
-            root, size = connection.execute(
-                "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = 'memories'"
-            ).fetchone()
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        with path.open("r+b") as file:
-            file.seek((root - 1) * size)
-            file.write(b"x" * size)
+        spoil_page(path, "memories", content=b"x" * 4096)
         await rig.start()
         with pytest.raises(RecordsUnusable):
             await rig.gateway.recall("likes", strategy="keyword")

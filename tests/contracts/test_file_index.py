@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import resource
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -45,7 +44,8 @@ from remembrancer.protocol.files import (
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import ProjectRef
 from tests.contracts.records_rig import pending, texts_of
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
+from tests.spaces import full_disk
 
 ROOT = "/shop"
 ALL = Filters("session")
@@ -184,7 +184,6 @@ class IndexStore:
         self.taken: list[str] = []
         self.left: list[int] = []
         self.told: list[SyncDone] = []
-        self.heard = anyio.Event()
 
     async def ask(self, body: Any) -> Any:
         answer: object
@@ -200,7 +199,6 @@ class IndexStore:
     def tell(self, body: object) -> None:
         assert isinstance(body, SyncDone)
         self.told.append(body)
-        self.heard.set()
 
 
 async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_left_is_read_when_there_is_room(
@@ -215,23 +213,15 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
     monkeypatch.setattr(workspace_module, "RETRY_S", 0.05)
     store = IndexStore(index)
     indexer = WorkspaceIndexer(Workspace(ProjectRef("p_0", ROOT), str(root)), store, Settings(watch=False))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with anyio.create_task_group() as tasks:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))  # no file may be larger, as if no room were left
-        try:
+        with full_disk(600_000):
             tasks.start_soon(indexer.run)
-            with anyio.fail_after(PATIENCE_S):
-                await store.heard.wait()
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            await until(lambda: store.told)
         first, before = store.told[0], list(store.taken)
         assert "no room" in (first.error or "")
         assert 0 < len(before) < 24
         assert {state.path for state in index.states(ROOT)} == set(before)
-        with anyio.fail_after(PATIENCE_S):
-            while store.told[-1].error is not None:
-                store.heard = anyio.Event()
-                await store.heard.wait()
+        await until(lambda: store.told[-1].error is None)
         tasks.cancel_scope.cancel()
     assert sorted(store.taken) == [f"memory/{number:02}.md" for number in range(24)], "each is taken in once"
     assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))
@@ -247,7 +237,7 @@ async def test_the_store_is_told_how_many_changed_files_are_left(index: FileInde
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         indexer.ask(1, SyncFiles(asked))
-        await store.heard.wait()
+        await until(lambda: store.told)
         tasks.cancel_scope.cancel()
     assert store.left == [4, 3, 2, 1, 0]
     assert [done.sync_id for done in store.told] == [1]

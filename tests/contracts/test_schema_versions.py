@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import sqlite3
 from contextlib import closing
@@ -21,7 +20,7 @@ from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_rig import RecordsRig, scrub
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
-from tests.spaces import rows_of
+from tests.spaces import full_disk, rows_of, spoil_page
 
 COLOURS = Step("99.0.0", "ALTER TABLE memories ADD COLUMN colour TEXT; UPDATE memories SET colour = 'green';\n")
 NEXT = version_in("99.0.0")
@@ -200,26 +199,16 @@ def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(old: Pa
     with closing(sqlite3.connect(old)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
     assert old.stat().st_size > limit_bytes
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, unlimited[1]))
-    try:
-        with pytest.raises(StorageFull, match="no room"):
-            SqliteFile(old)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    with full_disk(limit_bytes), pytest.raises(StorageFull, match="no room"):
+        SqliteFile(old)
     assert not list(old.parent.glob("*release*"))
     assert is_as_it_was(old)
     assert total(old) == 3
 
 
 def test_a_damaged_file_is_not_brought_forward(old: Path) -> None:
-    with closing(sqlite3.connect(old)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories_by_digest'")
-        ((size,),) = connection.execute("PRAGMA page_size")
-    content = bytearray(old.read_bytes())
-    content[(page - 1) * size : page * size] = b"\xff" * size
-    old.write_bytes(content)
+    spoil_page(old, "memories_by_digest", content=b"\xff" * 4096)
+    content = old.read_bytes()
     for _ in range(2):
         with pytest.raises(RecordsUnusable):
             SqliteFile(old)

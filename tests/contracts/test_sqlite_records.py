@@ -54,7 +54,7 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import PATIENCE_S
-from tests.spaces import rows_of
+from tests.spaces import rows_of, spoil_page
 
 SEED = 7
 KILLS = 6
@@ -458,7 +458,7 @@ def test_a_copy_that_cannot_be_made_leaves_the_earlier_ones(rig: Rig, monkeypatc
         with pytest.raises(StorageFull, match="daily copy"):
             rig.copy()
     rig.records.close()
-    damage(rig.path)
+    spoil_page(rig.path, "memories")
     with pytest.raises(RecordsUnusable):
         rig.copy()
     rig.copies.close()
@@ -470,18 +470,9 @@ def test_a_copy_that_cannot_be_made_leaves_the_earlier_ones(rig: Rig, monkeypatc
 def test_what_a_crash_has_left_is_checked(rig: Rig, tmp_path: Path) -> None:
     rig.copies.check()
     rig.records.close()
-    damage(rig.path)
+    spoil_page(rig.path, "memories")
     with pytest.raises(RecordsUnusable, match="doctor --repair"):
         rig.copies.check()
-
-
-def damage(path: Path) -> None:
-    """Zero the leaf that holds the memories."""
-    with closing(sqlite3.connect(path)) as connection:
-        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories'").fetchall()
-    with path.open("r+b") as file:
-        file.seek((root - 1) * 4096)
-        file.write(bytes(4096))
 
 
 # --- A home read as of one moment.

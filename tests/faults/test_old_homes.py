@@ -7,9 +7,7 @@ import hashlib
 import json
 import os
 import random
-import resource
 import shutil
-import signal
 import sqlite3
 import tarfile
 import threading
@@ -36,6 +34,7 @@ from remembrancer.protocol.writes import PromoteMemory
 from tests.contracts.former_catalogue import lay_former_catalogue
 from tests.forked import is_killed
 from tests.operations import PROJECT, change_operation
+from tests.spaces import full_disk, spoil_page
 
 HOMES = Path(__file__).parent.parent / "homes"
 KILLS = int(os.environ.get("KILLS", "12"))
@@ -195,17 +194,10 @@ def test_a_full_disk_leaves_an_old_home_which_is_brought_forward_when_there_is_r
     there = RuntimePaths(shutil.copytree(paths.home, tmp_path / "there"))
     bring_forward(there)
     size = there.database.stat().st_size
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        for limit_bytes in (0, size // 10, size // 2, size - 4096):  # for the copy of a file, and the database itself
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit[1]))
-            with pytest.raises(StorageFull, match="make room"):
-                bring_forward(paths)
-            assert list(paths.home.glob("memory.db*")) in ([], [paths.home / "memory.db.new"])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, ignored)
+    for limit_bytes in (0, size // 10, size // 2, size - 4096):  # for the copy of a file, and the database itself
+        with full_disk(limit_bytes), pytest.raises(StorageFull, match="make room"):
+            bring_forward(paths)
+        assert list(paths.home.glob("memory.db*")) in ([], [paths.home / "memory.db.new"])
     bring_forward(paths)
     check(paths, before)
 
@@ -224,12 +216,7 @@ def test_of_a_damaged_old_file_that_comes_which_can_be_read_and_the_rest_is_name
     before = portraits(paths, tmp_path)
     (project,) = [name for name in before if name.startswith("p_")]
     path = old_files(paths)[project]
-    with closing(sqlite3.connect(path)) as file:
-        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        ((root,),) = file.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'history'").fetchall()
-    with path.open("r+b") as damaged:
-        damaged.seek((root - 1) * 4096)
-        damaged.write(bytes(4096))
+    spoil_page(path, "history")
     paths.user_database.write_bytes(b"no database at all" * 500)
     bring_forward(paths)
     after = new_portraits(paths)

@@ -310,20 +310,11 @@ async def test_after_an_ordered_stop_nothing_starts_unasked(alone: Path, listene
             assert await pinging == {}
 
 
-@asynccontextmanager
-async def served(home: Path) -> AsyncIterator[Rig]:
-    """A store, a gateway to it, and the lock held as by a launcher: no bridge starts a runtime of its own."""
-    rig = Rig(home, PATIENT)
-    with FileLock(RuntimePaths(home).runtime_lock) as lock:
-        assert lock.try_acquire()
-        async with rig.store(), rig.running():
-            yield rig
-
-
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-async def test_a_client_that_ends_input_or_server_ends_its_session(home: Path, number: signal.Signals | None) -> None:
-    async with served(home) as rig:
-        async with StdioClient(home, environ={"REMEMBRANCER_SESSION_ID": "session:real"}) as client:
+async def test_a_client_that_ends_input_or_server_ends_its_session(alone: Path, number: signal.Signals | None) -> None:
+    rig = Rig(alone, PATIENT)
+    async with rig.store(), rig.running():
+        async with StdioClient(alone, environ={"REMEMBRANCER_SESSION_ID": "session:real"}) as client:
             await until(lambda: len(rig.life) == 1)
             if number is not None:
                 client.process.send_signal(number)
@@ -335,23 +326,21 @@ async def test_a_client_that_ends_input_or_server_ends_its_session(home: Path, n
         assert end == EndSession("session:real", "completed")
 
 
-async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: Path) -> None:
-    paths = RuntimePaths(home)
+async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(alone: Path) -> None:
+    paths = RuntimePaths(alone)
     paths.run.mkdir(mode=0o700)
-    with FileLock(paths.runtime_lock) as lock:
-        assert lock.try_acquire()
-        async with await anyio.create_unix_listener(paths.gateway_socket) as listener:
-            client = StdioClient(home)
-            await client.start()
-            await client.send({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": {}})
-            ending = asyncio.create_task(client.aclose())
-            for _ in range(2):
-                with anyio.fail_after(PATIENCE_S):
-                    async with await listener.accept() as connection:
-                        assert b'"id":"open"' in await said_until_end(connection)
+    async with await anyio.create_unix_listener(paths.gateway_socket) as listener:
+        client = StdioClient(alone)
+        await client.start()
+        await client.send({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": {}})
+        ending = asyncio.create_task(client.aclose())
+        for _ in range(2):
             with anyio.fail_after(PATIENCE_S):
-                await ending
-            assert client.process.returncode == 0
+                async with await listener.accept() as connection:
+                    assert b'"id":"open"' in await said_until_end(connection)
+        with anyio.fail_after(PATIENCE_S):
+            await ending
+        assert client.process.returncode == 0
 
 
 async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:

@@ -7,9 +7,8 @@ import io
 import json
 import os
 import re
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,6 +24,7 @@ from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import until
 from tests.runtime import Runtime, Session, command
+from tests.spaces import spoil_page
 
 CHECKS = {
     *("start", "configuration", "home", "files", "disk", "processes", "model", "records", "copies", "projects"),
@@ -118,12 +118,7 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
         await until(lambda: daily_copies(paths.database))
         later = await client.call("store_memory", content="The heron has moved.", memory_type="semantic")
     await Runtime(home).down()
-    with closing(sqlite3.connect(paths.database)) as connection:
-        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories'").fetchall()
-    with paths.database.open("r+b") as file:
-        for page in (1, root):
-            file.seek((page - 1) * 4096)
-            file.write(bytes(4096))
+    spoil_page(paths.database, "memories", 1)
     found = Findings(home)
     assert found.checks["records"]["status"] == "problem"
     assert "doctor --repair" in found.text("records")
