@@ -118,8 +118,6 @@ class FakeProvider:
             vectors = [vector[:-1] for vector in vectors]
         elif trouble.vectors == "nan":
             vectors = [[float("nan")] * dimensions for _ in vectors]
-        elif trouble.vectors == "few":
-            vectors = vectors[1:]
         data = [
             {"object": "embedding", "index": place, "embedding": vector}
             for place, vector in enumerate(vectors)

@@ -58,7 +58,6 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.records_rig import ids_of, is_erased, pending
 from tests.in_process_journal import InProcessJournal, InProcessServer
-from tests.lane_dump import dump_of
 from tests.operations import (
     OTHER_PROJECT,
     PROJECT,
@@ -69,6 +68,7 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import until
+from tests.spaces import dump_of
 
 LANE = "l_0123456789ab"
 

@@ -1,23 +1,29 @@
-"""Processes that change records until they are killed, or kill themselves before a certain statement."""
+"""Processes that change records or notes until they are killed, or kill themselves before a certain step."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import USER
-from remembrancer.protocol.writes import Applied, Operation
+from remembrancer.actors.store.records.types import USER, Outcome
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.writes import Applied, Operation, WriteNote
 from tests.contracts.records_rig import writer_of
 from tests.contracts.runs_rig import consolidating, run_operation
-from tests.operations import PROJECT, REQUESTED_AT, store_operation
+from tests.operations import PROJECT, REQUESTED_AT, change_operation, store_operation
 
 APPLIED = 17
+NOTE = "memory/log.md"
 
 
 def write_for_ever(path: Path, first: int) -> None:
@@ -51,16 +57,55 @@ def move_and_die(path: Path, promotion: Operation, statements: int) -> None:
     os._exit(APPLIED)
 
 
+def note_operation(name: str, root: Path, content: str, **fields: Any) -> Operation:
+    places = Settings().notes_paths
+    return change_operation(name, WriteNote(str(root), fields.pop("path", NOTE), content, places=places, **fields))
+
+
+def write_note(records: Records, operation: Operation) -> Outcome:
+    """Write a note as the store does, and return the outcome; a refusal is one."""
+
+    async def run(_: str, work: Callable[[], Outcome]) -> Outcome:
+        return work()
+
+    notes = NoteFiles(records, run)
+    try:
+        return asyncio.run(notes.write(operation))
+    except RemembrancerError as refusal:
+        return Outcome(refusal)
+    finally:
+        notes.close()
+
+
+def write_note_and_die(database: Path, root: Path, name: str, content: str, step: int) -> None:
+    """Write a note. The process is killed before that call to the disk or to the records, or ends with `APPLIED`."""
+    records, wrap = Records(SqliteFile(database), PROJECT.id, lambda: REQUESTED_AT), mortal(step)
+    for each in ("open", "rename", "fsync", "write", "unlink", "mkdir", "close"):
+        setattr(os, each, wrap(getattr(os, each)))
+    records.complete = wrap(records.complete)  # type: ignore[method-assign]
+    write_note(records, note_operation(name, root, content, ignore=("memory/",)))
+    os._exit(APPLIED)
+
+
+def mortal(calls: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Wraps functions that are called so many times in all: at the next call this process is killed."""
+    left = calls
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **named)
+
+        return call
+
+    return wrap
+
+
 def kill_after(connection: sqlite3.Connection, statements: int) -> None:
-    left = statements
-
-    def count(_: str) -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    connection.set_trace_callback(count)
+    connection.set_trace_callback(mortal(statements - 1)(lambda _: None))
 
 
 def dies_of(work: Callable[[], object]) -> bool:

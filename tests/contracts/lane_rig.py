@@ -22,8 +22,8 @@ from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, PortableMemory
 from tests.contracts.records_rig import pending, texts_of
 from tests.in_process_journal import InProcessJournal, InProcessServer
-from tests.lane_dump import dump_of
 from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
+from tests.spaces import dump_of
 
 LANE = "l_0123456789ab"
 T = TypeVar("T")

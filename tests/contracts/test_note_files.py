@@ -18,7 +18,7 @@ from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
 from remembrancer.toolsets.files.workspace_files import RealNote, find_note, open_directory, open_note
-from tests.contracts.note_process import PATH, SURVIVED, note_operation, write_and_die, write_note
+from tests.contracts.dying_process import APPLIED, NOTE, note_operation, write_note, write_note_and_die
 from tests.contracts.records_rig import RecordsRig
 from tests.forked import run_forked
 
@@ -43,7 +43,7 @@ class Workspace:
 
     @property
     def path(self) -> Path:
-        return self.root / PATH
+        return self.root / NOTE
 
     def has(self, text: str) -> None:
         self.path.parent.mkdir(exist_ok=True)
@@ -77,11 +77,11 @@ def work(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -> None:
-    assert work.write("a", "One.\n\nTwo.") == NoteWritten(PATH, 3)
+    assert work.write("a", "One.\n\nTwo.") == NoteWritten(NOTE, 3)
     work.path.write_text(work.path.read_text() + "By hand.\n")
-    assert work.write("b", "Three.") == NoteWritten(PATH, 1)
+    assert work.write("b", "Three.") == NoteWritten(NOTE, 1)
     again = write_note(work.records, work.operation("a", "One.\n\nTwo."))
-    assert again.reply == Applied("a", NoteWritten(PATH, 3), replayed=True)
+    assert again.reply == Applied("a", NoteWritten(NOTE, 3), replayed=True)
     assert work.path.read_text() == "One.\n\nTwo.\nBy hand.\n\nThree.\n"
     assert not work.leftovers()
 
@@ -97,7 +97,7 @@ def test_mode_line_ends_and_byte_order_mark_of_a_file_stay(work: Workspace) -> N
 
 def test_a_link_is_followed_inside_of_the_workspace_and_stays(work: Workspace) -> None:
     work.has(BEFORE)
-    (work.root / "MEMORY.md").symlink_to(PATH)
+    (work.root / "MEMORY.md").symlink_to(NOTE)
     work.write("a", "One.", path="MEMORY.md")
     assert (work.root / "MEMORY.md").is_symlink()
     assert work.path.read_text() == BEFORE + "\nOne.\n"
@@ -228,9 +228,9 @@ def _saved_anew(work: Workspace, text: str) -> None:
 # --- Killed.
 def killed_at(work: Workspace, step: int) -> bool:
     """Have a process write a note and die before that step. False: it had fewer."""
-    status = run_forked(write_and_die, work.rig.path, work.root, "a", "New.", step)
-    assert status in (-signal.SIGKILL, SURVIVED)
-    return status != SURVIVED
+    status = run_forked(write_note_and_die, work.rig.path, work.root, "a", "New.", step)
+    assert status in (-signal.SIGKILL, APPLIED)
+    return status != APPLIED
 
 
 @pytest.mark.parametrize(("is_first", "least_steps"), [(False, 10), (True, 20)])

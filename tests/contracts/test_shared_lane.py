@@ -53,8 +53,8 @@ from tests.contracts.records_rig import pending, scrub
 from tests.contracts.runs_rig import run_operation
 from tests.contracts.test_same_everywhere import STEPS, Step, operations_of
 from tests.in_process_journal import InProcessJournal
-from tests.lane_dump import dump_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.spaces import dump_of
 
 AHEAD_S = (0.0, 600.0, 365 * 86400.0)
 OF_ERASED = (TaggedResult, ForgottenResult, PromotedResult, UpdatedResult)

@@ -79,12 +79,11 @@ from remembrancer.protocol.writes import (
 from tests.actors.store_process import Apart, Launched, Launcher
 from tests.conftest import DISK, ROOT_OF_FILES
 from tests.faults.soak import Figures
-from tests.lane_dump import dump_of
 from tests.links import Link
 from tests.nats_servers import Started, reached, until_refused
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
-from tests.spaces import connect_space
+from tests.spaces import connect_space, dump_of
 
 SERVERS: Final = 3
 HOSTS: Final = 4

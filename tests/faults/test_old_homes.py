@@ -31,9 +31,8 @@ from remembrancer.commands.doctor import Examination
 from remembrancer.protocol.errors import FileLocked, FileUnusable, StorageFull
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory
-from tests.contracts.former_catalogue import lay_former_catalogue
 from tests.forked import is_killed
-from tests.operations import PROJECT, change_operation
+from tests.operations import PROJECT, REQUESTED_AT, change_operation
 from tests.spaces import full_disk, spoil_page
 
 HOMES = Path(__file__).parent.parent / "homes"
@@ -364,3 +363,23 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
     for path in old_files(paths).values():
         path.unlink()
     assert "missing or empty, although it had memories" in doctor.check_files(at).found
+
+
+def lay_former_catalogue(paths: RuntimePaths, models: bytes = b"models") -> None:
+    """Lay a catalogue with a project that shares the lane `l_one`, and with decisions about models."""
+    with closing(sqlite3.connect(paths.catalog)) as connection, connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(
+            """CREATE TABLE projects (
+                id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL,
+                directory TEXT, first_commit TEXT
+            ) WITHOUT ROWID"""
+        )
+        connection.execute("CREATE TABLE models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL)")
+        connection.execute("CREATE TABLE files (name TEXT PRIMARY KEY) WITHOUT ROWID")
+        known = (PROJECT.id, PROJECT.path, REQUESTED_AT, REQUESTED_AT, "/work/tree", "abc")
+        connection.execute("INSERT INTO projects VALUES (?, ?, ?, ?, ?, ?)", known)
+        connection.execute("INSERT INTO models VALUES (1, ?)", (models,))
+        connection.execute("PRAGMA user_version = 20000")
+    paths.lanes.mkdir(exist_ok=True)
+    paths.shares.write_text(json.dumps({PROJECT.id: "l_one"}))

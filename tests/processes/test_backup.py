@@ -10,7 +10,6 @@ import sqlite3
 import sys
 import tarfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from remembrancer.commands.runtime_client import connected_store
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory, Scope
+from tests.contracts.dying_process import mortal
 from tests.forked import run_forked
 from tests.operations import PROJECT
 from tests.processes.runtimes import until
@@ -253,18 +253,7 @@ def test_a_damaged_database_is_no_backup_but_can_be_replaced_by_one(home: Path) 
 
 def restore_and_die(changes: int, archive: str) -> None:
     """Restore, and be killed after so many changes of names in the file system, or end with the command's status."""
-    left = changes
-
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **named)
-
-        return call
-
+    counted = mortal(changes)
     os.link = counted(os.link)
     for name in ("replace", "rename", "unlink"):
         setattr(Path, name, counted(getattr(Path, name)))

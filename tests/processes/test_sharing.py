@@ -31,13 +31,12 @@ from remembrancer.protocol.sharing import ShareProject
 from remembrancer.protocol.writes import ProjectRef
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
-from tests.lane_dump import dump_of
 from tests.nats_servers import Started, binary, reached, until_refused
 from tests.operations import OTHER_PROJECT, PROJECT, store_operation
 from tests.patience import PATIENCE_S, PATIENT_JOURNAL, until
 from tests.ports import free_port
 from tests.runtime import command, patiently
-from tests.spaces import connect_space
+from tests.spaces import connect_space, dump_of
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.toolsets.memory.action_block import HEADING
 from remembrancer.toolsets.memory.context_block import render
 from tests.cases import cases
-from tests.pure.recalled import recalled
+from tests.pure.memories import recalled
 
 NOW = 1_800_000_000.0
 

@@ -42,7 +42,7 @@ from remembrancer.toolsets.memory.recall_budget import HINT, count_sent, within_
 from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
 from remembrancer.toolsets.tools import Answer, answer_text
 from tests.cases import cases
-from tests.pure.recalled import recalled
+from tests.pure.memories import recalled
 
 KINDS: tuple[Kind, ...] = ("preference", "decision", "procedure", "fact", "open_end")
 SCRIPTS = (

@@ -30,7 +30,7 @@ from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
-from tests.pure.reflection_world import memory
+from tests.pure.memories import memory
 
 # --- Memories for plans to be made about, and what becomes of them when a plan is carried out.
 NOW = 1_800_000_000.0

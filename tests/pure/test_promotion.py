@@ -44,9 +44,8 @@ from remembrancer.protocol.reads import Proposal, RecalledMemory, Scores
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 from tests.cases import cases
-from tests.pure.recalled import recalled
-from tests.pure.reflection_world import memory
-from tests.pure.reflection_world import memory as made
+from tests.pure.memories import memory, recalled
+from tests.pure.memories import memory as made
 
 NOW = 1_800_000_000.0
 VECTOR = bytes(4)

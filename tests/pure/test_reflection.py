@@ -41,7 +41,7 @@ from remembrancer.memory.wording import normalised, same_in_words, stem
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import Topic
 from tests.cases import cases
-from tests.pure.reflection_world import memory, rows, with_vectors
+from tests.pure.memories import memory, rows, with_vectors
 
 
 def clusters(memories: list[Material], vectors: Vectors, **rules: Any) -> list[tuple[int, ...]]:

@@ -46,7 +46,7 @@ from remembrancer.toolsets.service import Caller
 from tests.cases import cases
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 from tests.patience import until
-from tests.pure.recalled import recalled
+from tests.pure.memories import recalled
 
 STARTED = datetime(2026, 2, 23, 10, 0, tzinfo=UTC).timestamp()
 MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"

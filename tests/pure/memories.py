@@ -1,4 +1,4 @@
-"""Memories and vectors for the tests of reflection. Vectors are made by hand, so that their cosines are known."""
+"""Memories for the tests of reflection, with vectors of known cosines, and memories as recalls find them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from remembrancer.actors.consolidator.clusters import Vectors
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.writes import EntityRef
+from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.writes import EntityRef, SourceRef
 
 
 def memory(place: int, content: str = "", *, entities: Sequence[str] = (), **changes: Any) -> Material:
@@ -51,3 +52,16 @@ def with_vectors(memories: Sequence[Material], vectors: Vectors) -> list[Materia
         msgspec.structs.replace(each, vector=row.astype("<f4").tobytes() if row.any() else b"")
         for each, row in zip(memories, vectors, strict=True)
     ]
+
+
+def recalled(content: str = "", number: int = 0, *, cosine: float | None = None, **fields: Any) -> RecalledMemory:
+    """A memory as a recall finds it, of a project, whose scores are all 0.5, unless `fields` say otherwise."""
+    known: dict[str, Any] = {
+        "id": f"memory:{number}",
+        "type": "semantic",
+        "scope": "project",
+        "created_at": 0.0,
+        "source": SourceRef(),
+        "scores": Scores(0.5, 0.5, 0.5, 0.5, cosine=cosine),
+    }
+    return RecalledMemory(content=content, **known | fields)
