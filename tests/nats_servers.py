@@ -16,7 +16,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from remembrancer.journal.contract import Journal
+from remembrancer.journal.contract import START, Entry, Journal, LaneMark, NewEntry
 from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.errors import JournalAway, JournalRefused
 from tests.conftest import ROOT_OF_FILES
@@ -120,6 +120,20 @@ class NatsServers:
         for server in self.servers:
             server.end()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def numbered(first: int, last: int) -> list[NewEntry]:
+    return [NewEntry(f"op-{number}", b"body %d" % number) for number in range(first, last + 1)]
+
+
+async def every_entry(journal: Journal, lane: str, *, after: LaneMark = START, limit: int = 1000) -> list[Entry]:
+    entries: list[Entry] = []
+    while True:
+        page = await journal.read(lane, after=after, limit=limit)
+        entries += page.entries
+        after = page.mark
+        if page.is_last:
+            return entries
 
 
 async def reached(ask: Callable[[], Awaitable[T]]) -> T:

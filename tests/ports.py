@@ -1,10 +1,14 @@
-"""Ports for servers that tests start."""
+"""Ports for servers that tests start, and web servers of this process."""
 
 from __future__ import annotations
 
 import os
 import random
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
@@ -41,3 +45,28 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    def answer(self) -> None:
+        """Answer a POST."""
+        raise NotImplementedError
+
+    def do_POST(self) -> None:
+        self.answer()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+@contextmanager
+def serving(handler: type[QuietHandler]) -> Iterator[str]:
+    """The address of a web server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

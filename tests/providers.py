@@ -8,10 +8,11 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
+
+from tests.ports import QuietHandler, serving
 
 KEY = "sk-this-is-the-key-0123456789"
 DIMENSIONS = {"voyage-3-large": 1024, "text-embedding-3-small": 1536}
@@ -58,31 +59,10 @@ class FakeProvider:
         """A word; requests with a text that holds it are answered with 400."""
         self._at_once = 0
         self._lock = threading.Lock()
-        self._end = threading.Event()
-        provider = self
+        self.end = threading.Event()
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                provider.answer(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def serve(self) -> None:
-        self._server.serve_forever(poll_interval=0.02)
-
-    def close(self) -> None:
-        self._end.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+    def answer(self, handler: QuietHandler) -> None:
         body = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
         with self._lock:
             self.requests.append(body)
@@ -90,11 +70,11 @@ class FakeProvider:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
             trouble = self.once.pop(0) if self.once else self.trouble
-        self._end.wait(self.delay_s)
+        self.end.wait(self.delay_s)
         with self._lock:
             self._at_once -= 1
         if trouble.status == 0:
-            self._end.wait(60)
+            self.end.wait(60)
             handler.close_connection = True
             return
         status, said = trouble.status, self._said(body, trouble, handler.headers["authorization"] or "")
@@ -129,10 +109,16 @@ class FakeProvider:
 @contextmanager
 def fake_provider() -> Iterator[FakeProvider]:
     provider = FakeProvider()
-    serving = threading.Thread(target=provider.serve)
-    serving.start()
-    try:
-        yield provider
-    finally:
-        provider.close()
-        serving.join()
+
+    class Handler(QuietHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            provider.answer(self)
+
+    with serving(Handler) as address:
+        provider.url = f"{address}/v1"
+        try:
+            yield provider
+        finally:
+            provider.end.set()

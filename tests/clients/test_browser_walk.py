@@ -50,29 +50,18 @@ def walk(door: Door, which: str, folder: Path) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
-def test_a_person_finds_corrects_and_undoes_and_watches_a_session_store(door: Door, tmp_path: Path) -> None:
+WALKS = {
+    "person": "a person finds, corrects and undoes, and watches a session store",
+    "actions": "several are moved, forgotten and exported, and a run is undone, as another tab shows",
+    "killed": "two open pages connect again when the gateway was killed",
+    "pages": "every page is accessible in any light, fits a phone and works without scripts",
+    "card": "a card in a conversation is corrected, undone and explained",
+}
+
+
+@pytest.mark.parametrize("which", WALKS, ids=WALKS.values())
+def test_a_walk_ends_well(door: Door, tmp_path: Path, which: str) -> None:
+    if which == "card" and not (MODULES / "node_modules" / "@modelcontextprotocol" / "ext-apps").exists():
+        pytest.skip("no ext-apps")
     door.start()
-    walk(door, "person", tmp_path)
-
-
-def test_several_are_moved_forgotten_exported_a_run_is_undone_as_another_tab_shows(door: Door, tmp_path: Path) -> None:
-    door.start()
-    walk(door, "actions", tmp_path)
-
-
-def test_two_open_pages_connect_again_when_the_gateway_was_killed(door: Door, tmp_path: Path) -> None:
-    door.start()
-    walk(door, "killed", tmp_path)
-
-
-@pytest.mark.skipif(
-    not (MODULES / "node_modules" / "@modelcontextprotocol" / "ext-apps").exists(), reason="no ext-apps"
-)
-def test_a_card_in_a_conversation_is_corrected_undone_and_explained(door: Door, tmp_path: Path) -> None:
-    door.start()
-    walk(door, "card", tmp_path)
-
-
-def test_every_page_is_accessible_in_any_light_fits_a_phone_works_without_scripts(door: Door, tmp_path: Path) -> None:
-    door.start()
-    walk(door, "pages", tmp_path)
+    walk(door, which, tmp_path)

@@ -17,6 +17,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from remembrancer.toolsets.tools import load_tools
 from tests.clients.conformance_server import served
 from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
@@ -32,20 +33,7 @@ def needs(client: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not there, reason=f"{client} or its Node is not installed: run `make conformance`")
 
 
-TOOLS = {
-    "store_memory",
-    "recall_memories",
-    "search_knowledge_graph",
-    "forget_memory",
-    "update_memory",
-    "get_memory_status",
-    "get_memory_context",
-    "promote_memory",
-    "tag_memory",
-    "restore_memory",
-    "get_memory",
-    "reflect_and_consolidate",
-}
+TOOLS = {tool.name for tool in load_tools() if tool.toolset == "memory"}
 
 
 class Inspector:

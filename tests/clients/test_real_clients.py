@@ -12,15 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from tests.clients.test_protocol_clients import CLIENTS, TOOLS
 from tests.patience import until
+from tests.ports import QuietHandler, serving
 from tests.runtime import Runtime
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
@@ -51,8 +50,8 @@ class Script:
     def served(self) -> Iterator[str]:
         script = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
+        class Handler(QuietHandler):
+            def answer(self) -> None:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 script.requests.append(request)
                 events = script._answer(request)
@@ -65,18 +64,8 @@ class Script:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_: object) -> None:
-                """Nothing is printed."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
+        with serving(Handler) as address:
+            yield address
 
 
 def claude_says(request: Json, *facts: str, server: str = SERVER) -> Events:

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 import nats
@@ -19,7 +18,6 @@ from remembrancer.journal.contract import (
     MAX_APPEND,
     MAX_ENTRY_BYTES,
     START,
-    Entry,
     Journal,
     LaneMark,
     NewEntry,
@@ -29,7 +27,7 @@ from remembrancer.journal.jetstream import JetStreamJournal, Server, entries_str
 from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.protocol.errors import EntryTooLarge, InvalidInput, JournalChanged
 from tests.in_process_journal import InProcessJournal, InProcessServer
-from tests.nats_servers import NatsServers, reached
+from tests.nats_servers import NatsServers, every_entry, numbered, reached
 from tests.patience import PATIENCE_S
 
 # --- The journals that the suite of the contract runs over, each with the faults that a test asks for.
@@ -47,9 +45,7 @@ class InProcess:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Nothing is held open."""
 
     def lane(self) -> str:
@@ -94,9 +90,7 @@ class OneServer(InProcess):
         self._nats = Server(self._running[self.count].urls)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for connection in self._connections:
             await connection.aclose()
 
@@ -136,20 +130,6 @@ async def journals(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 @pytest.fixture
 async def journal(journals: InProcess) -> Journal:
     return await journals.connect()
-
-
-def numbered(first: int, last: int) -> list[NewEntry]:
-    return [NewEntry(f"op-{number}", b"body %d" % number) for number in range(first, last + 1)]
-
-
-async def every_entry(journal: Journal, lane: str, *, after: LaneMark = START, limit: int = 1000) -> list[Entry]:
-    entries: list[Entry] = []
-    while True:
-        page = await journal.read(lane, after=after, limit=limit)
-        entries += page.entries
-        after = page.mark
-        if page.is_last:
-            return entries
 
 
 async def test_what_was_appended_is_read_in_its_order_by_another(journals: InProcess, journal: Journal) -> None:

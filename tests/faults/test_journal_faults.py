@@ -13,14 +13,14 @@ from typing import Any, TypeVar, cast
 import nats
 import pytest
 
-from remembrancer.journal.contract import START, Entry, LaneMark, NewEntry
+from remembrancer.journal.contract import START, LaneMark, NewEntry
 from remembrancer.journal.jetstream import JetStreamJournal, Server
 from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
 from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, JournalChanged, StorageFull
 from tests.links import Link
-from tests.nats_servers import NatsServers, Started, reached
+from tests.nats_servers import NatsServers, Started, every_entry, numbered, reached
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 
@@ -44,19 +44,8 @@ async def connected(*urls: str, resolve_s: float = PATIENCE_S) -> AsyncIterator[
         await journal.aclose()
 
 
-def numbered(first: int, last: int) -> list[NewEntry]:
-    return [NewEntry(f"op-{number}", b"%d" % number) for number in range(first, last + 1)]
-
-
 async def ids(journal: Sealed, lane: str = LANE) -> list[str]:
-    entries: list[Entry] = []
-    mark = START
-    while True:
-        page = await journal.read(lane, after=mark)
-        entries += page.entries
-        mark = page.mark
-        if page.is_last:
-            return [entry.id for entry in entries]
+    return [entry.id for entry in await every_entry(journal, lane)]
 
 
 class CutOnce(Link):

@@ -10,9 +10,7 @@ import re
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +24,7 @@ from remembrancer.commands import exit_codes
 from tests import patience
 from tests.links import Link
 from tests.patience import PATIENCE_S
-from tests.ports import free_port
+from tests.ports import QuietHandler, free_port, serving
 from tests.processes.http_door import Door
 from tests.processes.runtimes import until
 from tests.runtime import ERAS, Runtime, command, done, files_with
@@ -374,34 +372,22 @@ async def test_a_killed_gateway_on_the_other_host_loses_and_doubles_nothing(door
     stored_once(door, token, answers)
 
 
-@contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The address of a web server that is no gateway."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/mcp"
-        server.shutdown()
-
-
-class _Other(BaseHTTPRequestHandler):
+class _Other(QuietHandler):
     """A web server that has never heard of MCP."""
 
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         self.send_response(404)
         self.send_header("Content-Length", "4")
         self.end_headers()
         self.wfile.write(b"none")
 
-    def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
 
-
-class _Stopping(BaseHTTPRequestHandler):
+class _Stopping(QuietHandler):
     """A gateway that stops, and the one after it."""
 
     asked: ClassVar[list[Any]] = []
 
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append(message["id"])
         about = {"name": "remembrancer", "version": "1"}
@@ -417,13 +403,10 @@ class _Stopping(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
-    def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
-
 
 async def test_a_request_that_a_stopping_gateway_leaves_undone_is_asked_again_of_the_next() -> None:
     with serving(_Stopping) as url:
-        client = bridged(url)
+        client = bridged(f"{url}/mcp")
         await client.start()
         assert (await client.initialize())["serverInfo"]["name"] == "remembrancer"
         client.process.kill()
@@ -440,7 +423,7 @@ async def test_a_wrong_token_an_absent_host_and_another_server_are_told(door: Do
         for url, arguments, said in (
             (door.url, ("--token-file", str(wrong)), "needs a token that is valid"),
             (door.url, (), "needs a token that is valid"),
-            (other, (), "not as Remembrancer does"),
+            (f"{other}/mcp", (), "not as Remembrancer does"),
             (f"http://127.0.0.1:{free_port()}/mcp", (), "cannot be reached"),
             (door.url.replace("http:", "https:"), (), "SSL"),
         ):
