@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -86,7 +85,7 @@ def is_past(due: float) -> bool:
 def readers() -> list[psutil.Process]:
     found = []
     for each in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
             if "remembrancer.code.reader" in each.cmdline():
                 found.append(each)
     return found
@@ -98,22 +97,23 @@ def write(tree: CodeTree, name: str, text: str) -> None:
     path.write_text(text)
 
 
-def delete(tree: CodeTree) -> None:
-    for ending in ("", "-wal", "-shm"):
-        Path(tree.database + ending).unlink(missing_ok=True)
+def write_parts(tree: CodeTree, count: int, times: int) -> None:
+    for number in range(count):
+        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * times)
+
+
+def index_of(tree: CodeTree) -> closing[CodeIndex]:
+    return closing(CodeIndex(Path(tree.database)))
 
 
 def about(tree: CodeTree) -> dict[str, object]:
-    with contextlib.closing(CodeIndex(Path(tree.database))) as index:
+    with index_of(tree) as index:
         return index.about()
 
 
 def found(tree: CodeTree, question: str) -> list[str]:
-    index = CodeIndex(Path(tree.database))
-    try:
+    with index_of(tree) as index:
         return [each.file_path for each in index.search(question, 10)]
-    finally:
-        index.close()
 
 
 async def test_a_file_on_which_a_grammar_loops_is_cut_without_it_and_holds_up_no_other(tree: CodeTree) -> None:
@@ -123,23 +123,19 @@ async def test_a_file_on_which_a_grammar_loops_is_cut_without_it_and_holds_up_no
         await until(lambda: indexer.syncs == 1)
     assert found(tree, "ConnectionPool") == ["pool.py"]
     assert found(tree, "open_valve") == ["loops.sh"]
-    index = CodeIndex(Path(tree.database))
-    assert (index.about()["status"], index.about()["skipped"]) == ("ready", '{"huge":1}')
-    index.close()
+    assert (about(tree)["status"], about(tree)["skipped"]) == ("ready", '{"huge":1}')
 
 
 async def test_a_reading_process_that_is_killed_costs_nothing_but_time(tree: CodeTree) -> None:
-    for number in range(150):
-        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
+    write_parts(tree, 150, 30)
     async with indexing(tree) as indexer:
         await until(readers)
         for process in readers():
             process.kill()
         await until(lambda: indexer.syncs == 1)
-    index = CodeIndex(Path(tree.database))
-    assert len(index.known()) == 151
-    assert not index.skipped()
-    index.close()
+    with index_of(tree) as index:
+        assert len(index.known()) == 151
+        assert not index.skipped()
 
 
 async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTree, grammars: Path) -> None:
@@ -157,8 +153,7 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTre
 
 
 async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine(tree: CodeTree) -> None:
-    for number in range(300):
-        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 200)
+    write_parts(tree, 300, 200)
     reading = CodeReaders(1, deadline_s=1)
 
     def has_used(seconds: float) -> bool:
@@ -179,11 +174,10 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
 
 
 async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: CodeTree) -> None:
-    for number in range(400):
-        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
+    write_parts(tree, 400, 30)
     async with indexing(tree) as indexer:
         await until(readers)
-        delete(tree)
+        delete_database(Path(tree.database))
         indexer.cancel()
         await until(lambda: not readers())
     assert not list(Path(tree.database).parent.glob("code.db*"))
@@ -195,8 +189,7 @@ async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: C
         await until(lambda: indexer.syncs >= 1)
         write(tree, "pool.py", "class Reservoir:\n    pass\n")
         await until(lambda: found(tree, "Reservoir") == ["pool.py"])
-        for number in range(300):
-            write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n")
+        write_parts(tree, 300, 1)
         write(tree, "pool.py", "")
         await until(lambda: found(tree, "part_299")[:1] == ["part_299.py"] and not found(tree, "Reservoir"))
 
@@ -250,13 +243,8 @@ async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, m
 def be_ready(folder: Path) -> None:
     """Say in each index of a project that it is filled: no indexer is there."""
     for database in folder.glob("code/*.db"):
-        index = CodeIndex(database, "write")
-        index.note(status="ready")
-        index.close()
-
-
-def lose(database: Path) -> None:
-    delete_database(database)
+        with closing(CodeIndex(database, "write")) as index:
+            index.note(status="ready")
 
 
 def damage(database: Path) -> None:
@@ -270,7 +258,7 @@ def damage_inside(database: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "question"), [(lose, DescribeCode), (damage, ListCodeFiles), (damage_inside, SearchCode)]
+    ("harm", "question"), [(delete_database, DescribeCode), (damage, ListCodeFiles), (damage_inside, SearchCode)]
 )
 async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
     home: Path, tmp_path: Path, harm: Callable[[Path], None], question: type[DescribeCode | SearchCode | ListCodeFiles]

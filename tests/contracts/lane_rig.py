@@ -17,7 +17,7 @@ from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits
 from remembrancer.actors.store.records.types import EmbeddedMemory
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.journal.contract import LaneSnapshot
-from remembrancer.protocol.errors import JournalAway
+from remembrancer.protocol.errors import JournalAway, RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, PortableMemory
 from tests.contracts.records_rig import pending, texts_of
@@ -77,6 +77,11 @@ class Host:
             if isinstance(reply, Applied):
                 self.acknowledged.append(reply)
             self.queued.popleft()
+
+    def reply(self, operation: Operation) -> Applied | RemembrancerError:
+        """The outcome of an operation that goes ahead of those that wait."""
+        (outcome,) = self.lane.apply([operation])
+        return outcome.reply
 
     def store(self, *names: str) -> None:
         self.submit(*(store_operation(name, f"the {name} burns oil in Rotterdam") for name in names))

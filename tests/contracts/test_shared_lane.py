@@ -56,10 +56,12 @@ from tests.in_process_journal import InProcessJournal
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 from tests.spaces import dump_of
 
+LANTERN = store_operation("lantern", "the lantern burns oil")
+CANDLE = store_operation("candle", "the candle burns wax")
 AHEAD_S = (0.0, 600.0, 365 * 86400.0)
+"""The clocks of hosts are ahead of the journal's by so much."""
 OF_ERASED = (TaggedResult, ForgottenResult, PromotedResult, UpdatedResult)
 """The answers that go with an erased memory that they name."""
-"""The clocks of hosts are ahead of the journal's by so much."""
 
 
 @pytest.fixture
@@ -128,28 +130,25 @@ def test_hosts_that_write_offline_have_the_same_lane_in_the_end(
 
 
 def test_what_one_host_stores_the_other_finds_and_knows_by_whom(hosts: Hosts) -> None:
-    stored = store_operation("lantern", "the lantern burns oil")
-    hosts[0].submit(stored)
+    hosts[0].submit(LANTERN)
     hosts[1].lane.catch_up()
     found = hosts[1].lane.keyword_hits([Phrase("lantern")], Filters("session:elsewhere"), 5)
     assert len(found) == 1
-    assert [each.operation_id for each in hosts[1].heard] == [stored.operation_id], "its vectors are to be made"
-    memory = hosts[1].memory(memory_id_of(stored))
+    assert [each.operation_id for each in hosts[1].heard] == [LANTERN.operation_id], "its vectors are to be made"
+    memory = hosts[1].memory(memory_id_of(LANTERN))
     assert memory.history[0].details["member"] == "host0"
     hosts[1].submit(change_operation("tag", TagMemory(memory.id, ("lit",))))
-    hosts[0].submit(store_operation("candle", "the candle burns wax"))
+    hosts[0].submit(CANDLE)
     assert [each.operation_id for each in hosts[0].heard] == ["tag"], "read before it appended behind it"
     assert hosts[0].lane.behind == 0
 
 
 def test_who_cannot_reach_the_journal_reads_on_and_is_not_kept_waiting(hosts: Hosts) -> None:
-    hosts[0].submit(store_operation("lantern", "the lantern burns oil"))
+    hosts[0].submit(LANTERN)
     hosts[0].journal.reachable = False
-    (outcome,) = hosts[0].lane.apply([store_operation("candle", "the candle burns wax")])
-    assert isinstance(outcome.reply, JournalAway)
+    assert isinstance(hosts[0].reply(CANDLE), JournalAway)
     hosts[0].journal.reachable = True
-    (outcome,) = hosts[0].lane.apply([store_operation("candle", "the candle burns wax")])
-    assert isinstance(outcome.reply, JournalAway), "a moment ago it was away"
+    assert isinstance(hosts[0].reply(CANDLE), JournalAway), "a moment ago it was away"
     assert hosts[0].lane.counts(None).total == 1
 
 
@@ -180,7 +179,7 @@ def test_what_0_2_0_said_of_tokens_and_sessions_changes_nothing_and_every_entry_
     )
     entries = [NewEntry(str(each["entry"]), msgspec.msgpack.encode(each)) for each in said]
     hosts.run(hosts[1].journal.append(LANE, entries, behind=START))
-    hosts[0].submit(store_operation("lantern", "the lantern burns oil"))
+    hosts[0].submit(LANTERN)
     hosts[0].lane.announce_key()
     hosts[1].catch_up()
     assert hosts[0].lane.mark == hosts[1].lane.mark
@@ -191,9 +190,8 @@ def test_what_0_2_0_said_of_tokens_and_sessions_changes_nothing_and_every_entry_
 
 
 def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -> None:
-    stored = store_operation("lantern", "the lantern burns oil")
-    memory_id = memory_id_of(stored)
-    hosts[0].submit(stored, run_operation("archive", ReviseMemory(memory_id, "archived", status="archived")))
+    memory_id = memory_id_of(LANTERN)
+    hosts[0].submit(LANTERN, run_operation("archive", ReviseMemory(memory_id, "archived", status="archived")))
     hosts[1].lane.catch_up()
     hosts[1].journal.reachable = False
     with pytest.raises(JournalAway):
@@ -214,22 +212,21 @@ def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -
 def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts) -> None:
     hosts[0].lane.close()
     hosts[0].open(Limits(session=1))
-    one, two = store_operation("lantern", "the lantern burns oil"), store_operation("candle", "the candle burns wax")
-    hosts[0].submit(one)
-    (outcome,) = hosts[0].lane.apply([two])
-    assert isinstance(outcome.reply, InvalidInput)
-    assert "max_memories_per_session" in outcome.reply.message
+    hosts[0].submit(LANTERN)
+    reply = hosts[0].reply(CANDLE)
+    assert isinstance(reply, InvalidInput)
+    assert "max_memories_per_session" in reply.message
     hosts[0].lane.close()
     hosts[0].open(Limits(1))
-    assert [type(each.reply).__name__ for each in hosts[0].lane.apply([one, two])] == ["Applied", "StorageFull"]
-    forget = change_operation("forget", ForgetMemory(memory_id_of(one)))
-    assert isinstance(hosts[0].lane.apply([forget])[0].reply, Applied), "to forget needs no room"
-    hosts[1].submit(two)
+    assert [type(each.reply).__name__ for each in hosts[0].lane.apply([LANTERN, CANDLE])] == ["Applied", "StorageFull"]
+    forget = change_operation("forget", ForgetMemory(memory_id_of(LANTERN)))
+    assert isinstance(hosts[0].reply(forget), Applied), "to forget needs no room"
+    hosts[1].submit(CANDLE)
     assert hosts[1].lane.counts(None).total == 1
 
 
 def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(hosts: Hosts) -> None:
-    hosts[0].submit(store_operation("lantern", "the lantern burns oil"))
+    hosts[0].submit(LANTERN)
     entry = hosts.server.lanes[LANE].entries[1]
     newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(entry.body), "format": FORMAT + 1, "entry": "invented"})
     mark = hosts.run(hosts[0].journal.append(LANE, [NewEntry("newer", newer)], behind=hosts[0].lane.mark))
@@ -238,8 +235,7 @@ def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(ho
         with pytest.raises(SchemaTooNew, match="newer release"):
             hosts[1].lane.catch_up()
         assert hosts[1].lane.counts(None).total == 1, attempt
-    (outcome,) = hosts[1].lane.apply([store_operation("candle", "the candle burns wax")])
-    assert isinstance(outcome.reply, SchemaTooNew)
+    assert isinstance(hosts[1].reply(CANDLE), SchemaTooNew)
     with pytest.raises(SchemaTooNew):
         hosts[1].lane.rename_project(PROJECT.id, "p_0123456789ab")
     assert hosts[1].lane.behind == 1
@@ -252,8 +248,7 @@ def test_a_host_of_an_older_release_has_everything_once_upgraded(hosts: Hosts, m
     with monkeypatch.context() as newer:
         newer.setattr(shared_lane, "FORMAT", FORMAT + 1)
         hosts[0].submit(candle)
-    (refused,) = hosts[1].lane.apply([torch])
-    assert isinstance(refused.reply, SchemaTooNew)
+    assert isinstance(hosts[1].reply(torch), SchemaTooNew)
     assert hosts[1].lane.counts(None).total == 1
     hosts[1].lane.close()
     monkeypatch.setattr(shared_lane, "FORMAT", FORMAT + 1)
@@ -266,7 +261,7 @@ def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:
     stored = store_operation("secret", "the password is brimstone")
     memory_id = memory_id_of(stored)
     again = store_operation("again", "the password is brimstone", requested_at=REQUESTED_AT + 1)
-    hosts[0].submit(stored, again, store_operation("candle", "the candle burns wax"))
+    hosts[0].submit(stored, again, CANDLE)
     hosts[1].lane.catch_up()
     hosts[0].submit(change_operation("erase", EraseMemory(memory_id)))
     hosts[1].lane.catch_up()
@@ -282,7 +277,6 @@ def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:
 
 
 # --- Hosts of a shared lane that did not know of each other, and a journal with trouble: all have the same in the end.
-LANTERN = store_operation("lantern", "the lantern burns oil")
 
 
 def agreed(hosts: Hosts) -> PortableMemory:
@@ -325,8 +319,7 @@ def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_the_ch
     project.apply([own])
     memory_id = memory_id_of(own)
     host.journal.loses_answers = 1
-    (unknown,) = host.lane.apply([change_operation("promote", PromoteMemory(memory_id, "project"))])
-    assert isinstance(unknown.reply, JournalAway)
+    assert isinstance(host.reply(change_operation("promote", PromoteMemory(memory_id, "project"))), JournalAway)
     project.apply([change_operation("gas", UpdateMemory(memory_id, content="the lantern burns gas"))])
     host.catch_up()
     assert host.memory(memory_id).content == "the lantern burns oil"
@@ -364,7 +357,7 @@ def test_what_both_promote_is_one_memory_that_is_found_by_both_ids(hosts: Hosts)
         project.apply([own])
         promotion = change_operation(f"promote{number}", PromoteMemory(memory_id_of(own), "project"))
         for _ in range(2):  # it is asked for again
-            assert isinstance(host.lane.apply([promotion])[0].reply, Applied)
+            assert isinstance(host.reply(promotion), Applied)
         assert project.counts(None).total == 0
         ids.append(memory_id_of(own))
     hosts.settle()
@@ -401,7 +394,7 @@ def trouble(hosts: Hosts, host: Host) -> Troubled:
 def test_what_a_full_server_refused_is_stored_when_there_is_room(hosts: Hosts) -> None:
     journal = trouble(hosts, hosts[0])
     journal.append_error = StorageFull("the server of the journal has no room")
-    reply = hosts[0].lane.apply([LANTERN])[0].reply
+    reply = hosts[0].reply(LANTERN)
     assert isinstance(reply, StorageFull)
     assert (reply.retry_possible, hosts[0].lane.counts(None).total) == (True, 0)
     assert hosts[0].lane.problem is None, "it reads on, and tries again"
@@ -418,12 +411,12 @@ def test_an_entry_that_cannot_be_opened_stops_the_lane_or_has_writes_wait(
     torch = store_operation("torch", "the torch burns pitch")
     hosts[0].submit(LANTERN)
     hosts[1].catch_up()
-    hosts[0].submit(store_operation("candle", "the candle burns wax"))
+    hosts[0].submit(CANDLE)
     journal = trouble(hosts, hosts[1])
     journal.read_error = error
     with pytest.raises(type(error)):
         hosts[1].lane.catch_up()
-    reply = hosts[1].lane.apply([torch])[0].reply
+    reply = hosts[1].reply(torch)
     assert isinstance(reply, JournalAway) if isinstance(error, KeyMissing) else reply is error
     assert hosts[1].lane.counts(None).total == 1, "what was before can be read"
     assert len(hosts.server.lanes[LANE].entries) == 2, "nothing is appended behind it or sealed with a former key"
@@ -462,8 +455,7 @@ def test_a_journal_that_was_deleted_or_made_anew_stops_every_host(hosts: Hosts) 
     with pytest.raises(JournalChanged):
         hosts[1].lane.catch_up()
     for host in hosts.hosts:
-        (outcome,) = host.lane.apply([store_operation("candle", "the candle burns wax")])
-        assert isinstance(outcome.reply, JournalChanged)
+        assert isinstance(host.reply(CANDLE), JournalChanged)
         assert host.memory(memory_id_of(LANTERN)).content == "the lantern burns oil"
     assert hosts.server.lanes[LANE].entries == {}, "two histories are not mixed"
 
@@ -549,9 +541,9 @@ def test_who_missed_what_was_purged_goes_on_from_the_snapshot_with_its_vectors_a
     first.submit(change_operation("erase", EraseMemory(erased)))
     first.store(*names(EVERY))
     first.keep()
-    (outcome,) = away.lane.apply([queued])
-    assert isinstance(outcome.reply, JournalAway)
-    assert outcome.reply.retry_possible, "so that it is queued"
+    reply = away.reply(queued)
+    assert isinstance(reply, JournalAway)
+    assert reply.retry_possible, "so that it is queued"
     away.catch_up()
     (taken,) = away.taken
     assert taken == (erased,)
