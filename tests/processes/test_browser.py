@@ -62,8 +62,12 @@ def come(door: Door, tmp_path: Path) -> Iterator[Come]:
         yield visit
 
 
-def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(come: Come) -> None:
-    visit = come()
+@pytest.fixture
+def visit(come: Come) -> Visit:
+    return come()
+
+
+def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(visit: Visit) -> None:
     cookie = visit.entered.headers["set-cookie"]
     for part in ("HttpOnly", "SameSite=strict", "Path=/browser"):
         assert part in cookie, cookie
@@ -88,8 +92,7 @@ def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(co
     assert visit.status("/") == 303
 
 
-def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come) -> None:
-    visit = come()
+def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come, visit: Visit) -> None:
     memory = visit.stored("The gate opens at seven")
     reader = Tokens(visit.door.home).create("reader", (str(visit.directory),), time.time(), read_only=True)
     assert "is not valid" in come(token="rmb_guessed").entered.text
@@ -104,8 +107,7 @@ def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come) -
     assert Tokens(visit.door.home).find(reader, time.time()) is not None  # it was made for other things too
 
 
-def test_only_a_page_of_ours_changes_something(come: Come) -> None:
-    visit = come()
+def test_only_a_page_of_ours_changes_something(come: Come, visit: Visit) -> None:
     memory = visit.stored("The gate opens at seven")
     for sent in (
         {"csrf": ""},
@@ -141,8 +143,7 @@ def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mea
     ]
 
 
-def test_every_change_of_a_memory_can_be_undone_but_erasing(come: Come) -> None:
-    visit = come()
+def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> None:
     memory = visit.stored("The database is PostgreSQL")
     change = partial(visit.do, "/change", id=memory)
     assert "forgotten" in (page := change(what="forget"))
@@ -164,8 +165,7 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(come: Come) -> None:
     visit.erase(memory)
 
 
-def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(come: Come) -> None:
-    visit = come()
+def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(visit: Visit) -> None:
     late, soon, undated = (
         visit.stored(f"paint the {name} boat", kind="open_end", **due)
         for name, due in (("late", {"due": "2030-05-02"}), ("soon", {"due": "2030-04-01"}), ("undated", {}))
@@ -191,8 +191,7 @@ def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(come: 
     assert listed() == ["undated", "late"]
 
 
-def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(come: Come) -> None:
-    visit = come()
+def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(visit: Visit) -> None:
     ids = [visit.stored(f"The {name} gate is open") for name in ("first", "second", "third")]
     page = visit.do("/change", id=ids[:2], what="tag", tags="gates, doors", back="/")
     assert Page(visit.get("/", tag="gates")).text.count("gate is open") == 2
@@ -216,8 +215,7 @@ def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(come
     assert visit.send("/change", id=ids, what="tag", tags=" ", back="/").status_code == 400
 
 
-def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(come: Come) -> None:
-    visit = come()
+def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visit) -> None:
     visit.stored("We deploy on Tuesdays")
     other = visit.stored("Deploy keys are kept by Anna and nobody else knows about the rotation of certificates")
     gone = visit.stored("We deploy nothing on Fridays")
@@ -254,9 +252,8 @@ def tag_of(payload: str) -> str:
     return "".join(each for each in payload[:50] if each.isprintable() and each != ",")
 
 
-def test_two_hundred_texts_that_would_be_markup_are_texts(come: Come) -> None:
+def test_two_hundred_texts_that_would_be_markup_are_texts(visit: Visit) -> None:
     assert len(PAYLOADS) >= 200
-    visit = come()
     for start in range(0, len(PAYLOADS), 20):
         part = PAYLOADS[start : start + 20]
         ids = [visit.stored(each, summary=each[:60], tags=["t", tag_of(each)]) for each in part]
@@ -279,8 +276,7 @@ def test_two_hundred_texts_that_would_be_markup_are_texts(come: Come) -> None:
             assert "<script>" not in page
 
 
-def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published(come: Come) -> None:
-    visit = come()
+def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published(visit: Visit) -> None:
     page = Page(visit.get())
     loaded = [each.get("src") or each["href"] for name, each in page.elements if name in ("script", "link", "img")]
     sizes = {}
@@ -310,8 +306,7 @@ def test_a_command_opens_it_also_where_http_is_off(home: Path, tmp_path: Path) -
     assert get(link).status_code == 200, "the page leads on, and the browser's arguments say nothing"
 
 
-def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(come: Come) -> None:
-    visit = come()
+def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(come: Come, visit: Visit) -> None:
     memory = visit.stored("We deploy on Tuesdays")
     visit.call("recall_memories", query="when do we deploy")
     visit.call("recall_memories", query="zebra quagga okapi")
@@ -331,8 +326,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     assert json.loads(done("show", "--shown", memory, "--json", home=visit.door.home))["shown"] == []
 
 
-def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: Come) -> None:
-    visit = come()
+def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: Visit) -> None:
     older = visit.stored("The API listens on port 8080")
     newer = visit.stored("The API listens on port 9090 now")
     visit.call("update_memory", memory_id=newer, add_links=[{"relation": "contradicts", "target": older}])
@@ -358,8 +352,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert "gateway" in Page(visit.get("/health")).text
 
 
-def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(come: Come) -> None:
-    visit = come()
+def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visit: Visit) -> None:
     kept = visit.stored("The API listens on port 8080")
     visit.call("update_memory", memory_id=kept, content="The API listens on port 9090")
     new = visit.stored("The gate opens at seven", kind="decision")
@@ -393,8 +386,7 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(come
     assert "of another project, or long past" in Page(visit.get("/sessions/session:of-another")).text
 
 
-def test_sessions_are_a_project_s_own_with_the_last_memory_changed(come: Come, door: Door, tmp_path: Path) -> None:
-    visit = come()
+def test_sessions_are_a_project_s_own_with_the_last_memory_changed(visit: Visit, door: Door, tmp_path: Path) -> None:
     visit.stored("The gate opens at seven")
     of_user = [visit.stored("Answer in English", scope="user")]
     elsewhere = tmp_path / "elsewhere"
@@ -413,8 +405,7 @@ def test_sessions_are_a_project_s_own_with_the_last_memory_changed(come: Come, d
         visit.erase(each)
 
 
-def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> None:
-    visit = come()
+def test_a_proposal_is_refused_or_accepted_and_either_is_undone(visit: Visit) -> None:
     memory = visit.stored("I like my tea with mint")
     visit.proposed(memory)
     page = visit.do("/change", id=memory, what="refuse", back="/review")
@@ -427,8 +418,7 @@ def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> N
     assert "I like my tea" in visit.get("/", scope="project")
 
 
-def test_a_run_of_the_consolidator_is_undone_by_one_click(come: Come) -> None:
-    visit = come()
+def test_a_run_of_the_consolidator_is_undone_by_one_click(visit: Visit) -> None:
     ids = [visit.stored(f"The {name} cellar is locked") for name in ("first", "second", "third")]
     visit.consolidated(*ids[:2])
     assert Page(visit.get()).text.count("cellar is locked") == 1
@@ -441,8 +431,7 @@ def test_a_run_of_the_consolidator_is_undone_by_one_click(come: Come) -> None:
     assert Page(visit.get()).text.count("cellar is locked") == 3
 
 
-def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be_reviewed(come: Come) -> None:
-    visit = come()
+def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be_reviewed(visit: Visit) -> None:
     code = {"x_remembrancer_toolsets": "code"}
     source = visit.directory / "src" / "gate.py"
     source.parent.mkdir()
@@ -460,8 +449,7 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     assert "turns the key first" in Page(visit.undo(page)).text
 
 
-def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says_so(come: Come) -> None:
-    visit = come()
+def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says_so(visit: Visit) -> None:
     file = visit.directory / "MEMORY.md"
     file.write_text("# The shop\n\nAnna owns payments.\n\n- two approvals\n")
     page = visit.get("/notes/file", path="MEMORY.md")
@@ -509,8 +497,7 @@ def pages_of(visit: Visit) -> int:
     return int((status["gateway"] or {"pages": 0})["pages"] or 0)
 
 
-def test_an_open_page_hears_of_what_a_session_stores_until_its_token_is_revoked(come: Come) -> None:
-    visit = come()
+def test_an_open_page_hears_of_what_a_session_stores_until_its_token_is_revoked(visit: Visit) -> None:
     with visit.client.stream("GET", f"{visit.base}{visit.project}/live") as stream:
         events = (line.removeprefix("event: ") for line in stream.iter_lines() if line.startswith("event:"))
         assert next(events) == "here"
@@ -523,8 +510,7 @@ def test_an_open_page_hears_of_what_a_session_stores_until_its_token_is_revoked(
         assert set(events) <= {"written", "here"}, "and it ends"
 
 
-def test_older_memories_follow_page_by_page_each_once(come: Come) -> None:
-    visit = come()
+def test_older_memories_follow_page_by_page_each_once(visit: Visit) -> None:
     at = "2026-05-01T10:00:00Z"
     for number in range(60):  # most of them happened at one and the same time
         visit.stored(f"Gate {number:02} is open", occurred_at=at if number % 10 else f"2026-04-{number // 10 + 1:02}")
@@ -538,8 +524,7 @@ def test_older_memories_follow_page_by_page_each_once(come: Come) -> None:
         assert len({*seen[0], *seen[1]}) == 60
 
 
-def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_are_asked_for(come: Come) -> None:
-    visit = come()
+def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_are_asked_for(visit: Visit) -> None:
     names = [{"name": each, "type": "custom", "relationship": "about"} for each in ("Valkey", "legacy_id", "SHOP-12")]
     visit.stored("Valkey has legacy_id since SHOP-12", related_entities=names)
     for source, relation in (("Anna Lindqvist", "owns"), ("Checkout", "depends_on")):
@@ -560,8 +545,7 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
         assert "owns Anna Lindqvist" not in text
 
 
-def test_long_texts_of_any_kind_are_shown_at_once(come: Come) -> None:
-    visit = come()
+def test_long_texts_of_any_kind_are_shown_at_once(visit: Visit) -> None:
     for text in ("[" * 50_000, "*a " * 40_000, "|x|y|\n" * 20_000, "[a](" * 20_000, "> " * 9_000, "שלום " * 20_000):
         memory = visit.stored(text)
         visit.call("update_memory", memory_id=memory, content="\n".join(["changed", *text.split("\n")[::-1]]))
@@ -572,8 +556,7 @@ def test_long_texts_of_any_kind_are_shown_at_once(come: Come) -> None:
 WRONG = "%00 %ff ..%2f..%2fetc%2fpasswd %0d%0aX:1 nan 1e999 <b> 9999-12-31"
 
 
-def test_an_address_that_is_wrong_is_said_to_be(come: Come) -> None:
-    visit = come()
+def test_an_address_that_is_wrong_is_said_to_be(visit: Visit) -> None:
     visit.stored("The gate opens at seven")
     fields = ("q", "since", "until", "past", "older", "tag", "kind", "scope", "session", "order", "source", "not")
     places = ["/memory/{}", "/sessions/{}", "/today?day={}", "/sessions?before={}", "/graph?entity={}"]
@@ -584,8 +567,9 @@ def test_an_address_that_is_wrong_is_said_to_be(come: Come) -> None:
             assert answer.status_code in (200, 400, 404), (path[:60], answer.text[-300:])
 
 
-def test_who_comes_by_another_name_or_with_anothers_token_finds_a_closed_door(come: Come, tmp_path: Path) -> None:
-    visit = come()
+def test_who_comes_by_another_name_or_with_anothers_token_finds_a_closed_door(
+    come: Come, visit: Visit, tmp_path: Path
+) -> None:
     memory = visit.stored("Kept by the session alone", scope="session")
     session = visit.call("get_memory_status")["current_session"]["session_id"]
     assert "Kept by the session" in visit.get("/", session=session)
