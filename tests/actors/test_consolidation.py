@@ -438,11 +438,7 @@ class Consolidator(Gateway):
         self, sort: JobSort = "session", done: Job | None = None, outcome: Reflected | Maintained | None = None
     ) -> Job:
         """The next job of a sort, which comes within some seconds. `done`: the one before has been carried out."""
-
-        async def handed_out() -> tuple[Job, ...]:
-            return await self.ask(AwaitJob(sort, done, outcome), WAIT_S)
-
-        (job,) = await until(handed_out)
+        (job,) = await until(lambda: self.ask(AwaitJob(sort, done, outcome), WAIT_S))
         assert isinstance(job, Job)
         return job
 

@@ -71,20 +71,12 @@ async def test_questions_are_asked_of_this_hosts_worker_while_there_is_one(rig: 
     assert not remote.questions
 
 
-def longer(vectors: bytes) -> bytes:
-    return (np.frombuffer(vectors, dtype="<f4") * 3).tobytes()
-
-
-def not_a_number(vectors: bytes) -> bytes:
-    return np.full(len(vectors) // 4, np.nan, dtype="<f4").tobytes()
-
-
 LIES: dict[str, Callable[[bytes], bytes]] = {
     "too few dimensions": lambda vectors: vectors[: len(vectors) // 2],
     "one vector too many": lambda vectors: vectors * 2,
     "no vector": lambda vectors: b"",
-    "not a number": not_a_number,
-    "so long that it is near everything": longer,
+    "not a number": lambda vectors: np.full(len(vectors) // 4, np.nan, dtype="<f4").tobytes(),
+    "so long that it is near everything": lambda vectors: (np.frombuffer(vectors, dtype="<f4") * 3).tobytes(),
 }
 
 

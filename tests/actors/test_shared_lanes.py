@@ -398,10 +398,7 @@ async def test_a_host_waits_for_a_new_key_and_goes_on(hosts: list[Host], monkeyp
         (state,) = cast("tuple[LaneState, ...]", await there.ask(DescribeLanes()))
         return state.code
 
-    async def is_waiting() -> bool:
-        return await code() == KeyMissing.code
-
-    await until(is_waiting)
+    await until(code, lambda now: now == KeyMissing.code)
     waiting = await there.submit(store_operation("candle", "the candle burns wax", project=there.project))
     assert isinstance(waiting, JournalAway)
     await sealed.hand_keys(LANE, newer, {"there": secret})

@@ -186,7 +186,7 @@ class BadlyBehaved(Actor):
             case "blocks at the start":
                 hang()
             case "has a child":
-                self._note("child", str(start_child()))
+                self._note("child", str(subprocess.Popen(["sleep", "600"]).pid))
         task_status.started()
         await anyio.sleep_forever()
 
@@ -226,11 +226,6 @@ class BadlyBehaved(Actor):
 
 def hang() -> None:
     time.sleep(60)
-
-
-def start_child() -> int:
-    """Start a process that knows nothing of the launcher; returns its pid."""
-    return subprocess.Popen(["sleep", "600"]).pid
 
 
 def main(_: list[str]) -> None:

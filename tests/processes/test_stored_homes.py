@@ -124,7 +124,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
     assert erased.returncode == 0, erased.stdout + erased.stderr
     assert databases_with("boat leaves at seven", home) == []
     assert version_of(home / "memory.db") == MEMORY.latest
-    assert schemas_of(home) == schemas_of_new_files(tmp_path)
+    assert {name: schema_in(home / name) for name in FILES} == schemas_of_new_files(tmp_path)
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if name.endswith(SHARED)])
@@ -264,10 +264,6 @@ def schema_in(path: Path) -> list[Any]:
         tables = [name for kind, name, _ in found if kind == "table"]
         columns = [sorted(connection.execute(f"SELECT name, type FROM pragma_table_info('{name}')")) for name in tables]
     return [found, columns]
-
-
-def schemas_of(home: Path) -> dict[str, list[Any]]:
-    return {name: schema_in(home / name) for name in FILES}
 
 
 def schemas_of_new_files(directory: Path) -> dict[str, list[Any]]:
