@@ -47,10 +47,13 @@ _LOOKING = """
     env printenv lsof jq xxd cd open code sleep true
 """
 _LOOKING_WORDS = """
-    status log diff show list ls describe logs ps history view inspect blame top outdated why tree --version --help -V
+    status log diff show list ls describe logs ps history view inspect blame top outdated why tree plan current-context
+    --version --help --check -check -V
 """
 LOOKING, LOOKING_WORDS = frozenset(_LOOKING.split()), frozenset(_LOOKING_WORDS.split())
 """Programs that only read, and subcommands of other programs that only read."""
+SENDING = ("-X", "-d", "-F", "-T", "-o", "-O", "--")
+"""The beginnings of curl's options with which it may do more than print an answer."""
 LONGEST_ACTION = 8000
 LONGEST_TASK = 4000
 """The number of characters used of a prompt; searches use no more."""
@@ -159,6 +162,8 @@ def _only_looks(words: list[str]) -> bool:
         return True
     if words[0] == "kubectl" and "get" in words:
         return True
+    if words[0] == "curl":
+        return not any(word.startswith(SENDING) for word in words)
     before, named = words[0], []
     for word in words[1:]:
         is_value = len(before) == 2 and before[0] == "-"
