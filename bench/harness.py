@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -31,6 +32,10 @@ IN_FLIGHT: Final = 8
 STOP_ATTEMPTS: Final = 3
 ATTEMPTS: Final = 5
 PAUSE_S: Final = 0.5
+REST_S: Final = 300
+LOOK_S: Final = 3.0
+RESTING: Final = 0.05
+"""The share of a core that a store without work uses at most."""
 INCOMPLETE: Final = frozenset({"partial_results", "embedding_failed", "query_timeout", "memory_unavailable"})
 """Warnings of an incomplete search."""
 
@@ -179,6 +184,21 @@ async def drained(client: StdioClient) -> bool:
     """True if all memories have vectors."""
     status = await client.call("get_memory_status")
     return bool(status["embedding"]["workers"] > 0 and status["embedding"]["pending"] == 0)
+
+
+async def settle(running: Runtime, client: StdioClient) -> None:
+    """Wait until all memories have vectors, names are found, and passages compared. Raises `TimeoutError`."""
+    await wait_until(lambda: drained(client), REST_S)
+    processes = (await running.status())["processes"]
+    store = psutil.Process(next(each["pid"] for each in processes if each["role"] == "store"))
+    used = 0.0
+
+    async def rests() -> bool:
+        nonlocal used
+        before, used = used, sum(store.cpu_times()[:2])
+        return used - before < RESTING * LOOK_S
+
+    await wait_until(rests, REST_S, LOOK_S)
 
 
 async def fill(client: StdioClient, texts: Iterable[str | dict[str, Any]], *, without_embedder: bool = False) -> float:

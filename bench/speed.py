@@ -28,6 +28,7 @@ from bench.harness import (
     latencies,
     print_figures,
     runtime,
+    settle,
     wait_until,
 )
 from bench.varied_text import varied
@@ -42,8 +43,6 @@ FURTHER_SESSIONS: Final = 8
 LARGE: Final = 10_000
 STATEMENT_CHARACTERS: Final = 160
 """The drain is measured on texts of the length of a statement, like most memories: about 25 word pieces."""
-SETTLE_S: Final = 6.0
-"""The time for finding names, which happens while no client asks."""
 NAMED: Final = 3
 """The limit on entities that a memory names besides its module: about 20,000 edges in total."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_]{4,}")
@@ -82,13 +81,12 @@ async def measure_calls() -> list[Figure]:
         for size in (1000, LARGE):
             present = 0 if size == 1000 else 1000 + SAMPLES
             await fill(client, texts[present:size])
-            await wait_until(lambda: drained(client), 120)
+            await settle(running, client)
             offset = 0 if size == 1000 else SAMPLES
             p50, p95 = await latencies(lambda n, offset=offset: client.store(more[offset + n]), SAMPLES)  # type: ignore[misc]
             figures.append(Figure(f"`store_memory` acknowledged at {size:,}, p50", p50, "ms", 1.5))
             figures.append(Figure(f"`store_memory` acknowledged at {size:,}, p95", p95, "ms", 4))
-        await wait_until(lambda: drained(client), 120)
-        await asyncio.sleep(SETTLE_S)
+        await settle(running, client)
         questions = [
             f"how does {text.split(': ', 1)[1][:60].lower()} work?" for text in texts[: LARGE : LARGE // SAMPLES]
         ]
@@ -202,8 +200,7 @@ async def measure_tools() -> list[Figure]:
     texts = varied(LARGE)
     async with runtime() as running, running.client() as client:
         await fill(client, with_entities(texts))
-        await wait_until(lambda: drained(client), 120)
-        await asyncio.sleep(SETTLE_S)
+        await settle(running, client)
         return [*await _changes(client), *await _graph(client, texts), *await _contexts(client, texts)]
 
 
