@@ -151,7 +151,7 @@ def test_memories_of_files_are_found_by_a_part_of_the_path(rig: RecordsRig) -> N
     theirs = rig.say("theirs", source=SourceRef(file="app.py"), **THEIRS)
 
     def of(*paths: str, filters: Filters = ALL, limit: int = 10) -> list[str]:
-        return rig.ids(rig.records.top(filters, "latest", limit, paths), filters.session_id)
+        return rig.ids(rig.records.from_files(paths, filters, limit), filters.session_id)
 
     assert (of("app.py"), of('"o\'dd" näme.py'), of()) == ([plain], [quoted], [])
     assert (of("näme.py", "app.py"), of("näme.py", "app.py", limit=1)) == ([plain, quoted], [plain])

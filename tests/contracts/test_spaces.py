@@ -35,7 +35,7 @@ from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import BrowserRequest, FindPairs, ListSessions, ReadActivity, ReadGraph, ReadTurns
-from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories
+from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy
@@ -145,7 +145,9 @@ READS: dict[str, Callable[[Records], Any]] = {
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
     "session_start": lambda it: it.session_start(SESSION),
     "shareable": lambda it: it.shareable(),
-    "materials": lambda it: [it.materials(ReadMemories(PROJECT)).memories, it.materials(ReadEntityEdges(PROJECT))],
+    "materials": lambda it: it.materials(ReadMemories(PROJECT)).memories,
+    "entity_edges": lambda it: it.entity_edges(),
+    "from_files": lambda it: it.from_files(["."], ALL, 9),
     "versions": lambda it: list(it.versions()),
     "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],
     "proposals": lambda it: it.proposals(),
@@ -343,6 +345,9 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     "top": lambda view, session, numbers, ids: [
         view.load(view.reader.top(FILTERS(session), order, 50), None) for order in get_args(Order)
     ],
+    "from_files": lambda view, session, numbers, ids: view.load(
+        view.reader.from_files([""], FILTERS(session), 50), None
+    ),
     "matching": lambda view, session, numbers, ids: view.load(view.reader.matching(FILTERS(session), 99) or [], None),
     "list": lambda view, session, numbers, ids: [
         list_memories(ListMemories(session, project=PROJECT, include_forgotten=True, limit=50, valid_at=at), view)
@@ -379,7 +384,7 @@ PARTS = {"without", "beside", "is_users", "of"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "versions", "waiting_work"}
+IN_BACKGROUND = {"materials", "entity_edges", "versions", "waiting_work"}
 
 
 def recalled(view: View, request: Recall) -> Any:

@@ -186,7 +186,13 @@ class JobFinder:
         if changed:
             await self._count_accesses()  # accesses before a session's end count when the end is processed
         for records in changed:
-            await self._look_into(records)
+            spaces[records].writes = records.writes
+            read = partial(records.waiting_work, AT_ONCE_SCORE, PROMOTED_TOGETHER)
+            try:
+                spaces[records].work = await self._readers.in_background(read)
+            except RemembrancerError as error:
+                logger.warning("a space cannot be read", extra={"file": records.name, "code": error.code})
+                spaces[records].writes, spaces[records].read_at = -1, time.monotonic() + AGAIN_S
         self.due = [
             job
             for records in spaces
@@ -199,18 +205,6 @@ class JobFinder:
 
     def _space_of(self, records: Records) -> _Space:
         return self._spaces.setdefault(records, _Space())
-
-    async def _look_into(self, records: Records) -> None:
-        space = self._space_of(records)
-        read = partial(records.waiting_work, AT_ONCE_SCORE, PROMOTED_TOGETHER)
-        try:
-            space.writes = records.writes
-            work = await self._readers.in_background(read)
-        except RemembrancerError as error:
-            logger.warning("a space cannot be read", extra={"file": records.name, "code": error.code})
-            space.writes, space.read_at = -1, time.monotonic() + AGAIN_S
-            return
-        space.work = work
 
     def _project_of(self, records: Records) -> ProjectRef | None:
         """Return the project of a space, for a shared lane with the lane's name as its id; None if it is the user's."""

@@ -24,6 +24,7 @@ from remembrancer.protocol.consolidation import (
     Maintained,
     MaterialRequest,
     NotePresence,
+    ReadEntityEdges,
     ReadProjects,
     Reflect,
     Reflected,
@@ -225,8 +226,9 @@ class JobHandlers(Handlers):
             return await self._readers.in_background(lambda: find_near(records, vectors, request))
         reader = Reader.of([], self._files.database) if records is None else records
         model = None if identity is None else identity.key
-        answer: object = await self._readers.in_background(lambda: reader.materials(request, model))
-        return answer
+        if isinstance(request, ReadEntityEdges):
+            return await self._readers.in_background(reader.entity_edges)
+        return await self._readers.in_background(lambda: reader.materials(request, model))
 
     async def _records_of(self, project: ProjectRef | None) -> Records | None:
         if project is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -21,14 +21,11 @@ from remembrancer.actors.store.records.types import (
     WaitingWork,
 )
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
-from remembrancer.protocol.consolidation import Material, Promotable, ReadEntityEdges, ReadMemories
+from remembrancer.protocol.consolidation import Material, Promotable, ReadMemories
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Memories, Proposal
 from remembrancer.protocol.runs import LoggedPromotion, Prune
-from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import EntityRef, MemoryLink
-
-T = TypeVar("T")
 
 _decode_projects: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 MOST_EDGES: Final = 20_000
@@ -46,21 +43,33 @@ class SqliteBackground:
 
     _file: Space
 
-    def materials(self, request: Request[T], model: str | None = None) -> T:
-        """Return material for the consolidator: a page of memories (with vectors of `model`), or pairs of entities.
-        `request.project` is ignored."""
+    def materials(self, request: ReadMemories, model: str | None = None) -> Memories[Material]:
+        """Return a page of memories for the consolidator, with vectors of `model`. `request.project` is ignored."""
+        return self._file.read_together(lambda query: _materials(query, request, model))
 
-        question: object = request  # mypy does not see that one request is of several types
+    def entity_edges(self) -> tuple[tuple[str, str, int], ...]:
+        """Return pairs of entities with the number of memories that name both, best supported first.
 
-        def read(query: Query) -> object:
-            match question:
-                case ReadMemories():
-                    return read_materials(query, question, model)
-                case ReadEntityEdges():
-                    return _entity_edges(query)
-            raise TypeError(request)
-
-        return cast(T, self._file.read_together(read))
+        Session memories and forgotten ones do not count. Names with the same key are one entity, with the first
+        spelling. A memory's subject counts as named.
+        """
+        rows = self._file.read(
+            """WITH named AS MATERIALIZED (
+                   SELECT DISTINCT me.memory, e.key, me.ordinal < ? AS early, me.ordinal = 0 AS first
+                   FROM memories AS m CROSS JOIN memory_entities AS me ON me.memory = m.number AND NOT me.found
+                   CROSS JOIN entities AS e ON e.number = me.entity
+                   WHERE m.space = @SPACE AND m.scope != 'session' AND m.forgotten_at IS NULL),
+               pairs AS MATERIALIZED (
+                   SELECT a.key AS one, b.key AS other, count(DISTINCT a.memory) AS said
+                   FROM named AS a JOIN named AS b ON b.memory = a.memory AND b.key > a.key
+                   WHERE a.early AND b.early OR a.first OR b.first
+                   GROUP BY one, other ORDER BY said DESC, one, other LIMIT ?)
+               SELECT (SELECT name FROM entities WHERE space = @SPACE AND key = one ORDER BY number LIMIT 1),
+                   (SELECT name FROM entities WHERE space = @SPACE AND key = other ORDER BY number LIMIT 1), said
+               FROM pairs ORDER BY said DESC, one, other""",
+            (NAMED_TOGETHER, MOST_EDGES),
+        )
+        return tuple(rows)
 
     def versions(self) -> dict[str, tuple[int, int]]:
         """Return the number and the version of every memory that is not forgotten, by id."""
@@ -212,31 +221,6 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
     return tuple(Proposal(*row) for row in rows)
 
 
-def _entity_edges(query: Query) -> tuple[tuple[str, str, int], ...]:
-    """Return pairs of entities with the number of memories that name both, best supported first.
-
-    Session memories and forgotten ones do not count. Names with the same key are one entity, with the first spelling. A
-    memory's subject counts as named.
-    """
-    rows = query(
-        """WITH named AS MATERIALIZED (
-               SELECT DISTINCT me.memory, e.key, me.ordinal < ? AS early, me.ordinal = 0 AS first
-               FROM memories AS m CROSS JOIN memory_entities AS me ON me.memory = m.number AND NOT me.found
-               CROSS JOIN entities AS e ON e.number = me.entity
-               WHERE m.space = @SPACE AND m.scope != 'session' AND m.forgotten_at IS NULL),
-           pairs AS MATERIALIZED (
-               SELECT a.key AS one, b.key AS other, count(DISTINCT a.memory) AS said
-               FROM named AS a JOIN named AS b ON b.memory = a.memory AND b.key > a.key
-               WHERE a.early AND b.early OR a.first OR b.first
-               GROUP BY one, other ORDER BY said DESC, one, other LIMIT ?)
-           SELECT (SELECT name FROM entities WHERE space = @SPACE AND key = one ORDER BY number LIMIT 1),
-               (SELECT name FROM entities WHERE space = @SPACE AND key = other ORDER BY number LIMIT 1), said
-           FROM pairs ORDER BY said DESC, one, other""",
-        (NAMED_TOGETHER, MOST_EDGES),
-    )
-    return tuple(rows)
-
-
 KEPT_VERSIONS: Final = 100
 """The number of a memory's newest versions that are kept regardless of age, besides the first one."""
 _SESSION_EVENTS: Final = f"""SELECT t.number FROM sessions AS s JOIN TABLE AS t
@@ -328,7 +312,7 @@ _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
 }
 
 
-def read_materials(query: Query, request: ReadMemories, model: str | None) -> Memories[Material]:
+def _materials(query: Query, request: ReadMemories, model: str | None) -> Memories[Material]:
     """Return a page of memories that are not forgotten. Raises `ValueError` if a row cannot be decoded."""
     limit = max(1, min(request.limit, MOST_AT_ONCE))
     clauses, arguments = _wanted(request)

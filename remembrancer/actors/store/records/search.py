@@ -153,12 +153,9 @@ class SqliteSearch(SqliteWords):
         )
         return None if len(rows) > limit else [number for (number,) in rows]
 
-    def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
+    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
         """Return the first `limit` memories that pass the filters: the most important, the latest, the most recently
-        valid, or the next due. Ties go to later events, and then to later storage. With `files`, return the latest
-        memories whose source path contains one of them."""
-        if files is not None:
-            return self._from_files(files, filters, limit)
+        valid, or the next due. Ties go to later events, and then to later storage."""
         condition, arguments = condition_of(filters)
         if order == "due":
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
@@ -169,7 +166,8 @@ class SqliteSearch(SqliteWords):
         )
         return [number for (number,) in rows]
 
-    def _from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+        """Return the latest memories that pass the filters and whose source path contains one of the names."""
         if not names:
             return []
         condition, arguments = condition_of(filters)

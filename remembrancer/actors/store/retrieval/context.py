@@ -124,7 +124,7 @@ class Gathering:
     def _from_files(self) -> list[RecalledMemory]:
         """Return the project's memories whose source is one of the open files."""
         filters = Filters(self._request.session_id, ("project",))
-        refs = self._view.reader.top(filters, "latest", FOUND, self._files.names())
+        refs = self._view.reader.from_files(self._files.names(), filters, FOUND)
         found = [self._shown(each) for each in self._view.load(refs, filters).values()]
         return self._once(each for each in found if self._is_wanted(each) and self._files.is_source(each.source.file))
 
