@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import DECODERS, read_memory, read_related
-from remembrancer.actors.store.records.space import Space, Spaces, shown_to, visible
+from remembrancer.actors.store.records.space import APART, Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.actors.store.records.types import (
     Filters,
@@ -512,19 +512,21 @@ def _told_around(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[
 
 
 def _counts(query: Query, session_id: str | None) -> Counts:
-    if session_id is None:  # asked after every commit, and so without a look at each memory
-        sorts = query("SELECT scope, type, forgotten, count FROM tallies WHERE space = @SPACE AND count > 0", ())
-        graph = query(
-            """SELECT (SELECT count(*) FROM entities WHERE space = @SPACE), (SELECT count(*) FROM entities AS e
-                   CROSS JOIN memory_entities AS s ON s.entity = e.number WHERE e.space = @SPACE)""",
-            (),
-        )
-    else:
-        seen = f"FROM {_SCANNED} {{}} WHERE m.space = @SPACE AND {shown_to()}"
-        by_sort = f"SELECT scope, type, forgotten_at IS NOT NULL, count(*) {seen.format('')} GROUP BY 1, 2, 3"
-        sorts = query(by_sort, (session_id,))
-        edges = seen.format("CROSS JOIN memory_entities AS s ON s.memory = m.number")
-        graph = query(f"SELECT count(DISTINCT s.entity), count(*) {edges}", (session_id,))
+    sorts = query(
+        """SELECT scope, type, forgotten, count FROM tallies
+           WHERE space = @SPACE AND count > 0 AND (?1 IS NULL OR scope != 'session')
+           UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
+           WHERE space = @SPACE AND session_id = ?1 AND scope = 'session' GROUP BY 1, 2, 3""",
+        (session_id,),
+    )
+    hidden = f"SELECT a.number FROM {APART} WHERE a.space = @SPACE AND a.scope = 'session' AND a.session_id != ?1"  # noqa: S608 - fixed
+    graph = query(
+        f"""SELECT (SELECT count(*) FROM entities AS e WHERE e.space = @SPACE AND EXISTS (
+                    SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND s.memory NOT IN ({hidden}))),
+                (SELECT count(*) FROM entities AS e CROSS JOIN memory_entities AS s ON s.entity = e.number
+                    WHERE e.space = @SPACE) - (SELECT count(*) FROM memory_entities WHERE memory IN ({hidden}))""",  # noqa: S608 - fixed
+        (session_id,),
+    )
     by_scope: Counter[str] = Counter()
     by_type: Counter[str] = Counter()
     forgotten = 0
