@@ -181,6 +181,8 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
         last, undo = several[0], ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
+        elif can_undo and last.change in ("promoted", "taken back"):
+            undo = "back"
         elif can_undo:
             undo = f"restore/{last.version - 1}" if last.version > 1 else "forget"
         did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))

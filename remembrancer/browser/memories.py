@@ -286,11 +286,15 @@ async def _changed(view: View, memory_id: str, what: str) -> str:
             given = {"version": _number(version[0])} if version else {}
             await view.call("restore_memory", memory_id=memory_id, **given)
             return f"restore/{before.version}" if before.forgotten_at is None else "forget"
-        case ["user" | "project"]:
-            if before.scope == what:
-                return ""
-            await view.call("promote_memory", memory_id=memory_id, target_scope=what)
-            return "" if before.scope == "session" else before.scope
+        case ["user" | "project" | "back"]:
+            scope: str = what
+            if what == "back":  # from the last move; a session's version, or another project's, is not shown here
+                scope = before.history[-2].record.scope if len(before.history) > 1 else "session"
+            if scope == "session":
+                raise InvalidInput("This cannot be undone here: it was moved from a session or another project.")
+            if before.scope != scope:
+                await view.call("promote_memory", memory_id=memory_id, target_scope=scope)
+            return "" if before.scope in ("session", scope) else before.scope
         case ["refuse"]:
             await view.call("promote_memory", memory_id=memory_id, target_scope="project")
             return "restore"
