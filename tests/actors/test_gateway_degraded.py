@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -420,6 +421,20 @@ async def test_a_damaged_file_is_put_aside_and_writes_go_on(tmp_path: Path) -> N
         await queue.append(operation(1))
         assert queue.depth == 1
     assert len([each async for each in anyio.Path(tmp_path).glob("queue.damaged-*")]) == 1
+
+
+async def test_a_file_that_is_deleted_while_it_is_open_is_made_anew_with_its_writes(tmp_path: Path) -> None:
+    path, kept = tmp_path / "queue.db", tmp_path / "kept.db"
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+        path.unlink()
+        await queue.append(operation(2))
+        assert queue.damage is not None
+        assert queue.damage.endswith("was deleted: 1 queued writes could be read, and are applied")
+        shutil.copy(path, kept)
+        shutil.copy(f"{path}-wal", f"{kept}-wal")  # as a crash would leave them
+    async with opened(kept) as queue:
+        assert await queue.head("p_0", 10, 10_000) == [operation(1), operation(2)]
 
 
 async def test_each_project_has_a_lane(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ class QueueFile:
     """The open file. Synchronous, for one thread.
 
     An operation leaves when the store has it, and one that the store can never apply moves to a table of its own, with
-    the reason. A damaged file is set aside, and the rows that can be read of it are copied to a new one: `damage` says
-    so.
+    the reason. A damaged file is set aside, and the rows that can be read of it are copied to a new one; so are those
+    of a deleted file. `damage` says so.
 
     Raises:
         SchemaTooNew, SchemaTooOld: it was written by another release.
@@ -111,7 +111,7 @@ class QueueFile:
                 if not _is_damage(error):
                     raise
                 with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-                    self._database = self._renewed(source, error)
+                    self._database = self._renewed(source, f"was damaged ({error})")
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -123,12 +123,14 @@ class QueueFile:
                 damaged, the next action finds a new one.
         """
         with self._explained():
+            if not self._path.exists():  # what is written to a deleted file is lost with this process
+                self._database = self._renewed(self._database, "was deleted")
             try:
                 yield self._database
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                self._database = self._renewed(self._database, error)
+                self._database = self._renewed(self._database, f"was damaged ({error})")
                 raise MemoryUnavailable(f"{self.damage}: call again") from error
 
     @contextmanager
@@ -143,9 +145,9 @@ class QueueFile:
                 raise MemoryUnavailable(f"another program has locked {self._path}") from error
             raise MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}") from error
 
-    def _renewed(self, source: sqlite3.Connection, error: sqlite3.Error) -> sqlite3.Connection:
-        """Continue in a new file with the readable rows of `source`, and set the damaged one aside. An error while they
-        are copied leaves everything as it is."""
+    def _renewed(self, source: sqlite3.Connection, what: str) -> sqlite3.Connection:
+        """Continue in a new file with the readable rows of `source`, and set the old one aside. An error while they are
+        copied leaves everything as it is."""
         fresh = self._path.with_suffix(".new")
         delete_database(fresh)
         with closing(_connect(fresh)) as target:
@@ -156,8 +158,9 @@ class QueueFile:
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
                 old.rename(new)
-        found = f"{kept} queued writes could be read, and are applied. It is kept as {aside.name}"
-        self.damage = f"the file of the write queue was damaged ({error}): {found}"
+        self.damage = f"the file of the write queue {what}: {kept} queued writes could be read, and are applied"
+        if aside.exists():
+            self.damage += f". It is kept as {aside.name}"
         fresh.rename(self._path)
         logger.error("the write queue was made anew", extra={"reason": self.damage})
         return _connect(self._path)
