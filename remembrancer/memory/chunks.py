@@ -57,13 +57,14 @@ def chunks_of(text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: boo
     return list(_Cutter(text, tokens, overlap, at_blocks).chunks())
 
 
-class Heading(NamedTuple):
-    """A heading in lines `first` to `end` (from 0, exclusive), its level, and its path: `Setup > Linux`."""
+class Block(NamedTuple):
+    """Lines `first` to `end` (from 0, exclusive), and the headings above them: `Setup > Linux`. A heading has a level
+    from 1 to 6, and is the last in its path."""
 
     first: int
     end: int
-    level: int
-    path: str
+    level: int = 0
+    path: str = ""
 
     @property
     def title(self) -> str:
@@ -71,11 +72,9 @@ class Heading(NamedTuple):
         return self.path.rpartition(" > ")[2]
 
 
-def headings_of(text: str) -> list[Heading]:
+def headings_of(text: str) -> list[Block]:
     """The headings of a text in order, except those in lists, quotations and code."""
-    path = _HeadingPath()
-    blocks = _blocks_of(text, line_starts(text))
-    return [Heading(block.first, block.end, block.level, path.at(block)) for block in blocks if block.title]
+    return [block for block in _blocks_of(text, line_starts(text)) if block.level]
 
 
 def line_starts(text: str) -> list[int]:
@@ -83,29 +82,6 @@ def line_starts(text: str) -> list[int]:
     both."""
     starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
     return starts if starts[-1] == len(text) and text else [*starts, len(text)]
-
-
-class _Block(NamedTuple):
-    """Lines `first` to `end` (from 0, exclusive). A heading has a title, and a level from 1 to 6."""
-
-    first: int
-    end: int
-    level: int = 0
-    title: str = ""
-
-
-class _HeadingPath:
-    """The headings above a place in a text."""
-
-    def __init__(self) -> None:
-        self._path: list[tuple[int, str]] = []
-
-    def at(self, block: _Block) -> str:
-        """The path at the next block."""
-        if block.title:
-            self._path = [each for each in self._path if each[0] < block.level]
-            self._path.append((block.level, block.title))
-        return " > ".join(title for _, title in self._path)
 
 
 class _Piece(NamedTuple):
@@ -159,17 +135,15 @@ class _Cutter:
 
     def _pieces(self) -> Iterator[_Piece]:
         """The pieces to pack. A heading stays with the text after it if both fit into a chunk."""
-        path = _HeadingPath()
         waiting: _Piece | None = None
         for block in _filled(_blocks_of(self._text, self._starts) if self._at_blocks else [], 0, len(self._blank)):
-            heading = path.at(block)
-            opens = bool(block.title)
+            opens = block.level > 0
             for each in self._cut(block):
-                piece = each._replace(opens_section=opens, heading=heading)
+                piece = each._replace(opens_section=opens, heading=block.path)
                 if waiting is not None:
                     tokens = waiting.tokens + estimate_tokens(self._text[waiting.end : piece.start]) + piece.tokens
                     if tokens <= self._limit:
-                        piece = _Piece(waiting.start, piece.end, tokens, True, heading)
+                        piece = _Piece(waiting.start, piece.end, tokens, True, block.path)
                     else:
                         yield waiting
                     waiting = None
@@ -180,7 +154,7 @@ class _Cutter:
         if waiting is not None:
             yield waiting
 
-    def _cut(self, block: _Block) -> Iterator[_Piece]:
+    def _cut(self, block: Block) -> Iterator[_Piece]:
         """A block in pieces that fit: the whole block, or its lines, or parts of a line."""
         first, end = block.first, block.end
         while first < end and self._blank[first]:
@@ -194,7 +168,7 @@ class _Cutter:
             yield _Piece(*self._trimmed(self._starts[first], self._starts[end]), tokens)
         elif end - first > 1:
             for line in range(first, end):
-                yield from self._cut(_Block(line, line + 1))
+                yield from self._cut(Block(line, line + 1))
         else:
             yield from self._cut_line(*self._trimmed(self._starts[first], self._starts[end]))
 
@@ -239,34 +213,37 @@ class _Cutter:
         return min(stop, end - len(content.lstrip("\r\n"))), stop
 
 
-def _blocks_of(text: str, starts: Sequence[int]) -> list[_Block]:
+def _blocks_of(text: str, starts: Sequence[int]) -> list[Block]:
     """The outermost blocks of a text in order; `starts` are its `line_starts`."""
     front = _FRONT_MATTER.match(text)
     first = bisect_right(starts, front.end() - 1) if front else 0
     body = text[starts[first] :] if first < len(starts) else ""
-    blocks = [_Block(0, first)] if first else []
+    blocks = [Block(0, first)] if first else []
+    path: list[tuple[int, str]] = []
     tokens = _BLOCKS.parse(body)
     for place, token in enumerate(tokens):
         if token.level or token.nesting < 0:
             continue
         lines = token.map or (0, 0)
-        block = _Block(lines[0] + first, lines[1] + first)
-        if token.type == "heading_open":
-            title = " ".join(tokens[place + 1].content.split())[:LONGEST_TITLE]
-            block = block._replace(level=int(token.tag[1]), title=title)
-        blocks.append(block)
+        is_heading = token.type == "heading_open"
+        title = " ".join(tokens[place + 1].content.split())[:LONGEST_TITLE] if is_heading else ""
+        level = int(token.tag[1]) if title else 0
+        if level:
+            path = [*(each for each in path if each[0] < level), (level, title)]
+        blocks.append(Block(lines[0] + first, lines[1] + first, level, " > ".join(name for _, name in path)))
     return blocks
 
 
-def _filled(blocks: Iterable[_Block], first: int, end: int) -> Sequence[_Block]:
+def _filled(blocks: Iterable[Block], first: int, end: int) -> Sequence[Block]:
     """Blocks that cover all lines from `first` to `end`: the gaps between the given ones are filled."""
-    filled: list[_Block] = []
+    filled: list[Block] = []
+    path = ""
     for block in blocks:
         if block.first > first:
-            filled.append(_Block(first, block.first))
+            filled.append(Block(first, block.first, 0, path))
         if block.end > first:
             filled.append(block._replace(first=max(first, block.first)))
-            first = block.end
+            first, path = block.end, block.path
     if first < end:
-        filled.append(_Block(first, end))
+        filled.append(Block(first, end, 0, path))
     return filled

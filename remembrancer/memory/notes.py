@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final, Literal, NamedTuple
 
-from remembrancer.memory.chunks import Heading, headings_of, line_starts
+from remembrancer.memory.chunks import Block, headings_of, line_starts
 from remembrancer.memory.text import check_text, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 
@@ -161,7 +161,7 @@ def _parse_heading(heading: str) -> tuple[int, str]:
     return (len(marked[1]), marked[2]) if marked else (0, heading.strip())
 
 
-def _find(headings: Sequence[Heading], heading: str) -> int | None:
+def _find(headings: Sequence[Block], heading: str) -> int | None:
     """The index of a heading by its path or title, ignoring case."""
     level, title = _parse_heading(heading)
     wanted = " ".join(title.split()).casefold()
@@ -182,7 +182,7 @@ def _find(headings: Sequence[Heading], heading: str) -> int | None:
     return None
 
 
-def _unknown(heading: str, headings: Sequence[Heading]) -> str:
+def _unknown(heading: str, headings: Sequence[Block]) -> str:
     known = [each.path for each in headings]
     near = difflib.get_close_matches(heading, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known[:20]) or 'none'}"
