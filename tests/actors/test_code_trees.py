@@ -291,6 +291,7 @@ async def test_code_that_is_indexed_in_one_project_leaves_the_others_to_be_follo
         new.mkdir()
         await rig.gateway.ask(IndexCode(before, str(old)))
         await rig.restart()
+        await followed()  # it answers: what needs no answer is sent only over a connection
         rig.gateway.dealer.send(NotePresence(((before, SESSION),), ((before, str(old)),)))
         await until(lambda: followed(), lambda roots: roots == {str(old)})
         await rig.gateway.ask(IndexCode(after, str(new)))

@@ -138,7 +138,6 @@ ONE_THREAD = {
     "config/reading.py": "the start of a process",
     "memory/export_format.py": "a command",
     "memory/markdown_files.py": "a command",
-    "actors/store/code_handlers.py": "threads, but a decoder of its type is made when the module is imported",
 }
 """The only ones that `convert`, and where."""
 
