@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +23,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import GatewayHealth, PeerFailed
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.resources import RecallCounts, Resources
@@ -40,7 +38,6 @@ BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (8080, 0)
 """The ports for the memory browser, first the one of `up --http`, so that a bookmark stays valid. If they are taken,
 any other."""
-logger = logging.getLogger(__name__)
 
 
 class GatewayActor(Actor):
@@ -53,17 +50,16 @@ class GatewayActor(Actor):
         self._store: StoreClient = StoreClient(
             spec.paths.store_endpoint,
             self.speaker,
-            on_message=self._hear_store,
-            on_connection=self._hear_connection,
+            on_message=lambda message: self.access.others_wrote(message.operations),
+            on_connection=lambda _: self._subscriptions.heard_store(),
         )
-        self._subscriptions: Subscriptions | None = None
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
-        self._listener: Listener | None = None
-        self._registry: SessionRegistry | None = None
         self._http: HttpServer | None = None
-        self._http_error: str | None = None
         self._opening = anyio.Lock()
         self.access: StoreAccess
+        self._subscriptions: Subscriptions
+        self._registry: SessionRegistry
+        self._listener: Listener
         self._tasks: anyio.abc.TaskGroup
         self._service: McpService
 
@@ -104,34 +100,30 @@ class GatewayActor(Actor):
                 tasks.start_soon(access.shown_log.run)
                 tasks.start_soon(index.run)
                 tasks.start_soon(hooks.run)
-                await self._listener.open()
-                if settings.http_port:
-                    self._open_http(settings)
-                gc.freeze()  # the modules stay loaded: collections during calls need not scan them
-                task_status.started()
-                await anyio.sleep_forever()
+                try:
+                    await self._listener.open()
+                    if settings.http_port:
+                        self._open_http(settings)
+                    gc.freeze()  # the modules stay loaded: collections during calls need not scan them
+                    task_status.started()
+                    await anyio.sleep_forever()
+                finally:
+                    await self._listener.aclose()
         finally:
-            if self._listener is not None:
-                await self._listener.aclose()
             await self._queue.aclose()
             self._lock.release()
 
     def _open_http(self, settings: Settings) -> None:
         from remembrancer.actors.gateway.http_server import HttpServer  # loads uvicorn, which is rarely needed
 
-        try:
-            self._http = HttpServer(
-                self.spec.paths.home,
-                settings,
-                self._service,
-                no_token=self.spec.no_token,
-                open_browser=self._make_browser,
-            )
-        except OSError as error:  # sessions over stdio do not need it
-            self._http_error = f"HTTP is off: {error}"
-            logger.error("HTTP is off", extra={"reason": str(error)})
-        else:
-            self._tasks.start_soon(self._http.serve)
+        self._http = HttpServer(
+            self.spec.paths.home,
+            settings,
+            self._service,
+            no_token=self.spec.no_token,
+            open_browser=self._make_browser,
+        )
+        self._tasks.start_soon(self._http.serve)
 
     def _make_browser(self) -> ASGIApp:
         from remembrancer.browser.app import Browser  # loads templates, which are needed only to browse
@@ -158,9 +150,9 @@ class GatewayActor(Actor):
                     break
                 own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
                 self._open_http(own)
+            assert self._http is not None
             if not await self._http_listens():
-                raise MemoryUnavailable((self._http and self._http.error) or self._http_error or "HTTP is off")
-        assert self._http is not None
+                raise MemoryUnavailable(self._http.error or "HTTP is off")
         return self._http.browser_url
 
     async def _http_listens(self) -> bool:
@@ -172,21 +164,13 @@ class GatewayActor(Actor):
         """Notices for the first answer to every session."""
         return [Notice("queue_damaged", each) for each in (self._queue.problem, self._queue.damage) if each is not None]
 
-    def _hear_store(self, message: OthersWrote) -> None:
-        if hasattr(self, "access"):  # otherwise no answer is cached yet
-            self.access.others_wrote(message.operations)
-
-    def _hear_connection(self, _: bool) -> None:
-        if self._subscriptions is not None:
-            self._subscriptions.heard_store()
-
     def health(self) -> GatewayHealth:
         return msgspec.structs.replace(
             self.access.health(),
-            sessions=(self._listener.sessions if self._listener else 0) + (self._http.sessions if self._http else 0),
+            sessions=self._listener.sessions + (self._http.sessions if self._http else 0),
             pages=self._http.pages if self._http else 0,
             http=self._http.url if self._http else None,
-            http_error=self._http.error if self._http else self._http_error,
+            http_error=self._http.error if self._http else None,
         )
 
     def on_peer_failed(self, peer: PeerFailed) -> None:
@@ -200,10 +184,8 @@ class GatewayActor(Actor):
         try:
             if self._http is not None:
                 self._http.stop()
-            if self._listener is not None:
-                await self._listener.drain(reason)
-            if self._registry is not None:
-                await self._registry.drain()
+            await self._listener.drain(reason)
+            await self._registry.drain()
         finally:
             if self._http is not None:
                 await self._http.end()
