@@ -1,7 +1,5 @@
 """Fixtures that all tests share: a private home, and the check that nothing outlives a test."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

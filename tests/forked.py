@@ -1,8 +1,6 @@
 """Real processes that start in milliseconds: forked from a server, one for each process that runs tests, which has
 imported everything once. For what is not about the start of a process: imports cost more than most tests do."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import gc
@@ -130,7 +128,7 @@ def start_command(*arguments: str, environ: Mapping[str, str], printed: Path) ->
     return process
 
 
-async def start_bridge(environ: Mapping[str, str], directory: Path, limit_bytes: int) -> ForkedBridge:
+async def start_bridge(environ: Mapping[str, str], directory: Path, limit_bytes: int) -> "ForkedBridge":
     """Start `remembrancer mcp`, whose runtimes are forked as well. A line of its output has so many bytes at most."""
     loop = asyncio.get_running_loop()
     source, sink = os.pipe()

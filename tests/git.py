@@ -1,7 +1,5 @@
 """Repositories that tests make."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

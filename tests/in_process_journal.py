@@ -1,7 +1,5 @@
 """A journal in this process, for tests of what is built on one: several connections to one shared server of lanes."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import secrets

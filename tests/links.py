@@ -1,7 +1,5 @@
 """Links between a host and a server, which break as a test wants it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Real NATS servers for tests: processes of this test alone, on free ports of the loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.metadata
 import shutil
@@ -14,7 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from remembrancer.journal.contract import START, Entry, Journal, LaneMark, NewEntry
 from remembrancer.journal.sharing import Membership, Sharing
@@ -75,7 +73,7 @@ class Started:
         self.end()
         self.start()
 
-    def __enter__(self) -> Started:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -111,7 +109,7 @@ class NatsServers:
         """Return when the servers have agreed on who leads them."""
         await reached(lambda: journal.create(f"ready-{uuid.uuid4().hex}"))
 
-    def __enter__(self) -> NatsServers:
+    def __enter__(self) -> Self:
         for server in self.servers:
             server.start()
         return self

@@ -1,7 +1,5 @@
 """Operations as a gateway sends them, for every test that writes."""
 
-from __future__ import annotations
-
 from typing import Any, Union
 
 import msgspec

@@ -5,8 +5,6 @@ Nothing but a fault reaches one of these: a test is judged by what it finds, not
 test is about stands in that test. `TEST_PATIENCE=3` makes all that stand here three times as long.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import time

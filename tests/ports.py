@@ -1,7 +1,5 @@
 """Ports for servers that tests start, and web servers of this process."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

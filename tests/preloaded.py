@@ -3,8 +3,6 @@
 Nothing here starts a thread or opens a socket, which a fork would not take along.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """A provider of embeddings on this machine: the HTTP of Voyage's and of OpenAI's API, well or badly behaved."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

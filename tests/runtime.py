@@ -1,7 +1,5 @@
 """A runtime seen from outside, for the tests with real processes: its processes, its status, its records on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

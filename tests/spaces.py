@@ -1,7 +1,5 @@
 """The databases of a home, as tests read and spoil them, and the tables of one space: they have its rows alone."""
 
-from __future__ import annotations
-
 import resource
 import sqlite3
 from collections.abc import Iterator

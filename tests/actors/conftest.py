@@ -1,7 +1,5 @@
 """What most tests of one actor begin with."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path

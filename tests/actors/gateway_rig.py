@@ -1,7 +1,5 @@
 """A gateway in this process, a real store in another, and clients on the gateway's own socket."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

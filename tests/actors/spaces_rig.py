@@ -1,7 +1,5 @@
 """The spaces of a home in this process, with vectors made of words, and what the store asks of them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A real store process, and the real sockets of those who talk to it: launcher, gateway and workers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib
@@ -11,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import anyio
 import msgspec
@@ -123,7 +121,7 @@ class Launcher:
     async def health_of(self, child: Launched) -> ProcessHealth | None:
         return await self._router.ask(self._peers[child.spec.incarnation], Ping(), timeout_s=START_S)
 
-    async def __aenter__(self) -> Launcher:
+    async def __aenter__(self) -> Self:
         await self._router.__aenter__()
         return self
 
@@ -356,7 +354,7 @@ class Worker:
             with contextlib.suppress(PeerUnavailable):  # the store that comes back gives its texts anew
                 self.dealer.send(message, in_reply_to=in_reply_to)
 
-    async def __aenter__(self) -> Worker:
+    async def __aenter__(self) -> Self:
         await self.dealer.__aenter__()
         assert await self.dealer.wait_connected(START_S)
         self._sending = asyncio.create_task(self._send())

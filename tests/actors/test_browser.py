@@ -1,7 +1,5 @@
 """Pages that are open in a browser: whom its cookies let in, questions that come letter by letter, news of writes."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The indexer of code with its readers, which hang, die or go away, and the store's list of its trees."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress

@@ -1,14 +1,12 @@
 """The consolidator's work on a real store, never done twice; and how its jobs are found, handed out and passed on."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import msgspec
@@ -458,7 +456,7 @@ class Consolidator(Gateway):
         run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", "promote", (edit,))
         await self.submit(Operation(run.run_id, job.project, "", time.time(), run))
 
-    async def __aenter__(self) -> Consolidator:
+    async def __aenter__(self) -> Self:
         await self.dealer.__aenter__()
         return self
 

@@ -1,7 +1,5 @@
 """The toolset `directory` through the gateway, with a real store behind it, beside the SDK's own tool over files."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any

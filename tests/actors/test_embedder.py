@@ -1,7 +1,5 @@
 """The embedder between a real socket of a store and a real model, and the engines of providers."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

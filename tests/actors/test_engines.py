@@ -1,7 +1,5 @@
 """Both engines for real, over sentences from the standard library's own documentation."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The gateway while its store hangs or is away, and its write queue: durable, in order, each operation once."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The gateway's conversations while the store answers, and the sessions of which it tells the store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

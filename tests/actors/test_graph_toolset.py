@@ -1,7 +1,5 @@
 """The toolsets `graph` and `nodes` through the gateway, with a real store: facts in time, relations, links."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The transport over HTTP, without a memory behind it: requests under way when it stops, faults, sessions, noise."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

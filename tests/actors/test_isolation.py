@@ -4,8 +4,6 @@ Whatever an intruder tries, a mark of the secret must never be in any line that 
 afterwards what it was before.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -164,7 +162,7 @@ def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-async def ask_everything(intruder: RawClient | WebClient) -> None:
+async def ask_everything(intruder: "RawClient | WebClient") -> None:
     for tool, arguments in QUESTIONS:
         await intruder.call(tool, **arguments)
     for uri in RESOURCES:
@@ -172,7 +170,7 @@ async def ask_everything(intruder: RawClient | WebClient) -> None:
     await intruder.request("resources/list")
 
 
-async def ask_by_id(intruder: RawClient | WebClient, memory_id: str) -> None:
+async def ask_by_id(intruder: "RawClient | WebClient", memory_id: str) -> None:
     """All that can be asked about a memory whose id has become known."""
     for identity in (memory_id, memory_id.lower(), memory_id.removeprefix("memory:")):
         found = await intruder.call("get_memory", memory_id=identity)
@@ -184,7 +182,7 @@ async def ask_by_id(intruder: RawClient | WebClient, memory_id: str) -> None:
     assert "error" in subscribed or found["error"] == "memory_unavailable", "nobody can know then whether it is there"
 
 
-def assert_silent(intruder: RawClient | WebClient, *ids: str) -> None:
+def assert_silent(intruder: "RawClient | WebClient", *ids: str) -> None:
     """Neither a mark nor an id (that the intruder did not name itself) was in anything that it was told."""
     for line in intruder.heard:
         for mark in (MARK, *ids):

@@ -1,7 +1,5 @@
 """The tools of the toolset `memory`, and erasing, through the gateway, with a real store behind it."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """The second model that ships, beside the package's own engine, the library's tokenizer and the default model."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import struct
 from pathlib import Path

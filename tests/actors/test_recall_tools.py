@@ -1,7 +1,5 @@
 """`recall_memories`, `get_memory_context` and `reflect_and_consolidate` through the gateway, with a real store."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The store as a process, and embedders on other hosts, honest and not, over TCP with CURVE."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Resources, subscriptions and prompts through the gateway, with a real store behind it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

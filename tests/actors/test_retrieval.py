@@ -1,7 +1,5 @@
 """A recall over three scopes, in which none crowds out another; the graph of what they say; contexts."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """Hosts that share a project or their user: they follow each other, one may leave and return, who wrote last works."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

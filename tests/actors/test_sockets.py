@@ -1,7 +1,5 @@
 """A `Dealer` and a `Router` for real, over ipc: what they promise when the other side is slow, gone or mad."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sys

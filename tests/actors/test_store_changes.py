@@ -1,7 +1,5 @@
 """A write is applied once, in order, to where its memory is, and is there whatever happens; its thread."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """A change of the model in a real store process: the old one answers until the new one's vectors are whole."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing

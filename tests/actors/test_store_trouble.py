@@ -1,7 +1,5 @@
 """The store among workers that die, fail, lie and change, and with files that are damaged or taken away."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The upkeep of vectors: in memory, in Chroma where they are many, and on a Chroma server that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Cases as data: a TOML file for a module of tests, with a table for a test, a row for a case."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Takes the pictures of the README and docs/browser.md: `python -m tests.clients.browser_pictures docs`."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from functools import partial

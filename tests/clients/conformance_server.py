@@ -1,8 +1,6 @@
 """The tools, resources and prompts that the conformance suite asks for by name, behind the gateway's own HTTP transport
 and sessions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

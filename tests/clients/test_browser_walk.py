@@ -3,8 +3,6 @@
 They need Chromium, Node and what `make browser` installs; without them these tests are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 `make packages` builds the wheel and installs pipx and uv; without them these tests are skipped.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

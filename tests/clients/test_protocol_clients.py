@@ -3,8 +3,6 @@
 They need Node and what `make conformance` installs; without them those tests are skipped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 They need Node and the clients, which `make clients` installs; without them these tests are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Records of a test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

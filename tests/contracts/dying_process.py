@@ -1,7 +1,5 @@
 """Processes that change records or notes until they are killed, or kill themselves before a certain step."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Hosts of a lane that is shared through a journal in this process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
@@ -32,7 +30,7 @@ T = TypeVar("T")
 class Host:
     """One host's copy of the lane, its follower, and the operations that wait there for the journal."""
 
-    def __init__(self, hosts: Hosts, name: str, ahead_s: float) -> None:
+    def __init__(self, hosts: "Hosts", name: str, ahead_s: float) -> None:
         self.ahead_s = ahead_s
         self.clock = REQUESTED_AT + ahead_s
         self.path = hosts.directory / f"{name}.db"

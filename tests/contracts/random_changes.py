@@ -1,7 +1,5 @@
 """Changes of every kind, as hypothesis may make them up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """One rig for what is asked of records: `say` stores, `do` changes, `refused` is refused, `shown` and `found` read."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -70,10 +68,10 @@ class RecordsRig:
     def close(self) -> None:
         self.records.close()
 
-    def beside(self, space: str) -> RecordsRig:
+    def beside(self, space: str) -> "RecordsRig":
         return RecordsRig(self.path, space, self.records._file.file)
 
-    def at(self, time: float) -> RecordsRig:
+    def at(self, time: float) -> Self:
         self.clock.now = time
         return self
 

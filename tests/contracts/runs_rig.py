@@ -1,7 +1,5 @@
 """Runs as the consolidator sends them, for the tests that carry them out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The indexes of files and of code: what is kept of a change, and what is found first."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

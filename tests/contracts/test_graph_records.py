@@ -1,7 +1,5 @@
 """The promises of the graph of records, and the names that are found in texts."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from collections.abc import Iterable

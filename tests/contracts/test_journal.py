@@ -1,7 +1,5 @@
 """The contract of a journal, over every implementation of it."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import itertools

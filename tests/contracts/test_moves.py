@@ -1,7 +1,5 @@
 """A memory moves between two spaces once, and one that is erased is gone from both and from every byte."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -75,7 +73,7 @@ class Spaces:
     def move(self, operation: Operation) -> Applied | RemembrancerError:
         return self.writer.apply([operation])[0].reply
 
-    def opened_again(self) -> Spaces:
+    def opened_again(self) -> "Spaces":
         self.project.close()
         return Spaces(self.project.path)
 

@@ -1,7 +1,5 @@
 """A note is written once, whatever happens meanwhile, and nobody's edit is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What is applied to records and changes them: as it was said, once, within limits, with its links and times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

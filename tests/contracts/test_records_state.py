@@ -1,7 +1,5 @@
 """Any sequence of changes: what is derived from the memories (words, tallies, tags, graph) says what they say."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import tempfile

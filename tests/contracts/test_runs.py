@@ -1,7 +1,5 @@
 """The promises of a run: applied whole or not at all, nothing lost by it, undone as one, and pruned in the end."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

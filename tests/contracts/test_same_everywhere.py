@@ -1,7 +1,5 @@
 """An operation does the same in every file: what comes of it depends on the file and the operation alone."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Schemas from release to release: an invented next one stands for those to come."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from contextlib import closing

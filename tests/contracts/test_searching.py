@@ -1,7 +1,5 @@
 """What is found in records: by filters, in an order, by words, by names, and what was told around a memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, get_args
 

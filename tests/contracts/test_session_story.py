@@ -1,7 +1,5 @@
 """A session's story, and the consolidator's reads of what is to be done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A shared lane is the same on every host, whoever wrote what and when, and whatever happened to the way there."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Spaces of one database: none sees another one's rows, whoever asks for them and how, and many of them cost little."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """The promises of `Records` about their file: its schema, its durability, its copies, and a bad one."""
 
-from __future__ import annotations
-
 import os
 import random
 import resource

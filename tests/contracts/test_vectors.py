@@ -1,7 +1,5 @@
 """The promises of every search by vectors: in memory, and in Chroma."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Chance in the tests of faults: its seed is in the output of a failed test, and `FAULT_SEED` begins there again."""
 
-from __future__ import annotations
-
 import os
 import random
 

@@ -13,8 +13,6 @@ refused left nothing, no history has a gap, nothing erased is there, and no serv
 sessions ask for and what breaks when follows from the seed; how that falls together does not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random
@@ -528,7 +526,7 @@ FAULTS: Final = (*OF_STORES, *OF_SERVERS, *OF_LINKS)
 OF_THE_LONG_FORM: Final = (OF_CONSOLIDATORS, REMOVE)
 
 
-def faults(seed: int, weather: Weather) -> Iterator[Fault]:
+def faults(seed: int, weather: "Weather") -> Iterator[Fault]:
     """The faults in their order: each once, and again from the beginning in another order."""
     dice = random.Random(f"{seed} faults")
     names = FAULTS if weather.many is not None else (*FAULTS, *OF_THE_LONG_FORM)
@@ -611,7 +609,7 @@ class World:
         await reached(sharing.start)
         return await reached(partial(sharing.new_lane, "soak", "h0"))
 
-    async def break_things(self, seed: int, weather: Weather) -> None:
+    async def break_things(self, seed: int, weather: "Weather") -> None:
         """Let faults happen, several at a time where they last: so many, or until this is cancelled."""
         under_way: set[asyncio.Task[None]] = set()
         try:

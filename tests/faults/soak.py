@@ -14,8 +14,6 @@ What a session does and when something is killed follows from the seed; how that
 `tests/faults/shared_soak.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

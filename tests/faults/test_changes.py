@@ -5,8 +5,6 @@ between two changes, or while one is under way, which is then sent again as a ga
 made once in a file of this process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import sqlite3

@@ -7,8 +7,6 @@ Each store of Q has to be acknowledged as stored, each recall of Q to be whole, 
 and somebody to say what is wrong. The worst dozen are tried, with `TEST_DAMAGES=all` all of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Models that are missing, die of a text, fail as a provider or are changed: nothing is lost, words are found."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os

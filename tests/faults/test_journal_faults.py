@@ -1,7 +1,5 @@
 """The journal when its servers and its network fail: real servers, killed; a link that is cut at the worst moment."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator

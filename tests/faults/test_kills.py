@@ -1,7 +1,5 @@
 """Processes and sessions that are killed: nothing acknowledged is lost or there twice, nobody waits."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Trouble while notes are read: processes are killed, an index is deleted under load, many files change."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Homes of release 0.2.0, which have a file of records for each space, become one database."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Damage inside a file of records: a sound one is made of what can be read of it and of an earlier copy."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

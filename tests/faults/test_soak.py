@@ -3,8 +3,6 @@
 `python -m tests.faults.soak`, with `--journal` for the lane, are long ones.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

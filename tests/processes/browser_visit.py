@@ -1,7 +1,5 @@
 """A visitor of the memory browser: signed in by a link, with what a browser sends and checks."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

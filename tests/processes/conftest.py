@@ -1,7 +1,5 @@
 """Homes and settings that several tests with whole runtimes want."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The HTTP side of a runtime, for tests that come over it."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

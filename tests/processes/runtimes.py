@@ -4,8 +4,6 @@ What a process does is written in `<home>/behaviour/<name>`, read at each of its
 well. Each start appends its incarnation to `<name>.starts`, each message from the launcher to `<name>.heard`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

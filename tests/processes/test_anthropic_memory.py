@@ -1,7 +1,5 @@
 """The memory tool of Anthropic's SDK with real processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

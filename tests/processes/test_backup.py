@@ -1,7 +1,5 @@
 """Backups of real runtimes: whole while they work, checked, and put back without losing what was there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Real bridges: what a client sees of crashes, of nobody being there, of its own bad lines and of its end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

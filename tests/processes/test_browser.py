@@ -1,7 +1,5 @@
 """The memory browser over HTTP: who may look, what every change and its undoing do, and that memories are texts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

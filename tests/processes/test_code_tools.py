@@ -1,7 +1,5 @@
 """Code in a real runtime: indexed in the background, found, followed, and forgotten."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

@@ -1,7 +1,5 @@
 """The commands as a person or a program runs them: what they print, and their exit status."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

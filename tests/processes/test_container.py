@@ -1,7 +1,5 @@
 """The Containerfile, followed without a container engine: what it names is there, and what it starts is healthy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`remembrancer doctor` on real homes: with nothing running, with a runtime, with a hung one, and with damage."""
 
-from __future__ import annotations
-
 import functools
 import io
 import json

@@ -1,7 +1,5 @@
 """Export, import and other commands on real homes: a round trip keeps everything, and a store answers as its files."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

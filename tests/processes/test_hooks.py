@@ -1,7 +1,5 @@
 """Hooks as a client runs them: recorded whatever runs, taken in once, answered in time, and never in the way."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """MCP over HTTP, also by a bridge: who may come, whose memory it is, and what a killed gateway or a cut line costs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

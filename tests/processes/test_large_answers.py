@@ -1,7 +1,5 @@
 """Many large answers at once: no process is taken for one that hangs, and each call has an answer of a bounded size."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One runtime of a home: its lock, its processes that die, hang or refuse, its end; and that all in it is private."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

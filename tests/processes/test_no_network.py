@@ -1,7 +1,5 @@
 """By default no process of the runtime opens an internet socket: the kernel sees to it."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Notes in a project's own files, in a real runtime: by a person, an assistant, or kept with a project's memories."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

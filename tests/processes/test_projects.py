@@ -1,7 +1,5 @@
 """`remembrancer admin projects`: what is listed, and a repository that was moved finds its memories again."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """`remembrancer admin embedder`: a real worker with the real model over TCP, killed, paused, not let in."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Resources, subscriptions and prompts through real bridges and a whole runtime, with the SDK's client in both eras."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 

@@ -1,7 +1,5 @@
 """A runtime that nobody uses for a while: what is large goes, and who comes back is served at once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`remembrancer setup` on real files: what it writes works, and nothing else in a file is touched."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Machines that share over configured servers: who is let in, to what, who is no more, and what faults cost."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Memories in a shell, with the real commands and one runtime."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

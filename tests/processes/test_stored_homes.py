@@ -1,7 +1,5 @@
 """The homes of all releases, each made by that release (`python -m release home`), are opened by this one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3

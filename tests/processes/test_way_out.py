@@ -3,8 +3,6 @@
 Every tool of every toolset, every resource and every prompt is asked for a text that tries to be more than that.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial

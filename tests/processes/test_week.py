@@ -1,7 +1,5 @@
 """The week of `make demo-week`: a real runtime, real sessions."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from functools import partial

@@ -7,8 +7,6 @@ calls it with SIGSYS.
 Usage: python without_network.py COMMAND [ARGUMENT ...]. Exit status 77: this kernel has no such filter.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

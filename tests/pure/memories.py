@@ -1,7 +1,5 @@
 """Memories for the tests of reflection, with vectors of known cosines, and memories as recalls find them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What bears on a command or an edit, and what of it is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

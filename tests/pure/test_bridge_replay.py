@@ -1,7 +1,5 @@
 """The bridge: its replays, what it swallows, when it gives up, and its small parts."""
 
-from __future__ import annotations
-
 import json
 import math
 import socket

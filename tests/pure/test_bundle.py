@@ -1,7 +1,5 @@
 """The bundle for desktop clients: what it starts, and what its checks find."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts are cut into chunks, passages and tokens: nothing is lost, and nothing is too long."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import pairwise

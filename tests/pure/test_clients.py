@@ -1,7 +1,5 @@
 """Clients' configurations: where they lie, how our entry and hooks look, and that everything else in a file stays."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

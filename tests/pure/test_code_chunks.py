@@ -1,7 +1,5 @@
 """Code: which files of a tree are read, where they are cut, and the words that find them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What an assistant is given keeps its promise of a size: the context block, and a recall's answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Texts that look like a credential, and texts that only look like one."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import random

@@ -1,7 +1,5 @@
 """The documents and the plugin say what the code does."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

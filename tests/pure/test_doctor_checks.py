@@ -1,7 +1,5 @@
 """The doctor's findings, and the health of a runtime for a program and for a person."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What travels between processes: envelopes, errors, decoders, and the gateway's view of the store."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 from collections.abc import Iterator

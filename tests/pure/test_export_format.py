@@ -1,7 +1,5 @@
 """Exports, Markdown files and backups: what is written is what is read, and what is wrong is said."""
 
-from __future__ import annotations
-
 import tarfile
 from contextlib import suppress
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Walks through the graph against a plain model of one, and the names that texts hold."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A hook's input and the taking in of its file: bounded, understood, in order, once, with credentials blotted out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Identifiers: the same request is the same operation, and an ending leads back to its memory."""
 
-from __future__ import annotations
-
 import re
 import string
 

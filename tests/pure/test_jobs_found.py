@@ -1,7 +1,5 @@
 """The store's decisions about background work: jobs, leases and models."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """From a question to a full-text expression, against a real FTS5 table with the tokenizer of the records."""
 
-from __future__ import annotations
-
 import sqlite3
 import unicodedata
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Who else may import whom is in pyproject.toml, held by import-linter.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Notes: a path stays inside its workspace, a change takes nothing else away, and a block of memories stays a block."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

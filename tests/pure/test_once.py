@@ -1,7 +1,5 @@
 """An answer says each thing once, across scopes and in one, and what is out of date after the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

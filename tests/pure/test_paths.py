@@ -1,7 +1,5 @@
 """Files of a home: their paths and locks, and what a disk cannot do."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """The plans of promotions, summaries, themes and maintenance, without a store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Which project a directory belongs to, on real git repositories."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

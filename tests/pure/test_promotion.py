@@ -1,7 +1,5 @@
 """Promotion and decay: scores at their edges, thresholds and conditions, and reasons that a person can read."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 from random import Random

@@ -1,7 +1,5 @@
 """Ranking: features, weights, profiles, PageRank, and what a question and a turn of a conversation are."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reflection and the wording of texts: clusters, communities, themes, what says the same, and what replaces what."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The resources' texts and their watchers, and how a remembered text is shown."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

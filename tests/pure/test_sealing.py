@@ -1,7 +1,5 @@
 """Seals and statements: who has the key reads, in its place alone, and who is let in."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Settings: variables and files, what counts more, what is refused, and the place of the home."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What commands print: nothing that steers a terminal, and what was done, found or missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -1,7 +1,5 @@
 """The launcher's decisions: the life of one process, and of all."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tools: their arguments, the errors that name the field at fault, their schemas and their registry."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from functools import partial

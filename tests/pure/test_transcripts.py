@@ -1,7 +1,5 @@
 """Transcripts are read: each turn once, shortened, without secrets, of this project alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a question asks for: its times, periods, open ends, and what it is about."""
 
-from __future__ import annotations
-
 import math
 import time
 from datetime import UTC, date, datetime, timedelta, timezone
