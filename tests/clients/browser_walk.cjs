@@ -12,7 +12,8 @@ const WAIT = { timeout: 30000 };
 async function request(method, params) { // as a session does
   const body = { jsonrpc: "2.0", id: Math.random().toString(), method, params };
   const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
-  return (await (await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).json()).result;
+  const text = await (await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).text();
+  return JSON.parse(text.startsWith("{") ? text : text.match(/^data: (.*"result".*)$/m)[1]).result; // or an event
 }
 
 const call = async (name, given) => (await request("tools/call", { name, arguments: given })).structuredContent;
