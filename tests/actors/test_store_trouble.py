@@ -5,23 +5,27 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TypeVar, cast
 
 import pytest
 
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.shell import EXIT_CRASHED
+from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.memory_files import USER
-from remembrancer.actors.store.read_handlers import Readable, answered
+from remembrancer.actors.store.read_handlers import answered
 from remembrancer.actors.store.records.types import Filters
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.leases import HAND_BYTES
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import START_S, Job, StoreRig, Worker, store_rig
@@ -262,6 +266,9 @@ async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_the_newe
     await rig.gateway.until_embedded()
 
 
+T = TypeVar("T")
+
+
 class Damaged(Spaces):
     """The user's space and a project's, with a memory each."""
 
@@ -275,8 +282,8 @@ class Damaged(Spaces):
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute("UPDATE memories SET tags = char(1) WHERE id = ?", (self.ids[name],))
 
-    def readable(self, *names: str) -> Readable:
-        return Readable(self.view(*names), self.noted.append)
+    async def answered(self, work: Callable[[View], Awaitable[T]], *names: str) -> tuple[T, list[Notice]]:
+        return await answered(self.view(*names), work, self.noted.append)
 
 
 @pytest.fixture
@@ -292,9 +299,9 @@ async def contents(view: View) -> list[str]:
 
 @pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
 async def test_what_can_be_read_is_answered_and_the_damage_is_named(files: Damaged, damaged: str, whole: str) -> None:
-    assert len((await answered(files.readable(), contents))[0]) == 2
+    assert len((await files.answered(contents))[0]) == 2
     files.damage(damaged)
-    found, (missing,) = await answered(files.readable(), contents)
+    found, (missing,) = await files.answered(contents)
     assert found == [f"a lantern of {whole}"]
     assert missing.code == "records_unusable"
     assert str(files.path) in missing.message
@@ -311,13 +318,25 @@ async def test_a_memory_that_damage_may_hide_is_not_called_unknown(files: Damage
         return view.records_of(ref).name
 
     files.damage(damaged)
-    shown, _ = await answered(files.readable(), partial(show, files.ids[whole]))
+    shown, _ = await files.answered(partial(show, files.ids[whole]))
     assert shown == whole
     with pytest.raises(RecordsUnusable):
-        await answered(files.readable(), partial(show, files.ids[damaged]))
+        await files.answered(partial(show, files.ids[damaged]))
 
 
 async def test_a_file_that_is_needed_alone_is_an_error(files: Damaged) -> None:
     files.damage(USER)
     with pytest.raises(RecordsUnusable):
-        await answered(files.readable(USER), contents)
+        await files.answered(contents, USER)
+
+
+async def test_notes_that_cannot_be_read_are_left_out_and_are_no_damage_of_memories(files: Damaged) -> None:
+    async def without_notes(view: View) -> list[str]:
+        if "notes" in map(view.named, view.names):
+            raise RecordsUnusable("their index is damaged")
+        return await contents(view)
+
+    notes = Source(cast(FileMemories, SimpleNamespace(name="notes")))
+    found, (missing,) = await answered(files.view().beside(notes), without_notes, files.noted.append)
+    assert (len(found), files.noted) == (2, [])
+    assert missing == Notice("partial_results", "The notes are missing from this answer: their index is damaged.")

@@ -378,7 +378,7 @@ BY_SHOWN = {"find", "records_of", "by_file", "spaces_of"}
 BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 BY_SHOWN |= {"uses"}
 """Questions of a view about what it has shown, or in which ids alone are named."""
-PARTS = {"without", "beside", "is_users", "of"}
+PARTS = {"without", "beside", "named", "of"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""

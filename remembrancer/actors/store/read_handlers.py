@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import anyio
 import msgspec
@@ -127,9 +127,8 @@ class ReadHandlers(Handlers):
     async def _read(self, work: Callable[[Any, View], Any], request: Any, context: RequestContext) -> Any:
         """Run `work` on a reading thread and return its answer."""
         scopes = (request.scopes if isinstance(request, Filters) else ()) or SCOPES
-        readable = await self._readable(request.project, scopes)
-        answer, context.notices = await answered(readable, lambda view: self._readers.read(lambda: work(request, view)))
-        return answer
+        view = await self._view(request.project, scopes)
+        return await self._answered(context, view, lambda view: self._readers.read(lambda: work(request, view)))
 
     def take_touched(self) -> dict[tuple[str, str], tuple[Counter[int], set[str]]]:
         """Return and reset the accesses to be counted, by file and session: how often answers have shown each memory,
@@ -147,23 +146,14 @@ class ReadHandlers(Handlers):
     async def _recalled(self, request: Recall, context: RequestContext) -> Recalled:
         model = self._scheduler.answering.key
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
-        in_scope = await self._readable(request.project, scopes, model)
+        in_scope = await self._view(request.project, scopes, model)
         embed, threads = self.embed_within(context, model), self._readers.threads
         notes, why_not = await self._notes_or_why_not(request, model)
+        if notes is not None:
+            in_scope = in_scope.beside(notes)
+        in_scope.notices += why_not
 
         async def search(view: View) -> Recalled:
-            if notes is None:
-                view.notices += why_not
-                return await search_in(view)
-            try:
-                answer = await search_in(beside := view.beside(notes))
-            except CANNOT_BE_READ as error:  # of the index, or of memories, which have a notice of their own
-                view.notices.append(_without_notes(error))
-                return await search_in(view)
-            view.notices += beside.notices
-            return answer
-
-        async def search_in(view: View) -> Recalled:
             answer, seen = await recall(request, view, embed, threads, time.time())
             if request.counts_accesses:
                 shown: defaultdict[str, list[int]] = defaultdict(list)
@@ -173,7 +163,7 @@ class ReadHandlers(Handlers):
                 self._note_shown(shown, request.session_id, used_in(answer.memories))
             return answer
 
-        answer, context.notices = await answered(in_scope, search)
+        answer = await self._answered(context, in_scope, search)
         if (missing := self._scheduler.missing) and request.strategy != "keyword":
             text = f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
             context.notices.append(Notice("partial_results", text))
@@ -185,7 +175,7 @@ class ReadHandlers(Handlers):
         try:
             return await self._notes_of(request, model), []
         except RemembrancerError as error:
-            return None, [_without_notes(error)]
+            return None, [Notice("partial_results", f"The notes are missing from this answer: {error.message}.")]
 
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """Return a function that embeds a query with that model in time for the answer."""
@@ -203,8 +193,7 @@ class ReadHandlers(Handlers):
             self._note_shown(view.by_file(seen), request.session_id)
             return answer
 
-        answer, context.notices = await answered(await self._readable(request.project), search)
-        return answer
+        return await self._answered(context, await self._view(request.project), search)
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
@@ -213,9 +202,9 @@ class ReadHandlers(Handlers):
 
         # Preferences are the user's alone.
         scopes: tuple[Scope, ...] = SCOPES if any(each != "preferences" for each in request.sections) else ("user",)
-        gathered, context.notices = await answered(
-            await self._readable(request.project, scopes, model),
-            lambda view: Gathering(request, view, embed, threads, now).gathered(),
+        view = await self._view(request.project, scopes, model)
+        gathered = await self._answered(
+            context, view, lambda view: Gathering(request, view, embed, threads, now).gathered()
         )
         return msgspec.structs.replace(gathered, notes=await self._count_notes(request.project, request.root))
 
@@ -228,7 +217,7 @@ class ReadHandlers(Handlers):
         return 0
 
     async def _note_access(self, request: NoteAccess, _context: RequestContext) -> bool:
-        view = (await self._readable(request.project)).view
+        view = await self._view(request.project)
         filters = Filters(request.session_id, include_forgotten=True)
         seen = await self._readers.read(lambda: view.visible(request.memory_ids, filters))
         self._note_shown({**dict.fromkeys(view.names, ()), **view.by_file(seen)}, request.session_id, request.used)
@@ -242,7 +231,7 @@ class ReadHandlers(Handlers):
                 self._used[name, session_id].update(used)
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
-        view, threads = (await self._readable(request.project)).view, self._readers.threads
+        view, threads = await self._view(request.project), self._readers.threads
         ref = await self._readers.read(lambda: view.find(request.memory_id))
         if ref is None:
             return EmbeddingState(embedded=False, error="there is no such memory")
@@ -285,8 +274,7 @@ class ReadHandlers(Handlers):
             return Memories(tuple(memories), more=len(found) > len(shown))
 
         now = time.time()
-        answer, context.notices = await answered(await self._readable(request.project), follow)
-        return answer
+        return await self._answered(context, await self._view(request.project), follow)
 
     async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> tuple[ModelProgress, ...]:
         if request.choice is not msgspec.UNSET:
@@ -307,9 +295,12 @@ class ReadHandlers(Handlers):
             doubts=_doubts(view, request),
         )
 
-    async def _readable(
-        self, project: ProjectRef, scopes: Collection[Scope] = SCOPES, model: str | None = None
-    ) -> Readable:
+    async def _answered(self, context: RequestContext, view: View, work: Callable[[View], Awaitable[T]]) -> T:
+        """As `answered`, with the notices in the context."""
+        answer, context.notices = await answered(view, work, self._files.note_unusable)
+        return answer
+
+    async def _view(self, project: ProjectRef, scopes: Collection[Scope] = SCOPES, model: str | None = None) -> View:
         """Return the view of the project's space, if it has one, and the user's, if the requester may see it, limited
         to the spaces of these scopes, with a model's vectors. Makes no space."""
         files = self._files
@@ -324,8 +315,8 @@ class ReadHandlers(Handlers):
         sources = [Source(records, self._vectors.searchable(records.name, model)) for records in found]
         view = View(sources, database=files.database)
         # Includes the project's lane, which is opened with its space.
-        notices = (*self._lane_notices(project.id), *of_user)
-        return Readable(view, files.note_unusable, notices)
+        view.notices += (*self._lane_notices(project.id), *of_user)
+        return view
 
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
@@ -413,41 +404,35 @@ CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 """Errors for which a space is left out of an answer, with a notice."""
 
 
-class Readable(NamedTuple):
-    """The view for a request. `note_unusable` is called for damage found later; `notices` belong in the answer."""
+async def answered(
+    view: View, work: Callable[[View], Awaitable[T]], note_unusable: Callable[[RemembrancerError], None]
+) -> tuple[T, list[Notice]]:
+    """Return the result of `work` on what can be read of a view, with its notices and those about the rest.
 
-    view: View
-    note_unusable: Callable[[RemembrancerError], None]
-    notices: tuple[Notice, ...] = ()
-
-
-async def answered(readable: Readable, work: Callable[[View], Awaitable[T]]) -> tuple[T, list[Notice]]:
-    """Return the result of `work` on the readable spaces, with its notices and those about the other spaces.
-
-    Damage shows only when a page is read; then `work` runs again without the damaged space.
+    Damage shows only when a page is read; then `work` runs again without the notes, or the damaged space, which is
+    passed to `note_unusable`.
 
     Raises:
         RecordsUnusable, FileLocked: no space is left, or the requested memory may be in the missing one.
         RemembrancerError: raised by `work`.
     """
-    view, note_unusable, missing = readable
+    notices = list(view.notices)
     try:
-        return await work(view), [*missing, *view.notices]
+        return await work(view), view.notices
     except CANNOT_BE_READ as damage:
-        for name in reversed(view.names) if len(view.names) > 1 else ():
+        for name in reversed(view.names):
+            others, what = view.without(name), view.named(name)
+            if not others and what != "notes":
+                break
             with contextlib.suppress(*CANNOT_BE_READ, NotFound):
-                reply = await work(others := view.without(name))
+                reply = await work(others)
                 logger.warning("answered without a space", extra={"space": name, "reason": damage.message})
-                if not isinstance(damage, FileLocked):
+                if not isinstance(damage, FileLocked) and what != "notes":
                     note_unusable(damage)
-                whose = "user" if view.is_users(name) else "project"
-                text = f"The {whose}'s memories are missing from this answer: {damage.message}."
-                return reply, [Notice(damage.code, text), *missing, *others.notices]
+                code = "partial_results" if what == "notes" else damage.code
+                missing = Notice(code, f"The {what} are missing from this answer: {damage.message}.")
+                return reply, [missing, *notices, *others.notices]
         raise
-
-
-def _without_notes(error: RemembrancerError) -> Notice:
-    return Notice("partial_results", f"The notes are missing from this answer: {error.message}.")
 
 
 def _doubts(view: View, request: DescribeStore) -> tuple[Pair, ...]:

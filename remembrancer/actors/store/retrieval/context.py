@@ -222,11 +222,9 @@ class OpenFiles:
         return " ".join(part for part in (*stems, task) if part)
 
     def is_source(self, file: str | None) -> bool:
-        """True if a memory's source is one of the files."""
-        return file is not None and self._has(path_parts(file))
-
-    def _has(self, parts: tuple[str, ...]) -> bool:
-        """True if one path is the end of the other, as `auth/service.py` is of `/home/me/src/auth/service.py`."""
+        """True if a memory's source is one of the files: one path is the end of the other, as `auth/service.py` is of
+        `/home/me/src/auth/service.py`."""
+        parts = path_parts(file or "")
         return bool(parts) and any(path[-len(parts) :] == parts or parts[-len(path) :] == path for path in self.parts)
 
 

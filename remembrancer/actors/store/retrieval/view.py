@@ -75,9 +75,10 @@ class View:
         """The names of the spaces, and of the index of notes."""
         return [source.texts.name for source in self.sources.values()]
 
-    def is_users(self, name: str) -> bool:
-        """True if the space of that name has the user's memories."""
-        return any(records.is_users for records in self.records if records.name == name)
+    def named(self, name: str) -> str:
+        """Return what a source of that name has, in words: notes, or whose memories."""
+        whose = [records.is_users for records in self.records if records.name == name]
+        return ("user's memories" if whose[0] else "project's memories") if whose else "notes"
 
     def without(self, name: str) -> View:
         """Return the view without one space."""
@@ -86,8 +87,10 @@ class View:
         return View(spaces, notes, self.reader.spaces.file)
 
     def beside(self, notes: Source) -> View:
-        """Return the view with notes."""
-        return View(self._spaces.values(), notes, self.reader.spaces.file)
+        """Return the view with notes, and with its notices."""
+        both = View(self._spaces.values(), notes, self.reader.spaces.file)
+        both.notices += self.notices
+        return both
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
         """Return the ranking facts of those memories that pass the filters."""
