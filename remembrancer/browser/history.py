@@ -184,7 +184,8 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
         elif can_undo and last.change in ("promoted", "taken back"):
             undo = "back"
         elif can_undo:
-            undo = f"restore/{last.version - 1}" if last.version > 1 else "forget"
+            is_new = last.version == 1 or (last.change == "restored" and "status" in last.fields)
+            undo = "forget" if is_new else f"restore/{last.version - 1}"
         did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
         lines.append(Line(last, did, undo))
     return lines

@@ -384,16 +384,20 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
     assert "of another project, or long past" in Page(visit.get("/sessions/session:of-another")).text
 
 
-def test_today_undoes_a_move_by_a_move(visit: Visit) -> None:
+def test_today_undoes_a_move_by_a_move_and_a_restoring_by_forgetting(visit: Visit) -> None:
     memory = visit.stored("The gate opens at seven")
     private = visit.stored("The draft is on the table", scope="session")
-    for what, button in (("user", "For all my projects"), ("project", "Only for its project")):
-        visit.do("/change", id=memory, what=what)
+    for former, what, button in (
+        ("project", "user", "For all my projects"),
+        ("user", "project", "Only for its project"),
+        ("forget", "restore", "Restore"),
+    ):
+        for each in (former, what):
+            visit.do("/change", id=memory, what=each)
         forms = Page(visit.get("/today")).forms
         (undo,) = (each.fields for each in forms if each.fields.get("id") == [memory] and memory in each.fields)
         visit.do("/change", what="undo", back="/today", id=memory, **{memory: undo[memory][0]})
-        assert button in visit.get(f"/memory/{memory}")
-        visit.do("/change", id=memory, what="user")
+        assert f"{button}</button>" in visit.get(f"/memory/{memory}")
     visit.call("promote_memory", memory_id=private, target_scope="project")
     refused = visit.send("/change", what="undo", id=private, **{private: "back"})
     assert (refused.status_code, "from a session" in refused.text) == (400, True)
