@@ -11,8 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import anyio
 import click
@@ -237,10 +238,9 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
         raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
     project_here = project_of(directory_here())
-    notes = _notes(file, client)
     limit_bytes = load_settings(os.environ).content_limit_bytes
     try:
-        contents = _read(file, notes, project_here, limit_bytes, allow_secrets=allow_secrets)
+        contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
     except OSError as error:
         raise cannot("read", file or "the assistant's memory", error) from error
     tally = Tally(IMPORTS + new_ulid(), dry_run, contents.release, skipped=contents.secrets)
@@ -261,35 +261,24 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     return Report(tally, _summary_lines(tally, is_elsewhere=is_elsewhere), status, notices)
 
 
-class Notes(NamedTuple):
-    """Markdown to import: its files and directories, and the scope of its memories."""
-
-    places: list[Path]
-    scope: Scope
-
-
-def _notes(named: str | None, client: str | None) -> Notes | None:
+def _read(
+    named: str | None, client: str | None, project: ProjectRef, limit_bytes: int, *, allow_secrets: bool
+) -> Contents:
+    """Read and check the input: an export, a directory of Markdown, or a client's own memory files. Raises OSError if
+    it cannot be read."""
+    path = Path(named or "").expanduser()
     if client is not None:
         places = [Path(place).expanduser() for place in native_places(working_tree_of(directory_here()), client)]
         if not any(True for place in places for _ in markdown_below(place)):
             looked = ", ".join(map(str, places))
             raise InvalidInput(f"there are no memory files of {client_title(client)}: looked for them in {looked}")
-        return Notes(places, "user" if client in NATIVE else "project")
-    path = Path(named or "").expanduser()
-    return Notes([path.resolve()], "project") if named != "-" and path.is_dir() else None
-
-
-def _read(
-    named: str | None, notes: Notes | None, project: ProjectRef, limit_bytes: int, *, allow_secrets: bool
-) -> Contents:
-    """Read and check the input. Raises OSError if it cannot be read."""
-    if notes is None and named == "-":
-        return read_export(sys.stdin.buffer, limit_bytes, allow_secrets=allow_secrets)
-    if notes is None:
-        with Path(named or "").expanduser().open("rb") as file:
+    elif named != "-" and path.is_dir():
+        places = [path.resolve()]
+    else:
+        with nullcontext(sys.stdin.buffer) if named == "-" else path.open("rb") as file:
             return read_export(file, limit_bytes, allow_secrets=allow_secrets)
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
-    for line in lines_of_notes(notes.places, project, notes.scope):
+    for line in lines_of_notes(places, project, "user" if client in NATIVE else "project"):
         where = (line.memory.source.file or str(named)) if isinstance(line, MemoryLine) else str(named)
         try:
             contents.add(where, line)
