@@ -294,7 +294,9 @@ def check_files(at: Examination) -> Finding:
     patterns = ("*.damaged-*", "*/*.damaged-*", "projects/*/*.damaged-*")
     aside = sorted(path for pattern in patterns for path in at.paths.home.glob(pattern))
     details = few([f"set aside: {path}" for path in aside])
-    if _is_lost(at.paths):
+    had_memories = was_made(at.paths.database) or at.paths.catalog.exists()
+    will_be_made = is_old(at.paths) and old_files(at.paths)  # by the next start, of an old home
+    if had_memories and is_empty(at.paths.database) and not will_be_made:
         text = f"{at.paths.database} is missing or empty, although it had memories"
         advice = "'remembrancer doctor --repair' puts back the last copy, 'remembrancer backup restore' a backup"
         return Finding("problem", text, advice, details)
@@ -302,12 +304,6 @@ def check_files(at: Examination) -> Finding:
         advice = "check their contents, restore a backup of lost memories, and delete them"
         return Finding("warning", f"{len(aside)} were damaged or lost, and replaced by new ones", advice, details)
     return Finding("ok", "no file is lost or was set aside")
-
-
-def _is_lost(paths: RuntimePaths) -> bool:
-    """True if the file of memories existed and is gone. The next start makes that of an old home."""
-    had_memories = was_made(paths.database) or paths.catalog.exists()
-    return had_memories and is_empty(paths.database) and not (is_old(paths) and old_files(paths))
 
 
 def check_disk(at: Examination) -> Finding:

@@ -68,7 +68,8 @@ def export(
     else:
         with new_file(target, force=force) as fresh:
             written = _write(projects, fresh.name)
-    facts = _summary(target, written, queued)
+    numbers = {name: getattr(written, name) for name in ("projects", "memories", "forgotten")}
+    facts = {"file": "-" if target is None else str(target), **numbers, "queued": queued}
     words = _in_words(facts, has_user=not projects)
     if target is None:  # the export is on standard output, so its summary is not
         as_json = click.get_current_context().params["as_json"]
@@ -117,11 +118,6 @@ def _print_whole(path: Path) -> None:
     except BrokenPipeError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python complains again at exit
         raise FileUnusable("standard output was closed before the export was whole") from error
-
-
-def _summary(target: Path | None, written: ExportWritten, queued: int) -> dict[str, Any]:
-    numbers = {name: getattr(written, name) for name in ("projects", "memories", "forgotten")}
-    return {"file": "-" if target is None else str(target), **numbers, "queued": queued}
 
 
 def _in_words(facts: dict[str, Any], *, has_user: bool) -> str:

@@ -244,13 +244,13 @@ class HomeReader:
         with suppress(sqlite3.Error), opened(self._paths.database) as connection:  # its examination says why
             row = connection.execute("SELECT state FROM models").fetchone()
             models = None if row is None else bytes(row[0])
-        return FilesExamined(tuple(map(self._examine_file, names_in(self._paths))), models)
-
-    def _examine_file(self, name: str) -> ExaminedFile:
-        path, schema = self._paths.home / name, schema_of(name)
-        found = examine_file(path, schema)
-        # A store may have moved pages during the read, so a bad result is checked once more.
-        return found if found.status == "ok" else examine_file(path, schema)
+        files = []
+        for name in names_in(self._paths):
+            path, schema = self._paths.home / name, schema_of(name)
+            found = examine_file(path, schema)
+            # A store may have moved pages during the read, so a bad result is checked once more.
+            files.append(found if found.status == "ok" else examine_file(path, schema))
+        return FilesExamined(tuple(files), models)
 
     # --- copies ---
 

@@ -18,7 +18,6 @@ from remembrancer.commands.report import Group, Report, Rows, argument, command,
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MoveProject
 from remembrancer.protocol.writes import ProjectRef
 
@@ -38,7 +37,10 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     """Move the memories of a project that was moved to its new place. Memories that were stored there since are kept
     and joined with them. Works while the runtime is up; a session in the old place has to end first."""
     paths = paths_here()
-    target, directory = _new_place(new)
+    place = Path(new).expanduser()
+    if not place.is_dir():
+        raise InvalidInput(f"{new} is not a directory: give the one where the project is now")
+    target = project_of(place)
     source = _old_place(old, HomeReader(paths).describe(), target)
     if not yes and os.path.lexists(source.path):
         raise InvalidInput(
@@ -46,9 +48,13 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
             f"copy of them to another clone, 'remembrancer backup export --project {source.id} FILE' and there "
             "'remembrancer backup import FILE'"
         )
-    _refuse_queued(paths, source)
+    if waiting := read_queue(paths.write_queue).waiting_for(source.id):
+        raise InvalidInput(
+            f"the queue still has {count(waiting, 'write')} to {source.path} (see 'remembrancer admin queue'): "
+            "move it once they are applied"
+        )
     try:
-        moved = ask_store(MoveProject(source, target, directory, dry_run), answer_s=MOVE_S)
+        moved = ask_store(MoveProject(source, target, str(working_tree_of(place)), dry_run), answer_s=MOVE_S)
     except NotFound as error:
         raise InvalidInput(error.message) from error
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
@@ -57,13 +63,6 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     would = "would move" if dry_run else "moved"
     line = f"{count(moved.memories, 'memory')} {would} from {source.path} to {target.path}{joined}."
     return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line)
-
-
-def _new_place(named: str) -> tuple[ProjectRef, str]:
-    place = Path(named).expanduser()
-    if not place.is_dir():
-        raise InvalidInput(f"{named} is not a directory: give the one where the project is now")
-    return project_of(place), str(working_tree_of(place))
 
 
 def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> ProjectRef:
@@ -79,14 +78,6 @@ def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> Pro
     if matching[0].id == new.id:
         raise InvalidInput(f"{named} and {new.path} are already the same project")
     return ProjectRef(matching[0].id, matching[0].path)
-
-
-def _refuse_queued(paths: RuntimePaths, project: ProjectRef) -> None:
-    if waiting := read_queue(paths.write_queue).waiting_for(project.id):
-        raise InvalidInput(
-            f"the queue still has {count(waiting, 'write')} to {project.path} (see 'remembrancer admin queue'): "
-            "move it once they are applied"
-        )
 
 
 @command(name="list")

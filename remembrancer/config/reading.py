@@ -191,7 +191,9 @@ class _Reader:
     def _take(self, name: str, value: object, origin: SettingOrigin, *, strict: bool) -> None:
         if isinstance(value, str):
             value = SYNONYMS.get(name, {}).get(value, value)
-            if not _is_text(value):
+            try:
+                value.encode()
+            except UnicodeEncodeError:  # an environment may hold any bytes, which Python turns into lone surrogates
                 self.problems.append(f"{origin} has a value that is not UTF-8")
                 return
             if value.lower() == NONE and _FIELDS[name].default is None:
@@ -264,12 +266,3 @@ class _Reader:
 
     def _value(self, name: str) -> Any:
         return self._values.get(name, _FIELDS[name].default)
-
-
-def _is_text(value: str) -> bool:
-    """True if a value can be encoded: an environment may hold any bytes, which Python turns into lone surrogates."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
