@@ -53,7 +53,7 @@ async def health(view: View) -> Response:
     (status, why), store = await asyncio.gather(_running(view), asked_of_store)
     problems = [why] if why else []
     if status is not None:
-        problems += [*status.warnings, *map(str, find_problems(status))]
+        problems += map(str, find_problems(status))
     else:
         problems += map(str, of_embedding(store.embedding))
     lasted = last_durations_s() if view.is_owner else []  # of this gateway

@@ -114,7 +114,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "consolidator": _fields(status.consolidator if status else None, ConsolidatorHealth),
         "indexer": _fields(status.indexer if status else None, IndexerHealth),
         "problems": msgspec.to_builtins(problems),
-        "warnings": [*(status.warnings if status else ()), *map(str, problems)],
+        "warnings": [*map(str, problems)],
     }
 
 

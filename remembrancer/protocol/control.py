@@ -172,7 +172,6 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     processes: tuple[ProcessStatus, ...]
     gateway: GatewayHealth | None
     store: StoreHealth | None
-    warnings: tuple[str, ...] = ()
     consolidator: ConsolidatorHealth | None = None
     indexer: IndexerHealth | None = None
     is_resting: bool = False

@@ -14,7 +14,7 @@ from remembrancer.protocol.control import GatewayHealth
 from remembrancer.protocol.reads import EmbeddingState
 from remembrancer.protocol.store_client import StoreAvailability
 from remembrancer.protocol.wire import Notice, Request
-from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, ProjectRef, Result
+from remembrancer.protocol.writes import Applied, ErasedResult, Operation, ProjectRef
 
 WHOLE: Final = frozenset(
     {
@@ -54,18 +54,12 @@ class Asked(Generic[T]):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A durable write. `result` is None if it is queued, because the store has not applied it yet.
+    """A durable write. `applied` is None if it is queued, because the store has not applied it yet. `degraded`: the
+    store is away, rather than busy with older writes."""
 
-    `degraded`: the store is away, rather than busy with older writes. `embedding_error` is the store's reason why the
-    text cannot be embedded now; `near` are similar memories that it found, `short_ids` short forms of ids.
-    """
-
-    result: Result | None
+    applied: Applied | None
     notices: tuple[Notice, ...] = ()
     degraded: bool = False
-    embedding_error: str | None = None
-    near: tuple[NearMemory, ...] = ()
-    short_ids: dict[str, str] = {}
 
 
 class MemoryService(Protocol):

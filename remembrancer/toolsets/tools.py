@@ -172,12 +172,14 @@ class Call:
         )
         with anyio.CancelScope(shield=True):  # a client that leaves must not cut off a write half-way
             written = await self.service.apply(operation, self.received_at)
-        note_short_ids(self, written.short_ids)
         self.notices += written.notices
         self.degraded |= written.degraded
-        self.embedding_error = written.embedding_error or self.embedding_error
-        self.near += written.near
-        return written.result
+        if (applied := written.applied) is None:
+            return None
+        note_short_ids(self, applied.short_ids)
+        self.embedding_error = applied.embedding_error or self.embedding_error
+        self.near += applied.near
+        return applied.result
 
     def with_caveats(self, answer: Answer) -> Answer:
         """The answer with all notices so far. A tool calls it that fits its answer, notices included, into a size."""

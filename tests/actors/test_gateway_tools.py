@@ -100,7 +100,9 @@ async def near(served: Rig, monkeypatch: pytest.MonkeyPatch) -> NearMemory:
     apply = served.gateway.access.apply
 
     async def replacing(operation: Operation, received_at: float) -> Written:
-        return msgspec.structs.replace(await apply(operation, received_at), near=(near,))
+        applied = (await apply(operation, received_at)).applied
+        assert applied is not None
+        return Written(msgspec.structs.replace(applied, near=(near,)))
 
     monkeypatch.setattr(served.gateway.access, "apply", replacing)
     return near

@@ -172,7 +172,7 @@ class StoreAccess(MemoryService):
             else:
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))
                 self.writes.note(operation)
-                return Written(reply.result, (), False, reply.embedding_error, reply.near, reply.short_ids)
+                return Written(reply)
         refusal = self._queue.refusals.get(lane)
         if isinstance(refusal, StorageFull) and self._queue.depths[lane] > 0 and needs_room(operation.change):
             raise refusal
