@@ -256,20 +256,9 @@ class CodeIndex:
                 finally:
                     self._connection.execute("COMMIT")
             except (sqlite3.Error, *UNDECODABLE) as error:
-                if not self._is_damaged(error):
+                if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):  # the latter: it was closed
                     raise
                 raise sqlite3.DatabaseError(f"the index of code was damaged ({error}), and is made anew") from error
-
-    def _is_damaged(self, error: Exception) -> bool:
-        """True if the error was caused by damage to this file."""
-        if isinstance(error, sqlite3.ProgrammingError):  # it was closed meanwhile
-            return False
-        try:
-            (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
-        except sqlite3.DatabaseError as again:
-            return not isinstance(again, sqlite3.OperationalError)
-        is_corrupt = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB  # not seen by the check
-        return found != "ok" or is_corrupt or isinstance(error, zlib.error)
 
     def _load(self) -> _Loaded:
         ((version,),) = self._connection.execute("PRAGMA data_version")

@@ -138,8 +138,7 @@ class WorkspaceIndexer(Indexer):
         present = set(found)
         self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in present}
         force = asked is not None and asked.force
-        changed = [file for file in found if self._is_new(file, known.get(file.shown), force=force)]
-        changed = [file for file in changed if self._is_wanted(file, known.get(file.shown), asked)]
+        changed = [file for file in found if self._is_due(file, known.get(file.shown), asked)]
         counts, read_chunks = [0, 0, 0], 0
         unread = len(changed)
         if unread:
@@ -176,13 +175,11 @@ class WorkspaceIndexer(Indexer):
             skipped=skipped,
         )
 
-    def _is_new(self, file: FoundFile, known: FileState | None, *, force: bool) -> bool:
-        if file in self._unreadable and not force:
+    def _is_due(self, file: FoundFile, known: FileState | None, asked: SyncFiles | None) -> bool:
+        """True if a file is to be read now: it is new or has changed, or a client has it read all the same."""
+        is_known = known is not None and (known.mtime_ns, known.size) == (file.mtime_ns, file.size)
+        if (is_known or file in self._unreadable) and not (asked is not None and asked.force):
             return False
-        return force or known is None or (known.mtime_ns, known.size) != (file.mtime_ns, file.size)
-
-    def _is_wanted(self, file: FoundFile, known: FileState | None, asked: SyncFiles | None) -> bool:
-        """True if a new or changed file should be read now."""
         if asked is not None:
             return asked.source in (None, file.source)
         return known is None or self._reader.is_due(file, known)

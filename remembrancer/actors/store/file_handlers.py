@@ -166,9 +166,6 @@ class FileHandlers(Handlers):
         return await self._readers.read(partial(index.states, request.workspace.root))
 
     async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
-        if not request.updates and not request.removed:
-            self._left[request.workspace] = request.left
-            return FilesIndexed()
         index = await self._index_of(request.workspace.project)
         assert index is not None
         work = partial(index.change, request.workspace.root, request.updates, request.removed)
