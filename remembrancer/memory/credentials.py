@@ -250,17 +250,6 @@ def _is_token(match: Any) -> bool:
     return has_digit and (is_mixed or has_special) and not _has(value, "words")
 
 
-def _authorizes(match: Any) -> bool:
-    """True if a header's value is a credential. Basic is `name:password` in Base64 (RFC 7617)."""
-    value = match.group("value")
-    if match.group("scheme").lower() != "basic":
-        return len(value) >= 20 and _is_token(match)
-    try:
-        return b":" in base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-
-
 def _is_vendor_token(match: Any) -> bool:
     """True if the value after a vendor's prefix is random, and longer than an identifier."""
     value, sign = match.group("value"), match.group("sign")
@@ -320,18 +309,12 @@ def _is_said(match: Any) -> bool:
     return _is_said_password(value.lstrip("*(").rstrip(_ENDS + "*を").partition("を")[0])
 
 
-def _is_pgpass(match: Any) -> bool:
-    host = match.group("host")
-    return (host == "*" or any(each.isalpha() for each in host)) and _is_password(match)
-
-
 def _has_digit(match: Any) -> bool:
     return any(map(str.isdigit, match.group("value")))
 
 
 CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "any": lambda match: True,
-    "authorizes": _authorizes,
     "constant": lambda match: len(match.group("value")) >= 32 and _has_digit(match),
     "cookie": lambda match: not _has(match.group("value"), "words") and _has_digit(match),
     "header": lambda match: _is_token(match) and "-" in match.group().partition(":")[0],
@@ -339,7 +322,6 @@ CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "login_in_base64": _is_login_in_base64,
     "password": _is_password,
     "password_of_a_file": _is_password_of_a_file,
-    "pgpass": _is_pgpass,
     "pin": lambda match: not _means_something_else(match, match.end()),
     "said": _is_said,
     "said_value": lambda match: _is_said_password(match.group("value").rstrip(_ENDS)),
