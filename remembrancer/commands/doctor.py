@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -30,7 +30,7 @@ from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, p
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
-from remembrancer.commands.home_reader import FilesExamined, HomeReader
+from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.projects import gone_of
 from remembrancer.commands.report import Report, command, count, flag
 from remembrancer.commands.runtime_client import ask, is_up, paths_here
@@ -97,14 +97,6 @@ class Examination:
     around: Surroundings
     settings: Settings | None = None
     runtime: RuntimeStatus | None = None
-    _examined: FilesExamined | None = field(default=None, repr=False)
-
-    @property
-    def records(self) -> FilesExamined:
-        """The state of each file of records."""
-        if self._examined is None:
-            self._examined = HomeReader(self.paths).examine()
-        return self._examined
 
     def run(self) -> dict[str, Finding]:
         """Run all checks. A check that fails itself is reported, and the others continue."""
@@ -218,7 +210,7 @@ def check_model(at: Examination) -> Finding:
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
 
-    state = ModelState.read(at.records.models, model_choices(at.settings)[0])
+    state = ModelState.read(HomeReader(at.paths).models(), model_choices(at.settings)[0])
     choice, last_key = state.chosen, state.active and state.active.key
     if at.settings.embedder_listen is not None and not at.settings.embedders:
         return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts only")
@@ -351,7 +343,7 @@ def check_processes(at: Examination) -> Finding:
 
 def check_records(at: Examination) -> Finding:
     """Check that every file of records is intact and of a supported release; copies kept for a downgrade are named."""
-    files = at.records.files
+    files = HomeReader(at.paths).examine()
     if not files:
         return Finding("ok", "nothing is stored yet")
     copies = sorted(at.paths.home.rglob(f"*.{COPY}-*"))

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -133,13 +133,6 @@ class ExaminedFile(msgspec.Struct, frozen=True):
     advice: str = ""
 
 
-class FilesExamined(msgspec.Struct, frozen=True):
-    """The files, and the information about models in the records."""
-
-    files: tuple[ExaminedFile, ...]
-    models: bytes | None = None
-
-
 class ExportWritten(msgspec.Struct, frozen=True):
     """The number of files read, and the numbers of records written; `forgotten` memories are included in the
     memories."""
@@ -187,23 +180,20 @@ class HomeReader:
 
     def describe(self) -> ProjectsDescribed:
         """List the projects that have memories."""
-        known: dict[str, Any] = {}
-        counts: dict[str, tuple[int, int]] = {}
-        sessions: dict[str, int] = {}
-        shared: dict[str, str] = {}
         with self._records(leaves_no_log=True) as file:
-            if file is not None:
-                projects = "SELECT id, path, directory, created_at, last_used_at FROM projects"
-                known = {project_id: about for project_id, *about in file.rows(projects)}
-                shared = dict(file.rows("SELECT name, lane FROM shares"))
-                rows = file.rows(
-                    """SELECT s.name, total(t.count) FILTER (WHERE NOT t.forgotten),
-                           total(t.count) FILTER (WHERE t.forgotten)
-                       FROM spaces AS s LEFT JOIN tallies AS t ON t.space = s.number GROUP BY s.number"""
-                )
-                counts = {name: (int(memories), int(forgotten)) for name, memories, forgotten in rows}
-                its = "SELECT s.name, count(*) FROM sessions JOIN spaces AS s ON s.number = space GROUP BY space"
-                sessions = dict(file.rows(its))
+            if file is None:
+                return ProjectsDescribed(())
+            projects = "SELECT id, path, directory, created_at, last_used_at FROM projects"
+            known = {project_id: about for project_id, *about in file.rows(projects)}
+            shared = dict(file.rows("SELECT name, lane FROM shares"))
+            rows = file.rows(
+                """SELECT s.name, total(t.count) FILTER (WHERE NOT t.forgotten),
+                       total(t.count) FILTER (WHERE t.forgotten)
+                   FROM spaces AS s LEFT JOIN tallies AS t ON t.space = s.number GROUP BY s.number"""
+            )
+            counts = {name: (int(memories), int(forgotten)) for name, memories, forgotten in rows}
+            its = "SELECT s.name, count(*) FROM sessions JOIN spaces AS s ON s.number = space GROUP BY space"
+            sessions = dict(file.rows(its))
         found = []
         for project_id in filter(PROJECT_ID.fullmatch, counts):
             path, directory, created_at, used_at = known.get(project_id, (None, None, None, None))
@@ -238,19 +228,22 @@ class HomeReader:
 
     # --- file states ---
 
-    def examine(self) -> FilesExamined:
+    def models(self) -> bytes | None:
+        """Read what the records say about models; None if they say nothing or cannot be read."""
+        with suppress(sqlite3.Error), opened(self._paths.database) as connection:
+            for (state,) in connection.execute("SELECT state FROM models"):
+                return bytes(state)
+        return None
+
+    def examine(self) -> list[ExaminedFile]:
         """Read every file of records completely, and report damage."""
-        models: bytes | None = None
-        with suppress(sqlite3.Error), opened(self._paths.database) as connection:  # its examination says why
-            row = connection.execute("SELECT state FROM models").fetchone()
-            models = None if row is None else bytes(row[0])
         files = []
         for name in names_in(self._paths):
             path, schema = self._paths.home / name, schema_of(name)
             found = examine_file(path, schema)
             # A store may have moved pages during the read, so a bad result is checked once more.
             files.append(found if found.status == "ok" else examine_file(path, schema))
-        return FilesExamined(tuple(files), models)
+        return files
 
     # --- copies ---
 

@@ -167,7 +167,12 @@ async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
 @command()
 async def status() -> Report:
     """Show what is shared, and the members. Exit status 3: a journal has a problem."""
-    lanes = await look_at_lanes(_sharing(), await lanes_here())
+    sharing = _sharing()
+    local: tuple[LaneState, ...] = ()
+    if is_up(paths_here()):  # looking starts none
+        async with connected_store() as ask_store:
+            local = await ask_store(DescribeLanes())
+    lanes = await look_at_lanes(sharing, local)
     is_well = not any("problem" in about or "stopped" in about for about in lanes)
     lines = list(map(_lane_line, lanes)) or "Nothing is shared here."
     return Report({"lanes": lanes}, lines, exit_codes.OK if is_well else exit_codes.DEGRADED)
@@ -342,14 +347,6 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
             about = {"code": error.code, **about, "problem": error.message}
         lanes.append(about)
     return lanes
-
-
-async def lanes_here() -> tuple[LaneState, ...]:
-    """The lanes of the running runtime; none if there is no runtime, since looking starts none."""
-    if not is_up(paths_here()):
-        return ()
-    async with connected_store() as ask_store:
-        return await ask_store(DescribeLanes())
 
 
 def _lane_line(about: dict[str, object]) -> str:

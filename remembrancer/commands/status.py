@@ -217,22 +217,14 @@ class SlowCall(msgspec.Struct, frozen=True):
     store_ms: float
 
 
-_decode_slow: Final = msgspec.json.Decoder(SlowCall).decode
-
-
-def slow_calls(logs: Path) -> list[SlowCall]:
+def _slow(paths: RuntimePaths) -> Report:
     """All slow calls that the gateway has logged, oldest first."""
     calls = []
     with contextlib.suppress(FileNotFoundError):
-        for line in read_file(logs / "gateway.log").splitlines():
+        for line in read_file(paths.logs / "gateway.log").splitlines():
             if SLOW_CALL.encode() in line:
                 with contextlib.suppress(msgspec.DecodeError):
-                    calls.append(_decode_slow(line))
-    return calls
-
-
-def _slow(paths: RuntimePaths) -> Report:
-    calls = slow_calls(paths.logs)
+                    calls.append(msgspec.json.decode(line, type=SlowCall))
     rows = [(each.time, each.tool, f"{each.total_ms:.0f}", f"{each.store_ms:.0f}") for each in calls]
     none = f"no call is logged that took over {SLOW_S * 1000:.0f} ms"
     return Report(calls, Rows(("ended", "tool", ">ms", ">in the store"), rows) if rows else none)

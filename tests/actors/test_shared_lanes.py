@@ -436,7 +436,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     assert [(each.lane, each.memories) for each in described.projects] == [(LANE, 3)]
     lane = here.paths.database
     examined = reader.examine()
-    assert {file.path: (file.status, file.found) for file in examined.files}[str(lane)] == ("ok", "")
+    assert {file.path: (file.status, file.found) for file in examined}[str(lane)] == ("ok", "")
 
 
 async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts: list[Host]) -> None:
