@@ -90,8 +90,6 @@ class MemoryFiles:
         them."""
         self.indexes: dict[str, FileIndex] = {}
         """The indexes of projects' own files, by name. They are embedded like memories."""
-        self.opened = asyncio.Event()
-        """Set once the database has been opened."""
         self._again_at = 0.0
         self._refusal = FileLocked("the memories are being opened").to_failure()
         self._reopening: asyncio.Task[None] | None = None
@@ -185,7 +183,6 @@ class MemoryFiles:
                 name: self._open_lane(lane, database, name, self.limits) for name, lane in self.catalog.shares()
             }
         self._unusable = None
-        self.opened.set()
 
     def _failed(self, error: RemembrancerError) -> None:
         logger.error("the records cannot be opened", extra={"code": error.code, "reason": error.message})

@@ -556,7 +556,8 @@ class SharedLane(Records):
                 try:
                     edits = SqliteEdits(connection, applied_at)
                     if isinstance(entry, Shown):
-                        numbers = [number for number, _ in edits.numbers_of(entry.shown)]
+                        shown = [memory for each in entry.shown if (memory := edits.memory(each)) is not None]
+                        numbers = [memory.number for memory in shown if memory.id in entry.shown]
                         revive(edits, edits.archived(numbers), applied_at)
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)

@@ -10,10 +10,7 @@ import msgspec
 
 from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
-from remembrancer.actors.store.records.sessions import (
-    open_sessions,
-    read_session_start,
-)
+from remembrancer.actors.store.records.sessions import open_sessions
 from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, json_list
 from remembrancer.actors.store.records.types import (
@@ -22,7 +19,7 @@ from remembrancer.actors.store.records.types import (
 )
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import Material, Promotable, ReadMemories
-from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.kinds import SESSION_RECORD, Scope
 from remembrancer.protocol.reads import Memories, Proposal
 from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.writes import EntityRef, MemoryLink
@@ -77,8 +74,14 @@ class SqliteBackground:
         return {memory_id: (number, version) for memory_id, number, version in rows}
 
     def session_start(self, session_id: str) -> tuple[float | None, int]:
-        """As `read_session_start`."""
-        return self._file.read_together(lambda query: read_session_start(query, session_id))
+        """Return the time at which a session began (None: unknown here), and the number of memories it stored,
+        forgotten or not."""
+        rows = self._file.read(
+            """SELECT (SELECT min(started_at) FROM sessions WHERE space = @SPACE AND session_id = ?1),
+                   (SELECT count(*) FROM memories WHERE space = @SPACE AND session_id = ?1 AND kind != ?2)""",
+            (session_id, SESSION_RECORD),
+        )
+        return rows[0][0], rows[0][1]
 
     def proposals(self) -> tuple[Proposal, ...]:
         """Return the first memories that are proposed to the user and await an answer, most certain first."""

@@ -169,17 +169,6 @@ def _topics_of(query: Query, session_id: str) -> tuple[str, ...]:
     return tuple(alike.most_common(1)[0][0] for alike in ranked[:TOPICS])
 
 
-def read_session_start(query: Query, session_id: str) -> tuple[float | None, int]:
-    """Return the time at which a session began (None: unknown here), and the number of memories it stored, forgotten or
-    not."""
-    ((began,),) = query("SELECT min(started_at) FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
-    ((stored,),) = query(
-        "SELECT count(*) FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ?",
-        (session_id, SESSION_RECORD),
-    )
-    return began, stored
-
-
 def _earlier(query: Query, spaces: Spaces, session_id: str) -> tuple[ListedSession, ...]:
     """Return the last closed sessions, latest first, with the memories that they left to their project."""
     sessions = """SELECT * FROM (SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions

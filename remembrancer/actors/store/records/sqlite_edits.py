@@ -128,15 +128,6 @@ class SqliteEdits:
             (operation.operation_id, _encode_result(result), max(self._now, operation.requested_at)),
         )
 
-    def numbers_of(self, memory_ids: Iterable[str]) -> list[tuple[int, str]]:
-        """Return the numbers and ids of those memories that are here."""
-        wanted = _json(sorted(memory_ids))
-        return self.query(
-            """SELECT number, id FROM memories
-               WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?)) ORDER BY number""",
-            (wanted,),
-        )
-
     def count_accesses(self, numbers: Sequence[int], at: float) -> None:
         """Count an access to each memory (twice in the list counts twice)."""
         self.execute(  # one statement for all, so that readers have the interpreter meanwhile

@@ -48,11 +48,6 @@ class ExactVectors:
         """The size of the vectors in memory."""
         return self._held.room.nbytes
 
-    @property
-    def count(self) -> int:
-        """The number of passages in memory."""
-        return self._held.count
-
     def free(self) -> None:
         """Free the memory; the next search reads the vectors again."""
         with self._lock:
@@ -76,8 +71,8 @@ class ExactVectors:
         places = None if allowed is None else held.places_of(allowed)
         memories = held.memories if places is None else held.memories[places]
         if places is not None and len(places) * BY_THEMSELVES < held.count:
-            return [first_memories(row, memories, limit) for row in queries @ held.rows_at(places).T]
-        cosines = held.compare(queries)
+            return [first_memories(row, memories, limit) for row in queries @ held.room[places].T]
+        cosines = queries @ held.room[: held.count].T
         return [first_memories(row if places is None else row[places], memories, limit) for row in cosines]
 
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
@@ -155,11 +150,6 @@ class _Held:
         keys = self._keys[places]
         return _Held(keys, self.room[places], len(places), int(np.count_nonzero(keys[:, 2] == 0)))
 
-    def compare(self, queries: Vectors) -> Vectors:
-        """Return the cosines of queries (n, dimensions) with all passages, (n, passages)."""
-        compared: Vectors = queries @ self.room[: self.count].T
-        return compared
-
     @cached_property
     def _by_memory(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """The memories of the passages in order, and the position of each passage."""
@@ -175,15 +165,10 @@ class _Held:
         before = np.cumsum(counts) - counts
         return np.sort(order[np.repeat(first - before, counts) + np.arange(counts.sum())])
 
-    def rows_at(self, places: NDArray[np.intp]) -> Vectors:
-        """Return the vectors of the passages at some positions."""
-        rows: Vectors = self.room[places]
-        return rows
-
     def passages_at(self, places: NDArray[np.intp]) -> PassageVectors:
         """Return the passages at some positions."""
         numbers, memories, ordinals = self._keys[places].T.tolist()
-        return PassageVectors(numbers, memories, ordinals, self.rows_at(places))
+        return PassageVectors(numbers, memories, ordinals, self.room[places])
 
 
 def first_memories(cosines: Vectors, memories: NDArray[np.int64], limit: int) -> Nearest:

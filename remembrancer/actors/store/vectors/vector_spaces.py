@@ -149,25 +149,22 @@ class VectorSpaces:
     async def run(self) -> None:
         """Run the upkeep of comparisons, memory and Chroma until cancelled or closed."""
         with contextlib.suppress(_Closed):
-            await self._go_on()
-
-    async def _go_on(self) -> None:
-        while not self._closing:
-            self._wake.clear()
-            open_texts = set(map(id, self._texts()))
-            self._spaces = {place: each for place, each in self._spaces.items() if id(each.records) in open_texts}
-            await self._compare_some()
-            if self._with_chroma:
-                await self._tend()
-            elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
-                await self._on_thread(self._delete_chroma)
-            self.free_idle()
-            in_chroma = any(isinstance(each, ChromaVectors) for each in self._spaces.values())
-            is_waiting = in_chroma or self._uncompared or self.error
-            with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
-                await self._wake.wait()
-                is_quiet = time.monotonic() - self._kept_at > CHECK_INTERVAL_S
-                await anyio.sleep(BETWEEN_S if is_quiet else TOGETHER_S)
+            while not self._closing:
+                self._wake.clear()
+                open_texts = set(map(id, self._texts()))
+                self._spaces = {place: each for place, each in self._spaces.items() if id(each.records) in open_texts}
+                await self._compare_some()
+                if self._with_chroma:
+                    await self._tend()
+                elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
+                    await self._on_thread(self._delete_chroma)
+                self.free_idle()
+                in_chroma = any(isinstance(each, ChromaVectors) for each in self._spaces.values())
+                is_waiting = in_chroma or self._uncompared or self.error
+                with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
+                    await self._wake.wait()
+                    is_quiet = time.monotonic() - self._kept_at > CHECK_INTERVAL_S
+                    await anyio.sleep(BETWEEN_S if is_quiet else TOGETHER_S)
 
     def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
         """Free vectors that were not searched for `idle_s`, and the least recently searched above `most_bytes`."""
