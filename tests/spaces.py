@@ -34,6 +34,13 @@ def rows_of(file: Path, query: str, *parameters: object) -> list[tuple[Any, ...]
         return connection.execute(query, parameters).fetchall()
 
 
+def write_rows(file: Path, *statements: str) -> None:
+    """Write into a database as another program does, each statement by itself."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
 def rows_if_there(file: Path, query: str) -> list[tuple[Any, ...]]:
     """As `rows_of`; none while the file or its tables are being made."""
     with suppress(sqlite3.OperationalError):

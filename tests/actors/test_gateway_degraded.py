@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,7 +31,7 @@ from remembrancer.protocol.writes import (
 from tests.actors.gateway_rig import AWAY, QUICK, RawClient, Rig, call, warned
 from tests.operations import change_operation
 from tests.patience import PATIENCE_S, until
-from tests.spaces import locked
+from tests.spaces import locked, rows_of, write_rows
 
 
 async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(quick_rig: Rig) -> None:
@@ -351,9 +350,7 @@ async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_pat
         assert await queue.head("p_0", 10, 10_000) == [operation(2)]
     async with opened(path) as queue:
         assert (queue.depth, queue.rejected) == (1, 1)
-    with sqlite3.connect(path) as database:
-        rows = database.execute("SELECT operation_id, code, message FROM rejected").fetchall()
-    database.close()
+    rows = rows_of(path, "SELECT operation_id, code, message FROM rejected")
     assert rows == [(operation(1).operation_id, "invalid_input", "why")]
 
 
@@ -404,9 +401,7 @@ async def test_an_operation_that_this_release_cannot_read_is_kept_aside(tmp_path
     async with opened(path) as queue:
         await queue.append(operation(1))
         await queue.append(operation(2))
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE queued SET operation = x'c1' WHERE sequence = 1")
-    database.close()
+    write_rows(path, "UPDATE queued SET operation = x'c1' WHERE sequence = 1")
     async with opened(path) as queue:
         assert await queue.head("p_0", 10, 10_000) == [operation(2)]
         assert (queue.depth, queue.rejected) == (1, 1)

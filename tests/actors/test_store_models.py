@@ -14,7 +14,7 @@ from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
 from tests.actors.store_process import IDENTITY, REQUEST_S, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
-from tests.spaces import connect_space
+from tests.spaces import connect_space, rows_of
 
 OTHER = ModelChoice("sentence-transformers", "better words")
 BETTER = msgspec.structs.replace(IDENTITY, model="better words", revision="fedcba9876543210")
@@ -63,8 +63,7 @@ def models_recorded(rig: StoreRig) -> set[str]:
 
 def collections(rig: StoreRig) -> set[str]:
     try:
-        with closing(sqlite3.connect(rig.paths.vectors / "chroma.sqlite3")) as connection:
-            return {row[0] for row in connection.execute("SELECT name FROM collections")}
+        return {row[0] for row in rows_of(rig.paths.vectors / "chroma.sqlite3", "SELECT name FROM collections")}
     except sqlite3.OperationalError:  # nothing has moved yet
         return set()
 

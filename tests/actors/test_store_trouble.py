@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
@@ -31,7 +30,7 @@ from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import START_S, Job, StoreRig, Worker, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import until
-from tests.spaces import locked, spoil_page
+from tests.spaces import locked, spoil_page, write_rows
 
 MANY = 40
 
@@ -136,8 +135,7 @@ async def test_a_damaged_database_refuses_all_is_left_alone_and_opened_when_it_i
         await rig.stop()
         whole = path.read_bytes()
         if damage == "newer":
-            with closing(sqlite3.connect(path)) as connection:
-                connection.execute("PRAGMA user_version = 99000000")
+            write_rows(path, "PRAGMA user_version = 99000000")
         elif damage == "directory":
             path.unlink()
             path.mkdir()
@@ -279,8 +277,7 @@ class Damaged(Spaces):
 
     def damage(self, name: str) -> None:
         """Spoil the memory of a space; the database itself can be opened."""
-        with closing(sqlite3.connect(self.path)) as connection, connection:
-            connection.execute("UPDATE memories SET tags = char(1) WHERE id = ?", (self.ids[name],))
+        write_rows(self.path, f"UPDATE memories SET tags = char(1) WHERE id = '{self.ids[name]}'")
 
     async def answered(self, work: Callable[[View], Awaitable[T]], *names: str) -> tuple[T, list[Notice]]:
         return await answered(self.view(*names), work, self.noted.append)

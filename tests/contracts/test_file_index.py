@@ -43,7 +43,7 @@ from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import ProjectRef
 from tests.contracts.records_rig import pending, texts_of
 from tests.patience import until
-from tests.spaces import full_disk
+from tests.spaces import full_disk, write_rows
 
 ROOT = "/shop"
 ALL = Filters("session")
@@ -415,8 +415,6 @@ def test_a_file_that_is_no_code_is_known_and_counted(code_index: CodeIndex, tree
 
 def test_an_index_of_another_version_is_refused(tmp_path: Path, code_index: CodeIndex) -> None:
     code_index.close()
-    with sqlite3.connect(tmp_path / "code.db") as connection:
-        connection.execute("PRAGMA user_version = 999")
-    connection.close()
+    write_rows(tmp_path / "code.db", "PRAGMA user_version = 999")
     with pytest.raises(sqlite3.DatabaseError):
         CodeIndex(tmp_path / "code.db")

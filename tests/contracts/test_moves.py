@@ -1,9 +1,7 @@
 """A memory moves between two spaces once, and one that is erased is gone from both and from every byte."""
 
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +45,7 @@ from tests.operations import (
     memory_id_of,
     store_operation,
 )
+from tests.spaces import write_rows
 
 STORE, LAUNCHER = EntityRef("store", "service", "about"), EntityRef("launcher", "service", "starts")
 STAYS = store_operation("stays", "a lantern that stays", related_entities=(LAUNCHER,), tags=("red",))
@@ -178,11 +177,9 @@ def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(spaces
 
 
 def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_and_back(spaces: Spaces) -> None:
-    with closing(sqlite3.connect(spaces.project.path)) as connection, connection:
-        connection.execute("INSERT INTO memory_links VALUES (2, 1, 'related_to', 1.0, 5.0)")
-        connection.execute("INSERT INTO memory_links VALUES (1, 2, 'supports', 1.0, 5.0)")
-        connection.execute("INSERT INTO memory_links VALUES (2, 1, 'similar_to', 0.99, 5.0)")
-        connection.execute("INSERT INTO aliases VALUES ('memory:other', 2)")
+    links = (2, 1, "related_to", 1.0, 5.0), (1, 2, "supports", 1.0, 5.0), (2, 1, "similar_to", 0.99, 5.0)
+    write_rows(spaces.project.path, *(f"INSERT INTO memory_links VALUES {link}" for link in links))
+    write_rows(spaces.project.path, "INSERT INTO aliases VALUES ('memory:other', 2)")
     before = spaces.project.shown(ID)
     assert isinstance(spaces.move(PROMOTE), Applied)
     moved = spaces.user.shown("memory:other")  # by its alias

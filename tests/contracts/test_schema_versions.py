@@ -18,7 +18,7 @@ from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_rig import RecordsRig, scrub
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
-from tests.spaces import full_disk, rows_of, spoil_page
+from tests.spaces import full_disk, rows_of, spoil_page, write_rows
 
 COLOURS = Step("99.0.0", "ALTER TABLE memories ADD COLUMN colour TEXT; UPDATE memories SET colour = 'green';\n")
 NEXT = version_in("99.0.0")
@@ -161,10 +161,8 @@ def test_a_step_may_make_a_table_anew_that_others_refer_to(old: Path, monkeypatc
         INSERT INTO runs_anew SELECT * FROM runs; DROP TABLE runs; ALTER TABLE runs_anew RENAME TO runs;
     """
     child = "CREATE TABLE children (space INTEGER, run_id TEXT, FOREIGN KEY (space, run_id) REFERENCES runs"
-    with closing(sqlite3.connect(old)) as connection, connection:
-        connection.execute(f"{child} ON DELETE CASCADE)")
-        connection.execute("INSERT INTO runs VALUES (1, 'run', 'k', 's', 1.0, NULL)")
-        connection.execute("INSERT INTO children VALUES (1, 'run')")
+    run = "INSERT INTO runs VALUES (1, 'run', 'k', 's', 1.0, NULL)"
+    write_rows(old, f"{child} ON DELETE CASCADE)", run, "INSERT INTO children VALUES (1, 'run')")
     comes(monkeypatch, Step("99.0.0", anew))
     SqliteFile(old).close()
     assert rows_of(old, "SELECT count(*) FROM children") == [(1,)], "nothing was deleted with the old table"
@@ -194,8 +192,7 @@ def test_of_two_openings_at_once_one_takes_the_steps_and_each_finds_the_present_
 @pytest.mark.parametrize("limit_bytes", [1, 100_000])
 def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(old: Path, limit_bytes: int) -> None:
     """The kernel refuses to let a file of this process grow: as on a full disk, the log or the copy cannot be made."""
-    with closing(sqlite3.connect(old)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
+    write_rows(old, "PRAGMA journal_mode = DELETE")
     assert old.stat().st_size > limit_bytes
     with full_disk(limit_bytes), pytest.raises(StorageFull, match="no room"):
         SqliteFile(old)
@@ -217,8 +214,7 @@ def test_a_damaged_file_is_not_brought_forward(old: Path) -> None:
 @pytest.mark.parametrize("version", [1, 57, version_in("0.2.0") - 1])
 def test_a_file_of_before_the_first_release_is_refused_unchanged(path: Path, version: int) -> None:
     path.parent.mkdir()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(f"CREATE TABLE memories (id); PRAGMA user_version = {version};")
+    write_rows(path, "CREATE TABLE memories (id)", f"PRAGMA user_version = {version}")
     before = path.read_bytes()
     with pytest.raises(SchemaTooOld, match=r"older than release 0\.2\.0.*remembrancer export"):
         SqliteFile(path)

@@ -52,7 +52,7 @@ from tests.contracts.runs_rig import run_operation
 from tests.contracts.test_same_everywhere import STEPS, Step, operations_of
 from tests.in_process_journal import InProcessJournal
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
-from tests.spaces import dump_of
+from tests.spaces import dump_of, write_rows
 
 LANTERN = store_operation("lantern", "the lantern burns oil")
 CANDLE = store_operation("candle", "the candle burns wax")
@@ -572,8 +572,7 @@ def test_a_torn_damaged_or_newer_snapshot_is_not_taken_and_an_older_good_one_is(
         assert dump_of(joined.path) == dump_of(first.path)
     newer = world.directory / "newer.db"
     newer.write_bytes(good)
-    with closing(sqlite3.connect(newer)) as connection:
-        connection.execute("PRAGMA user_version = 99999999")
+    write_rows(newer, "PRAGMA user_version = 99999999")
     for position in (EVERY, 2 * EVERY):
         damage(world, position, newer.read_bytes())
     joined = world.join("newer_joins")

@@ -11,13 +11,12 @@ import asyncio
 import itertools
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +35,7 @@ from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.paths import RuntimePaths, delete_database
 from tests.patience import until
 from tests.runtime import Runtime, Session
+from tests.spaces import write_rows
 
 CALL_S: Final = 60.0
 """Longer than any answer takes on the busiest machine: what is not answered by then hangs."""
@@ -158,9 +158,7 @@ class Place:
         self.path.chmod(0)
 
     def _make_newer(self) -> None:
-        with closing(sqlite3.connect(self.path)) as database:
-            database.execute("PRAGMA user_version = 99000000")
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        write_rows(self.path, "PRAGMA user_version = 99000000", "PRAGMA wal_checkpoint(TRUNCATE)")
         self._mark = self.path.read_bytes()
 
     def _make_garbage(self) -> None:

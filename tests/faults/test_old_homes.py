@@ -31,7 +31,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory
 from tests.forked import is_killed
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
-from tests.spaces import full_disk, spoil_page
+from tests.spaces import full_disk, rows_of, spoil_page
 
 HOMES = Path(__file__).parent.parent / "homes"
 KILLS = int(os.environ.get("KILLS", "12"))
@@ -229,10 +229,8 @@ def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
     for number in range(300):
         shutil.copytree(project.parent, paths.projects / f"p_{number:012x}")
     bring_forward(paths)
-    with closing(sqlite3.connect(paths.database)) as file:
-        counted = file.execute("SELECT count(*) FROM memories GROUP BY space HAVING space > 1").fetchall()
-    with closing(sqlite3.connect(project)) as file:
-        assert counted == file.execute("SELECT count(*) FROM memories").fetchall() * 301
+    counted = rows_of(paths.database, "SELECT count(*) FROM memories GROUP BY space HAVING space > 1")
+    assert counted == rows_of(project, "SELECT count(*) FROM memories") * 301
 
 
 async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,10 +289,9 @@ def test_a_former_catalogue_without_memories_is_taken_in_unless_a_database_is_lo
     bring_forward(lost)
     assert not lost.database.exists()
     bring_forward(paths)
-    with closing(sqlite3.connect(paths.database)) as file:
-        assert file.execute("SELECT id FROM projects").fetchall() == [(PROJECT.id,)]
-        assert file.execute("SELECT lane FROM shares").fetchall() == [("l_one",)]
-        assert file.execute("SELECT count(*) FROM memories").fetchall() == [(0,)]
+    assert rows_of(paths.database, "SELECT id FROM projects") == [(PROJECT.id,)]
+    assert rows_of(paths.database, "SELECT lane FROM shares") == [("l_one",)]
+    assert rows_of(paths.database, "SELECT count(*) FROM memories") == [(0,)]
 
 
 def test_nothing_is_taken_in_while_it_cannot_be_read_what_is_shared(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import sqlite3
 import sys
 import tarfile
 import threading
@@ -28,7 +27,7 @@ from tests.processes.runtimes import until
 from tests.processes.test_export import ask, change, exported, exported_memories, fill, id_of, recall, store
 from tests.processes.test_shell import Shell
 from tests.runtime import Runtime, Session, command, done, start, stop_runtime
-from tests.spaces import rows_of
+from tests.spaces import rows_of, write_rows
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -162,9 +161,7 @@ def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
     newer.mkdir()
     with tarfile.open(archive) as members:
         members.extractall(newer, filter="data")
-    with sqlite3.connect(newer / "memory.db") as later:
-        later.execute(f"PRAGMA user_version = {MEMORY.latest + 10_000}")
-    later.close()
+    write_rows(newer / "memory.db", f"PRAGMA user_version = {MEMORY.latest + 10_000}")
     with (home / "newer.tar").open("wb") as file:
         write_archive(file, newer)
     for unsound in (

@@ -5,9 +5,7 @@ import contextlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from tests import patience
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import runtime, until
 from tests.runtime import Runtime, Session, command, done, patiently, start
+from tests.spaces import write_rows
 
 
 def well(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -279,8 +278,8 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
 def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
     done("add", "The lamp flickered.", "--kind", "observation", "--importance", "0.1", home=home, directory=project)
     done("down", home=home)
-    with closing(sqlite3.connect(RuntimePaths(home).database)) as database, database:
-        database.execute("UPDATE memories SET created_at = created_at - 9e6 WHERE kind = 'observation'")
+    older = "UPDATE memories SET created_at = created_at - 9e6 WHERE kind = 'observation'"
+    write_rows(RuntimePaths(home).database, older)
     start(home)
     would_be = done("admin", "maintain", "--project", str(project), "--dry-run", home=home)
     said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))

@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import ROOT_OF_FILES
 from tests.patience import until
 from tests.runtime import Runtime, command, files_with, stop_runtime
-from tests.spaces import connect_space
+from tests.spaces import connect_space, write_rows
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
 
@@ -280,8 +279,7 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
 def test_memories_that_cannot_be_read_are_not_said_to_be_none(shell: Shell, home: Path) -> None:
     shell("add", "We deploy on Tuesdays")
     stop_runtime(home)
-    with closing(sqlite3.connect(Runtime(home).database)) as connection, connection:
-        connection.execute("UPDATE memories SET tags = char(1)")
+    write_rows(Runtime(home).database, "UPDATE memories SET tags = char(1)")
     for command_line in (("list", "--open"), ("list", "--all-projects"), ("search", "deploy")):
         refused = shell(*command_line, status=exit_codes.FILE_UNUSABLE)
         assert "The project's memories are missing from this answer" in refused

@@ -31,7 +31,7 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import until
 from tests.runtime import PatientSession, Runtime, Session, command, patiently
-from tests.spaces import rows_of
+from tests.spaces import rows_of, write_rows
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -230,8 +230,7 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
 
 @pytest.mark.parametrize("release", ["0.2.0"], indirect=True)
 async def test_a_file_of_before_the_first_release_is_left_and_named_others_are_taken(home: Path, release: str) -> None:
-    with closing(sqlite3.connect(home / "user/memory.db")) as connection:
-        connection.execute("PRAGMA user_version = 57")
+    write_rows(home / "user/memory.db", "PRAGMA user_version = 57")
     async with Session(home) as client:
         assert "error" not in await client.store("the project goes on")
 

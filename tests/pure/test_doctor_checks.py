@@ -33,6 +33,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from tests.operations import store_operation
+from tests.spaces import write_rows
 
 
 @pytest.fixture
@@ -205,10 +206,7 @@ def test_refused_writes_are_said_once_by_runtime_or_queue(at: Examination, monke
 
 
 def database(path: Path, version: int, *statements: str) -> Path:
-    with sqlite3.connect(path) as connection:
-        for statement in (*statements, f"PRAGMA user_version = {version}"):
-            connection.execute(statement)
-    connection.close()
+    write_rows(path, *statements, f"PRAGMA user_version = {version}")
     return path
 
 
