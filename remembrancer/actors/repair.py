@@ -80,47 +80,41 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
     """
     fresh, scratch = (target.with_name(f"{target.name}.{word}") for word in ("new", "reading"))
     try:
-        return _rebuild(damaged, copy, target, fresh, scratch, lay_out, recount)
+        delete_database(fresh)
+        if copy is not None:
+            shutil.copyfile(copy, fresh)
+            fresh.chmod(0o600)
+        else:
+            os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        done = Repaired()
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
+            lay_out(connection)
+            connection.execute("PRAGMA foreign_keys = OFF")
+            roots = _roots(connection) | _make_readable(damaged, fresh, scratch)
+            connection.execute("BEGIN")
+            triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+            for name, _ in triggers:
+                connection.execute(f"DROP TRIGGER {name}")
+            for table in _tables(connection):
+                with closing(_opened(scratch, table, roots)) as source:
+                    _merge_table(connection, table, source, scratch, done)
+            drop_dangling(connection)
+            for _, sql in triggers:
+                connection.execute(sql)
+            recount(connection)
+            connection.execute("COMMIT")
+            said = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if said != "ok":
+                raise RecordsUnusable(f"{damaged} could not be made whole ({said}): please report this")
+        with fresh.open("rb") as written:
+            os.fsync(written.fileno())
+        fresh.replace(target)
+        sync_directory(target.parent)
     except sqlite3.Error as error:
         raise OSError(str(error)) from error
     finally:
         delete_database(scratch)
-
-
-def _rebuild(
-    damaged: Path, copy: Path | None, target: Path, fresh: Path, scratch: Path, lay_out: Work, recount: Work
-) -> Repaired:
-    delete_database(fresh)
-    if copy is not None:
-        shutil.copyfile(copy, fresh)
-        fresh.chmod(0o600)
-    else:
-        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    done = Repaired()
-    with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
-        lay_out(connection)
-        connection.execute("PRAGMA foreign_keys = OFF")
-        roots = _roots(connection) | _make_readable(damaged, fresh, scratch)
-        connection.execute("BEGIN")
-        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for name, _ in triggers:
-            connection.execute(f"DROP TRIGGER {name}")
-        for table in _tables(connection):
-            with closing(_opened(scratch, table, roots)) as source:
-                _merge_table(connection, table, source, scratch, done)
-        drop_dangling(connection)
-        for _, sql in triggers:
-            connection.execute(sql)
-        recount(connection)
-        connection.execute("COMMIT")
-        said = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if said != "ok":
-            raise RecordsUnusable(f"{damaged} could not be made whole ({said}): please report this")
-    with fresh.open("rb") as written:
-        os.fsync(written.fileno())
-    fresh.replace(target)
-    sync_directory(target.parent)
     return done
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
+from remembrancer.actors.gateway.write_queue import NOTES
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
@@ -48,7 +49,8 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
             f"copy of them to another clone, 'remembrancer backup export --project {source.id} FILE' and there "
             "'remembrancer backup import FILE'"
         )
-    if waiting := read_queue(paths.write_queue).waiting_for(source.id):
+    queued = read_queue(paths.write_queue).queued
+    if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):
         raise InvalidInput(
             f"the queue still has {count(waiting, 'write')} to {source.path} (see 'remembrancer admin queue'): "
             "move it once they are applied"

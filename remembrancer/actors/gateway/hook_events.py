@@ -228,11 +228,8 @@ class HookIntake:
         while True:
             try:
                 await self.take_all()
-            except RemembrancerError as error:
-                logger.warning("events of hooks have to wait", extra={"code": error.code, "reason": error.message})
-                await anyio.sleep(PAUSE_S)
-            except OSError as error:
-                logger.warning("events of hooks cannot be read", extra={"reason": str(error)})
+            except (RemembrancerError, OSError) as error:
+                logger.warning("events of hooks have to wait", extra={"reason": str(error)})
                 await anyio.sleep(PAUSE_S)
             await anyio.sleep(LOOK_S)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from remembrancer.actors.gateway.write_queue import NOTES, SCHEMA
+from remembrancer.actors.gateway.write_queue import SCHEMA
 from remembrancer.actors.snapshots import copy_snapshot, snapshot_of
 
 
@@ -26,10 +26,6 @@ class QueueContents(NamedTuple):
 
     queued: list[QueuedWrite]
     refused: list[QueuedWrite]
-
-    def waiting_for(self, project_id: str) -> int:
-        """The number of writes that wait for a project's file, or for its notes."""
-        return sum(write.lane in (project_id, project_id + NOTES) for write in self.queued)
 
 
 def read_queue(path: Path) -> QueueContents:

@@ -197,7 +197,7 @@ class StoreAccess(MemoryService):
         await self._wait_for_store(until)
         with anyio.move_on_after(_left_s(until)):
             await self._queue.wait_empty(operation.project.id)
-        if self._queue.writes_wait(operation.project.id):
+        if self._queue.depths[operation.project.id] + self._queue.depths[USER_LANE] > 0:
             raise MemoryUnavailable("writes wait in the queue, maybe of this memory: erase it when they are applied")
         # The memory itself goes last: whoever gets an error erases again, and nothing is left over.
         quotes = await self._quotes_of(operation)

@@ -127,10 +127,6 @@ class Subscriptions:
         self._tasks = tasks
         self._watchers: dict[str, SessionWatcher] = {}
 
-    def __len__(self) -> int:
-        """The number of sessions that have a watcher."""
-        return len(self._watchers)
-
     def watcher(self, session: ClientConversation, caller: Caller) -> SessionWatcher:
         """A session's watcher, created on first use."""
         return self._watchers.setdefault(session.key, SessionWatcher(caller, self._tasks))

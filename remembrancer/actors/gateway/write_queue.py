@@ -443,10 +443,6 @@ class WriteQueue:
         while any(self.depths[lane] > 0 and lane not in self.refusals for lane in (project_id, USER_LANE)):
             await self.changed.wait()
 
-    def writes_wait(self, project_id: str) -> bool:
-        """True if any such operation is queued, refused or not."""
-        return self.depths[project_id] + self.depths[USER_LANE] > 0
-
     def _announce(self) -> None:
         self.changed.set()
         self.changed = anyio.Event()
