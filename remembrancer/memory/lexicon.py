@@ -1,4 +1,4 @@
-"""The word lists of `lexicon.toml`. Pure."""
+"""The word lists of `lexicon.toml`, and other tables of words. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 
 @cache
 def word_lists(module: str) -> Mapping[str, frozenset[str]]:
     """The word lists of one table of the file, by name, in order. Raises `KeyError` if there is no such table."""
-    return {name: frozenset(words.split()) for name, words in _tables()[module].items()}
+    return {name: frozenset(words.split()) for name, words in toml_file("lexicon.toml")[module].items()}
 
 
 @cache
-def _tables() -> Mapping[str, Mapping[str, str]]:
-    return tomllib.loads(files(__package__).joinpath("lexicon.toml").read_text("utf-8"))
+def toml_file(path: str) -> dict[str, Any]:
+    """A TOML file of this package, by its path in it."""
+    return tomllib.loads(files(__package__).joinpath(path).read_text("utf-8"))

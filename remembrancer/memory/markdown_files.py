@@ -56,12 +56,9 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
         InvalidInput: the fields of a memory cannot be read.
     """
     notes, *parts = _MARK.split(text)
-    marked = [
-        (fields, _ESCAPED.sub(r"<\1", content.removesuffix("\n").removesuffix("\n")))
-        for fields, content in zip(parts[::2], parts[1::2], strict=True)
-    ]
     lines = []
-    for mark, content in marked:
+    for mark, escaped in zip(parts[::2], parts[1::2], strict=True):
+        content = _ESCAPED.sub(r"<\1", escaped.removesuffix("\n").removesuffix("\n"))
         try:
             whole = _decode_fields(mark)
             project = whole.pop("project", None)

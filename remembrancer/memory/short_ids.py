@@ -39,11 +39,6 @@ def id_or_part(text: str, *, field: str = "memory_id") -> str:
     return part_of_id(text) or parse_memory_id(text, field=field)
 
 
-def is_whole_id(text: str) -> bool:
-    """True if a text is exactly a memory's whole id."""
-    return WHOLE.fullmatch(text) is not None
-
-
 def keys_of(parts: Iterable[str]) -> set[str]:
     """The first and last characters of parts, for looking up the ids that may have them."""
     return {key for part in parts for key in (part[:LEAST], part[-LEAST:])}
@@ -107,7 +102,7 @@ def replaced_in_arguments(value: Any, resolve: Callable[[str, str], str], field:
 def replaced_in_answer(value: Any, short: Callable[[str], str]) -> Any:
     """An answer with `short(id)` in place of each whole id."""
     match value:
-        case str() if is_whole_id(value):
+        case str() if WHOLE.fullmatch(value):
             return short(value)
         case list():
             return [replaced_in_answer(each, short) for each in value]

@@ -76,15 +76,11 @@ def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
     return turns, directory
 
 
-def chunks_of_turns(turns: Sequence[TranscriptTurn], tokens: int = 400, overlap: int = 80) -> list[Chunk]:
+def chunks_of_turns(turns: Sequence[TranscriptTurn], tokens: int = 400, overlap: int = 80) -> Iterator[Chunk]:
     """Turns packed into chunks, in which lines are turn numbers and the heading is the day; a long turn is cut.
 
     A chunk begins with the last turns of the previous one, up to `overlap` tokens.
     """
-    return list(_pack(turns, tokens, overlap))
-
-
-def _pack(turns: Sequence[TranscriptTurn], tokens: int, overlap: int) -> Iterator[Chunk]:
     held: list[tuple[TranscriptTurn, str, int]] = []
     fresh = 0  # number of held turns that are not in any chunk yet
     for turn in turns:

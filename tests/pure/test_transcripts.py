@@ -171,25 +171,25 @@ def turn(number: int, text: str, role: Any = "user") -> TranscriptTurn:
 
 def test_turns_are_packed_with_the_last_of_the_chunk_before_and_a_long_one_is_cut() -> None:
     turns = [turn(number, f"We talk about lantern number {number}, and about the harbour.") for number in range(1, 101)]
-    chunks = chunks_of_turns(turns, 200, 40)
+    chunks = list(chunks_of_turns(turns, 200, 40))
     assert chunks[0].heading == "2026-02-16"
     assert (chunks[0].start_line, chunks[-1].end_line) == (1, 100)
     for before, after in pairwise(chunks):
         assert before.start_line < after.start_line <= before.end_line < after.end_line
     assert all(estimate_tokens(chunk.text) <= 200 for chunk in chunks)
-    chunks = chunks_of_turns([turn(1, "Hello."), turn(2, "word " * 900, "assistant"), turn(3, "Bye.")], 200, 40)
+    chunks = list(chunks_of_turns([turn(1, "Hello."), turn(2, "word " * 900, "assistant"), turn(3, "Bye.")], 200, 40))
     assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(1, 1), *[(2, 2)] * (len(chunks) - 2), (3, 3)]
     assert len(chunks) > 5
-    assert chunks_of_turns([turn(1, "Hello."), turn(2, "Good day.", "assistant")]) == [
+    assert list(chunks_of_turns([turn(1, "Hello."), turn(2, "Good day.", "assistant")])) == [
         Chunk(1, 2, "2026-02-16", "User: Hello.\n\nAssistant: Good day.")
     ]
-    assert chunks_of_turns([]) == []
+    assert list(chunks_of_turns([])) == []
 
 
 @given(st.lists(st.text(max_size=300), max_size=20), st.sampled_from([(32, 0), (32, 16), (100, 20), (400, 80)]))
 def test_every_turn_is_in_a_chunk_and_none_is_too_long(texts: list[str], size: tuple[int, int]) -> None:
     turns = [turn(number, text) for number, text in enumerate(texts, 1)]
-    chunks = chunks_of_turns(turns, *size)
+    chunks = list(chunks_of_turns(turns, *size))
     covered = {number for chunk in chunks for number in range(chunk.start_line, chunk.end_line + 1)}
     assert covered == set(range(1, len(texts) + 1))
     assert all(estimate_tokens(chunk.text) <= size[0] for chunk in chunks)

@@ -7,19 +7,18 @@ in French and "here" in German.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
-from remembrancer.memory.lexicon import word_lists
+from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
 
 Words = Mapping[str, Mapping[str, str]]
 """Words of a language with their translations, by group."""
 
 _IN_ORDER: Final[Mapping[str, Sequence[str]]] = {"month": MONTHS, "weekday": WEEKDAYS}
+FILE: Final = "times/languages.toml"
 _LANGUAGES: Final = ("german", "french", "spanish")
 _HIER: Final = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
 _HERE: Final = word_lists("languages")["here"]
@@ -44,15 +43,10 @@ def in_english(text: str) -> str:
 
 
 @cache
-def _file() -> Mapping[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("languages.toml").read_text("utf-8"))
-
-
-@cache
 def _words(language: str) -> Words:
     """The words of a language: either as "word=translation", or in the order of the English words."""
     words: dict[str, dict[str, str]] = {}
-    for group, lines in _file()[language]["words"].items():
+    for group, lines in toml_file(FILE)[language]["words"].items():
         known = words.setdefault(group, {})
         for line in lines:
             if "=" in line:
@@ -94,5 +88,5 @@ def _rewritings(language: str) -> tuple[tuple[re.Pattern[str], str], ...]:
 
     return tuple(
         (re.compile(rf"(?<![\w-]){_PLACE.sub(part, phrase)}(?![\w-])".replace(" ", r"\s+"), re.IGNORECASE), english)
-        for phrase, english in (*_file()[language]["rules"], *_file()["all"]["rules"])
+        for phrase, english in (*toml_file(FILE)[language]["rules"], *toml_file(FILE)["all"]["rules"])
     )

@@ -7,14 +7,13 @@ certain words ("in 2022", "on Saturday"), since they may also be numbers, verbs 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
+from remembrancer.memory.lexicon import toml_file
 from remembrancer.memory.times import calendar_spans as spans
 from remembrancer.memory.times.calendar_spans import DAY, Span, Unit
 
@@ -22,7 +21,7 @@ Resolve = Callable[[datetime], Span]
 """Maps the local time of the query to a span. May raise ValueError or OverflowError."""
 Match = re.Match[str]
 
-_FILE: Final[dict[str, Any]] = tomllib.loads(files(__package__).joinpath("phrases.toml").read_text("utf-8"))
+_FILE: Final = toml_file("times/phrases.toml")
 MONTHS, WEEKDAYS = (tuple(_FILE["words"][name].split()) for name in ("months", "weekdays"))
 COUNTS: Final[Mapping[str, float | list[float]]] = _FILE["counts"]
 """Words for numbers: a number, or a minimum and a maximum."""
