@@ -33,25 +33,22 @@ from remembrancer.commands.clients import FileRefused, Surroundings, clients, ou
 from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.projects import gone_of
 from remembrancer.commands.report import Report, command, count, flag
-from remembrancer.commands.runtime_client import ask, is_up, paths_here
+from remembrancer.commands.runtime_client import look, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.status import duration
 from remembrancer.commands.terminal import said_when_slow, styled, table
 from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import REMOTE_ENGINES, Settings, model_choices
-from remembrancer.protocol.control import AskStatus, RuntimeStatus
+from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
-    DeadlineExceeded,
     HomeUnusable,
     ModelUnusable,
-    PeerLost,
-    PeerUnavailable,
     RemembrancerError,
     size_in_words,
 )
 from remembrancer.protocol.paths import RuntimePaths, is_empty
-from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
+from remembrancer.protocol.problems import NEARLY_FULL_BYTES, Problem, find_problems
 
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
@@ -316,19 +313,14 @@ def check_disk(at: Examination) -> Finding:
 def check_processes(at: Examination) -> Finding:
     """Check whether a runtime holds the home, and the processes by their own reports."""
     try:
-        is_held = is_up(at.paths)
+        state = look(at.paths)
     except HomeUnusable as error:
         return Finding("problem", error.message, f"fix the owner and mode of {at.paths.runtime_lock} (0600)")
-    pid = read_record(at.paths)
-    if is_held:
-        try:
-            at.runtime = ask(at.paths, AskStatus())
-        except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
-            if is_up(at.paths):  # it may have stopped meanwhile
-                who = "the launcher" if pid is None else f"the launcher (process {pid})"
-                advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
-                return Finding("problem", f"{who} does not answer: {error.message}", advice)
+    if isinstance(state, Problem):
+        return Finding("problem", state.what, state.advice)
+    at.runtime = state
     if at.runtime is None:
+        pid = read_record(at.paths)
         killed = "" if pid is None else f"; process {pid} was killed, and the next start clears that away"
         return Finding("ok", f"nothing runs, and the first session starts everything{killed}")
     problems = find_problems(at.runtime)

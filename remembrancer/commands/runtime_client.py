@@ -19,17 +19,20 @@ from remembrancer.actors.bridge.starter import Starter
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
-from remembrancer.protocol.control import AskStatus, from_launcher
+from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import (
     ConfigurationError,
+    DeadlineExceeded,
     HomeUnusable,
     MemoryUnavailable,
+    PeerLost,
     PeerUnavailable,
     RemembrancerError,
 )
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.problems import Problem
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
@@ -94,6 +97,22 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
             return await launcher.request(question, timeout_s=ANSWER_S)
 
     return _run(asked)
+
+
+def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
+    """The state of the runtime, or the problem that it does not answer; None if nothing runs. Raises as `is_up`."""
+    if not is_up(paths):
+        return None
+    try:
+        return ask(paths, AskStatus())
+    except (PeerUnavailable, PeerLost, DeadlineExceeded):
+        if not is_up(paths):  # it has stopped meanwhile
+            return None
+        pid = read_record(paths)
+        who = "the launcher" if pid is None else f"the launcher (process {pid})"
+        what = f"{who} does not answer: look at {paths.logs / 'launcher.log'}"
+        advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
+        return Problem("peer_unavailable", "problem", what, advice)
 
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:

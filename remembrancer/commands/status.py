@@ -16,12 +16,11 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
 from remembrancer.commands.projects import notice_of_move
 from remembrancer.commands.report import Report, Rows, command, count, flag
-from remembrancer.commands.runtime_client import ask, directory_here, is_up, nothing_runs, paths_here
+from remembrancer.commands.runtime_client import directory_here, look, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import locate
 from remembrancer.config.reading import read_configuration
 from remembrancer.protocol.control import (
-    AskStatus,
     ConsolidatorHealth,
     GatewayHealth,
     IndexerHealth,
@@ -30,7 +29,6 @@ from remembrancer.protocol.control import (
     RemoteEmbedders,
     RuntimeStatus,
 )
-from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths, read_file
 from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
@@ -51,16 +49,11 @@ def status(trace: bool) -> Report:
     paths = paths_here()
     if trace:
         return _slow(paths)
-    try:
-        if is_up(paths):
-            return _present(paths)
-    except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
-        if is_up(paths):
-            advice = f"look at {paths.logs / 'launcher.log'}"
-            what = f"the launcher does not answer: {error.message.removesuffix(f': {advice}')}"
-            problem = Problem("peer_unavailable", "problem", what, advice)
-            notes = (f"remembrancer status: {problem}",)
-            return Report(report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, notes)
+    state = look(paths)
+    if isinstance(state, Problem):
+        return Report(report(paths.home, None, (state,)), (), exit_codes.DEGRADED, (f"remembrancer status: {state}",))
+    if state is not None:
+        return _present(paths, state)
     faults = read_configuration(os.environ, locate(os.environ).file).problems
     problems = tuple(Problem("configuration_error", "problem", each, "fix that setting") for each in faults)
     line = nothing_runs(paths.home)
@@ -73,18 +66,14 @@ def status(trace: bool) -> Report:
 COMMANDS = {"status": status}
 
 
-def _present(paths: RuntimePaths) -> Report:
-    state = ask(paths, AskStatus())
+def _present(paths: RuntimePaths, state: RuntimeStatus) -> Report:
     problems = find_problems(state)
-    lines = lines_of(state, problems)
-    status = exit_codes.DEGRADED if problems else exit_codes.OK
-    facts = report(paths.home, state, problems)
-    notes = []
+    facts, notes = report(paths.home, state, problems), []
     has_store = any(process.role == "store" and process.state == "ready" for process in state.processes)
     if has_store and (notice := notice_of_move(directory_here())):
         notes.append(notice)
         facts["warnings"].append(notice)
-    return Report(facts, lines, status, notes)
+    return Report(facts, lines_of(state, problems), exit_codes.DEGRADED if problems else exit_codes.OK, notes)
 
 
 def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:

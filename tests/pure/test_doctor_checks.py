@@ -28,7 +28,6 @@ from remembrancer.commands.status import duration, lines_of, report
 from remembrancer.commands.terminal import print_lines
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.errors import Failure, FileLocked
-from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
@@ -169,10 +168,8 @@ UNUSABLE = StoreHealth(Counts(), WELL, unusable=("p_1/memory.db cannot be read",
 
 
 def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.MonkeyPatch) -> Finding:
-    monkeypatch.setattr(doctor, "ask", lambda paths, question: status)
-    with FileLock(at.paths.runtime_lock) as lock:
-        lock.try_acquire()
-        return doctor.check_processes(at)
+    monkeypatch.setattr(doctor, "look", lambda _: status)
+    return doctor.check_processes(at)
 
 
 @pytest.mark.parametrize(
