@@ -94,7 +94,11 @@ class Starter:
     def tend(self, now: float) -> None:
         """After a failed connection: start a runtime if that is this bridge's task. Sets `failure`."""
         try:
-            self._tend(now)
+            if self._child is None and now >= self._not_before:
+                self._fail(None)
+                self._start(now)
+            elif self._child is not None and (status := self._child.poll()) is not None:
+                self._ended(status, now)
         except OSError as error:
             self.finish()
             why = "it is a file" if isinstance(error, FileExistsError) else error.strerror or error
@@ -102,15 +106,6 @@ class Starter:
             reason = f"the memory's home {self._places.home} cannot be used: {why} ({remedy})"
             self._fail(reason, status=HOME_UNUSABLE)
             self._pause(now)
-
-    def _tend(self, now: float) -> None:
-        if self._child is not None:
-            status = self._child.poll()
-            if status is not None:
-                self._ended(status, now)
-        elif now >= self._not_before:
-            self._fail(None)
-            self._start(now)
 
     def _start(self, now: float) -> None:
         from remembrancer.protocol.file_locks import FileLock
