@@ -140,7 +140,7 @@ def test_a_session_heard_of_once_is_lost_after_the_grace_time_and_what_is_over_i
     watch = SessionWatch(GRACE_S)
     watch.note([(PROJECT.id, f"session:{number}") for number in range(1000)], 0.0)
     watch.lost({}, GRACE_S + 1.0, WALL)
-    assert watch.watched == 0
+    assert watch._seen_at == {}
 
 
 @given(

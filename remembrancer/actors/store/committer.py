@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
@@ -159,10 +160,8 @@ class _Writer:
             outcomes = self._complete(together, outcomes)
         except Exception:
             logger.exception("what was committed is answered without what else there is to say")
-        results: list[tuple[asyncio.Future[list[Outcome]], list[Outcome]]] = []
-        for _, operations, future in group:
-            results.append((future, outcomes[: len(operations)]))
-            outcomes = outcomes[len(operations) :]
+        in_order = iter(outcomes)
+        results = [(future, list(islice(in_order, len(operations)))) for _, operations, future in group]
         self._loop.call_soon_threadsafe(_resolve, results)
 
 

@@ -243,11 +243,6 @@ class SessionWatch:
         self._grace_s = grace_s
         self._seen_at: dict[SessionKey, float] = {}
 
-    @property
-    def watched(self) -> int:
-        """The number of watched sessions."""
-        return len(self._seen_at)
-
     def note(self, present: Iterable[SessionKey], now: float) -> None:
         """Record that these sessions are connected, begin, or are active."""
         for key in present:

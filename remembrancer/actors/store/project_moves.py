@@ -18,7 +18,6 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MemoriesMoved, MoveProject
-from remembrancer.protocol.writes import ProjectRef
 
 logger = logging.getLogger(__name__)
 
@@ -45,35 +44,34 @@ class ProjectMoves(Handlers):
             RemembrancerError: a file cannot be used.
         """
         async with self._moving:
-            return await self._move_one(request.old, request.new, request.directory, dry_run=request.dry_run)
-
-    async def _move_one(self, old: ProjectRef, new: ProjectRef, directory: str, *, dry_run: bool) -> MemoriesMoved:
-        files, committer = self._files, self._committer
-        if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:
-            raise InvalidInput(f"{new.path} is no other place than {old.path}")
-        if not files.is_there(old):
-            raise NotFound(f"nothing is remembered of {old.path}")
-        if not files.shared.keys().isdisjoint((old.id, new.id)):
-            raise InvalidInput("a project that is shared is not moved: 'remembrancer share leave' in it first")
-        if self._file_handlers.has_client(old.id):
-            raise InvalidInput(f"an assistant is still connected in {old.path}: close it there, then run this again")
-        source = await files.project(old)
-        memories = (await committer.run(old.id, partial(source.counts, None))).total
-        target = await files.project(new) if files.is_there(new) else None
-        joined = 0 if target is None else (await committer.run(new.id, partial(target.counts, None))).total
-        if dry_run:
+            old, new, files, committer = request.old, request.new, self._files, self._committer
+            if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:
+                raise InvalidInput(f"{new.path} is no other place than {old.path}")
+            if not files.is_there(old):
+                raise NotFound(f"nothing is remembered of {old.path}")
+            if not files.shared.keys().isdisjoint((old.id, new.id)):
+                raise InvalidInput("a project that is shared is not moved: 'remembrancer share leave' in it first")
+            if self._file_handlers.has_client(old.id):
+                raise InvalidInput(
+                    f"an assistant is still connected in {old.path}: close it there, then run this again"
+                )
+            source = await files.project(old)
+            memories = (await committer.run(old.id, partial(source.counts, None))).total
+            target = await files.project(new) if files.is_there(new) else None
+            joined = 0 if target is None else (await committer.run(new.id, partial(target.counts, None))).total
+            if request.dry_run:
+                return MemoriesMoved(memories, joined)
+            for users in files.users:
+                await committer.run(users.name, partial(users.rename_project, old.id, new.id))
+            await self._file_handlers.discard_index(old.id)
+            try:
+                await committer.run(new.id, partial(files.move, old.id, new, request.directory))
+            finally:
+                for name in (old.id, new.id):
+                    files.let_go(name)
+            await files.project(new)
+            await self._code.drop(old.id)
+            notes = self._paths.project_database(old.id).with_name(self._settings.index_file)
+            await asyncio.to_thread(delete_database, notes)
+            logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
             return MemoriesMoved(memories, joined)
-        for users in files.users:
-            await committer.run(users.name, partial(users.rename_project, old.id, new.id))
-        await self._file_handlers.discard_index(old.id)
-        try:
-            await committer.run(new.id, partial(files.move, old.id, new, directory))
-        finally:
-            for name in (old.id, new.id):
-                files.let_go(name)
-        await files.project(new)
-        await self._code.drop(old.id)
-        notes = self._paths.project_database(old.id).with_name(self._settings.index_file)
-        await asyncio.to_thread(delete_database, notes)
-        logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
-        return MemoriesMoved(memories, joined)
