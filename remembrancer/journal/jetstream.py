@@ -15,8 +15,8 @@ import logging
 import re
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -429,20 +429,6 @@ class JetStreamJournal(Journal):
             self._client = client
             return client
 
-    async def _answers(self, subject: str, body: bytes) -> AsyncGenerator[Msg, None]:
-        """The messages that answer a request, as they arrive. Raises as soon as the connection is lost."""
-        async with self._connected() as client:
-            inbox = client.new_inbox()
-            answers = await client.subscribe(inbox)
-            try:
-                await client.publish(subject, body, inbox)
-                arrived = answers._pending_queue
-                while True:  # `next_msg` makes two tasks for each message, also for one that is there
-                    yield arrived.get_nowait() if arrived.qsize() else await answers.next_msg(ANSWER_S)
-            finally:
-                if not client.is_closed:
-                    await answers.unsubscribe()
-
     async def _answer(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> Msg:
         """The one answer to a request, by the connection's inbox. Raises as soon as the connection is lost."""
         async with self._connected() as client:
@@ -465,19 +451,27 @@ class JetStreamJournal(Journal):
         return _decoded(answer)
 
     async def _get(self, lane: str, stream: str, request: Mapping[str, object]) -> list[Msg]:
-        """The requested messages, as far as a replica has them."""
+        """The requested messages, as far as a replica has them. Raises as soon as the connection is lost."""
         messages: list[Msg] = []
-        question = self._answers(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(request))
-        async with aclosing(question) as answers:
-            async for answer in answers:
-                status = _header(answer, "Status")
-                if status == "503":
-                    break
-                if status in ("204", "404"):
-                    return messages
-                if status:
-                    raise JournalAway(f"the journal cannot be read: {_header(answer, 'Description') or status}")
-                messages.append(answer)
+        async with self._connected() as client:
+            inbox = client.new_inbox()
+            answers = await client.subscribe(inbox)
+            try:
+                await client.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(request), inbox)
+                arrived = answers._pending_queue
+                while True:  # `next_msg` makes two tasks for each message, also for one that is there
+                    answer = arrived.get_nowait() if arrived.qsize() else await answers.next_msg(ANSWER_S)
+                    status = _header(answer, "Status")
+                    if status == "503":
+                        break
+                    if status in ("204", "404"):
+                        return messages
+                    if status:
+                        raise JournalAway(f"the journal cannot be read: {_header(answer, 'Description') or status}")
+                    messages.append(answer)
+            finally:
+                if not client.is_closed:
+                    await answers.unsubscribe()
         await self._info(lane)  # raises if there is none
         raise JournalAway("the journal has no replica to read from at the moment")
 
