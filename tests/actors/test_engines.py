@@ -179,7 +179,7 @@ def test_a_model_in_a_directory_is_the_same_model(tmp_path: Path, onnx: Engine, 
         ({}, "has no model.onnx"),
         ({"model.onnx": "x"}, "neither a tokenizer.json nor a vocab.txt"),
         ({"model.onnx": "x", "tokenizer.json": "{"}, "tokenizer .* cannot be read"),
-        ({"model.onnx": "x", "vocab.txt": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"}, "onnxruntime cannot run"),
+        ({"model.onnx": "x", "vocab.txt": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"}, "cannot load"),
         (
             {"model.onnx": "x", "1_Pooling/config.json": '{"pooling_mode_mean_tokens": false}'},
             "does not pool by the mean",
@@ -192,7 +192,7 @@ def test_a_directory_that_is_no_model_is_refused(tmp_path: Path, files: dict[str
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(ModelUnusable, match=complaint):
-        load_onnx(str(tmp_path), 1)
+        load_engine(Settings(model=str(tmp_path)), threads=1)
 
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,7 +189,3 @@ def load_multilingual(model: str, threads: int) -> MultilingualEngine:
         return MultilingualEngine(E5File(weights), threads)
     except ImportError as error:
         raise ModelUnusable(f"sentencepiece cannot be imported ({error}): {MULTILINGUAL_EXTRA}") from error
-    except ModelUnusable:
-        raise
-    except Exception as error:  # the only common base class of onnxruntime's errors
-        raise ModelUnusable(f"onnxruntime cannot run {weights}: {error}") from error

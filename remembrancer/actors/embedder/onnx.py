@@ -134,14 +134,9 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
             f"the onnx engine knows {DEFAULT_MODEL}, or a directory with a model.onnx, and {model} is neither: change "
             "REMEMBRANCER_MODEL, or set REMEMBRANCER_ENGINE=sentence-transformers for other models by name"
         )
-    try:
-        if identity.precision == PRECISION:
-            return Int8Engine(identity, tokenizer, MiniLM(weights), threads)
-        return OnnxEngine(identity, tokenizer, open_session(str(weights), threads))
-    except ModelUnusable:
-        raise
-    except Exception as error:  # the only common base class of onnxruntime's errors
-        raise ModelUnusable(f"onnxruntime cannot run {weights}: {error}") from error
+    if identity.precision == PRECISION:
+        return Int8Engine(identity, tokenizer, MiniLM(weights), threads)
+    return OnnxEngine(identity, tokenizer, open_session(str(weights), threads))
 
 
 def open_session(graph: str | bytes, threads: int) -> Any:

@@ -93,15 +93,10 @@ def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEn
     torch.set_num_threads(threads)
     name = directory.name if Path(model).expanduser().is_dir() else model
     known = named_model(name)
-    try:
-        loaded = SentenceTransformer(str(directory), local_files_only=True)
-        if known is not None:
-            _complete(loaded, known, has_pooling=(directory / "modules.json").is_file())
-        return SentenceTransformerEngine(name, loaded, revision)
-    except ModelUnusable:
-        raise
-    except Exception as error:  # a model's files can cause any error in the library
-        raise ModelUnusable(f"sentence-transformers cannot load {directory}: {error}") from error
+    loaded = SentenceTransformer(str(directory), local_files_only=True)
+    if known is not None:
+        _complete(loaded, known, has_pooling=(directory / "modules.json").is_file())
+    return SentenceTransformerEngine(name, loaded, revision)
 
 
 def _complete(model: Any, known: NamedModel, *, has_pooling: bool) -> None:

@@ -50,25 +50,31 @@ def load_engine(settings: Settings, threads: int) -> Engine:
     """
     # Imported here, so that a process loads only the library of its own engine.
     choice, _ = model_choices(settings)
-    match choice.engine:
-        case "onnx":
-            from remembrancer.actors.embedder.onnx import load_onnx
+    try:
+        match choice.engine:
+            case "onnx":
+                from remembrancer.actors.embedder.onnx import load_onnx
 
-            return load_onnx(choice.model, threads)
-        case "multilingual":
-            from remembrancer.actors.embedder.multilingual import load_multilingual
+                return load_onnx(choice.model, threads)
+            case "multilingual":
+                from remembrancer.actors.embedder.multilingual import load_multilingual
 
-            return load_multilingual(choice.model, threads)
-        case "sentence-transformers":
-            from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
+                return load_multilingual(choice.model, threads)
+            case "sentence-transformers":
+                from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
 
-            return load_sentence_transformer(choice.model, threads)
-        case "voyage" | "openai":
-            from remembrancer.actors.embedder.providers import load_provider
+                return load_sentence_transformer(choice.model, threads)
+            case "voyage" | "openai":
+                from remembrancer.actors.embedder.providers import load_provider
 
-            return load_provider(choice, settings)
-        case _:
-            raise ModelUnusable(f"there is no engine {choice.engine}")
+                return load_provider(choice, settings)
+            case _:
+                raise ModelUnusable(f"there is no engine {choice.engine}")
+    except ModelUnusable:
+        raise
+    except Exception as error:  # a model's files can cause any error in a library
+        logger.info("the model cannot be loaded", exc_info=True)
+        raise ModelUnusable(f"the engine {choice.engine} cannot load {choice.model}: {error}") from error
 
 
 class Loaded(NamedTuple):
