@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from remembrancer.memory.decay import DAY_S, has_ended
 from remembrancer.memory.fields import FIELDS, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
@@ -162,13 +163,14 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
     return changed(before, values)
 
 
-SAME_EVENT_S: Final = 86_400.0
-"""Two event memories with the same words are about one event if they are at most this far apart."""
+SAME_EVENT_S: Final = DAY_S
+"""Two event memories with the same words are about one event if they are at most this far apart: on another day it is
+another event."""
 
 
 def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, now: float) -> bool:
     """True if `again` restates a memory: same text and scope, the memory is still valid, and the times match."""
-    if known.forgotten or (known.valid_until is not None and known.valid_until <= now):
+    if known.forgotten or has_ended(known.valid_until, now):
         return False
     for before, after in ((known.valid_from, again.valid_from), (known.valid_until, again.valid_until)):
         if after is not None and after != before:

@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, central_memory, cluster_memories, vectors_of
-from remembrancer.actors.consolidator.standing_for import says_the_same, still_holds
+from remembrancer.actors.consolidator.standing_for import says_the_same
 from remembrancer.actors.consolidator.store_connection import Group, derive
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.promotion import MERGE_COSINE
 from remembrancer.memory.sentences import first_words
@@ -110,7 +111,7 @@ def name_of(project: ProjectRef) -> str:
 
 
 def _is_usable(memory: Material, now: float) -> bool:
-    holds = still_holds(memory, now) and not memory.is_replaced
+    holds = not (has_ended(memory.valid_until, now) or memory.is_replaced)
     return memory.kind not in LEFT_ALONE and bool(memory.vector) and holds
 
 

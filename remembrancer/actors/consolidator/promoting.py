@@ -16,12 +16,7 @@ from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.clusters import vectors_of
 from remembrancer.actors.consolidator.derived_memories import name_of
-from remembrancer.actors.consolidator.standing_for import (
-    alike,
-    other_words,
-    says_the_same,
-    still_holds,
-)
+from remembrancer.actors.consolidator.standing_for import alike, other_words, says_the_same
 from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Found,
@@ -35,7 +30,7 @@ from remembrancer.actors.consolidator.store_connection import (
     vectors_wait_s,
 )
 from remembrancer.config.settings import Settings
-from remembrancer.memory.decay import strength_of
+from remembrancer.memory.decay import has_ended, strength_of
 from remembrancer.memory.promotion import (
     MERGE_COSINE,
     SPEAKING_KINDS,
@@ -297,7 +292,7 @@ def said_in_both(
 ) -> list[tuple[Material, Material, float]]:
     """The memories that one of the others says as well, in the same text or as near as near-duplicates are; the other
     one, and the cosine of the two."""
-    by_text = {normalised(other.content): other for other in reversed(others) if still_holds(other, now)}
+    by_text = {normalised(other.content): other for other in reversed(others) if not has_ended(other.valid_until, now)}
     rows = vectors_of([*memories, *others])
     cosines = rows[: len(memories)] @ rows[len(memories) :].T
     pairs = []

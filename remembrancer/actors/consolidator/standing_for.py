@@ -5,13 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.consolidation import Material
-
-
-def still_holds(memory: Material, now: float) -> bool:
-    """True if a memory has not been superseded."""
-    return memory.valid_until is None or memory.valid_until > now
 
 
 def says_the_same(
@@ -22,10 +18,8 @@ def says_the_same(
     What says something else is as near as what says the same: merging into that would hide what is new. So would
     merging into what was made of others, which may be made of this one.
     """
-    for other, cosine in near:
-        if cosine <= min_cosine or other.is_derived or not still_holds(other, now) or _is_made_of(memory, other):
-            continue
-        if same_in_words(memory.content, other.content):
+    for other, cosine in alike(memory, near, now, min_cosine):
+        if not other.is_derived and same_in_words(memory.content, other.content):
             return other, cosine
     return None
 
@@ -37,7 +31,10 @@ def alike(
     return [
         (other, cosine)
         for other, cosine in near
-        if cosine > min_cosine and still_holds(other, now) and not _is_made_of(memory, other)
+        if cosine > min_cosine
+        and not has_ended(other.valid_until, now)
+        and other.id not in memory.derived_from
+        and memory.id not in other.derived_from
     ]
 
 
@@ -45,8 +42,3 @@ def other_words(memory: Material, into: Material) -> str | None:
     """A memory's content, if it differs from the other in more than blanks, case or marks at the end; None when nothing
     gets lost."""
     return memory.content if normalised(memory.content) != normalised(into.content) else None
-
-
-def _is_made_of(one: Material, other: Material) -> bool:
-    """True if one of two memories was derived from the other."""
-    return one.id in other.derived_from or other.id in one.derived_from

@@ -11,7 +11,8 @@ import numpy as np
 
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors, is_memory
 from remembrancer.actors.store.retrieval.view import Ref, View
-from remembrancer.memory.decay import DAY_S, has_ended, memory_strength
+from remembrancer.memory.changes import SAME_EVENT_S
+from remembrancer.memory.decay import has_ended, memory_strength
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import RecalledMemory, Scores
@@ -32,8 +33,6 @@ COMPARED_CHARACTERS: Final = 2000
 CLOSE: Final = 0.8
 """The share of a memory's score from which a later one that probably replaces it precedes it. A question that names
 what the later one is not about is answered by the earlier one."""
-SAME_EVENT_S: Final = DAY_S
-"""The time within which two events can be the same; on another day it is another event, whatever its wording."""
 
 Ranked = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
