@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from remembrancer.memory.lexicon import word_lists
-from remembrancer.memory.names import FILE_ENDINGS, name_key
+from remembrancer.memory.names import FILE_ENDINGS, TICKET, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
@@ -35,9 +35,6 @@ class FoundName(NamedTuple):
 
 _EXTENSIONS: Final = f"{FILE_ENDINGS}|bat|bib|conf|env|ex|fish|glsl|less|lock|log|ml|parquet|r|service|wgsl"
 """Including endings that other words may have as well."""
-_STANDARDS: Final = "AES|ANSI|ASCII|CVE|EN|GPT|IEEE|ISO|MD|MP|PEP|RFC|RSA|SHA|TLS|USB|UTF"
-"""Words before a hyphen and a number that are not the project of a ticket."""
-_TICKET: Final = rf"(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}}(?![\w-])"
 _CODE: Final = re.compile(r"`([^`\s]{2,80})`")
 _IN_CODE: Final = re.compile(r"@?[\w.~/](?:[\w./@-]|::)*[^\W_](?:\(\))?")
 """A code span that is a name, rather than an expression or a flag."""
@@ -45,7 +42,7 @@ _PLAIN: Final = re.compile(r"[a-z]+")
 """A command or a column, but also an everyday word, so possible but not certain."""
 _CERTAIN: Final = re.compile(
     rf"""(?<![\w/.@-])(?:
-      (?P<ticket>{_TICKET})
+      (?P<ticket>{TICKET})
     | (?P<file>(?:~|\.{{1,2}})?/?(?:[\w.-]+/)*[\w.-]*\w\.(?:{_EXTENSIONS}))(?![\w/-])
     | (?P<path>(?:~|\.{{1,2}})?/?(?:[a-z][\w.-]*/)+[\w.-]*[\w-])(?![\w/])
     | (?P<function>[A-Za-z_]\w*\(\))

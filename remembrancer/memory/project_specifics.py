@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
-from remembrancer.memory.names import FILE_ENDINGS
+from remembrancer.memory.names import FILE_ENDINGS, TICKET
 from remembrancer.protocol.kinds import EntityKind, entity_kind
 
 LEAST_NAME: Final = 3
@@ -25,8 +25,6 @@ EVERYWHERE: Final = _LISTS["everywhere"]
 PRODUCTS: Final = _LISTS["products"]
 """Names of technologies that look like files."""
 _COMMON: Final = EVERYWHERE | PRODUCTS
-STANDARDS: Final = _LISTS["standards"]
-"""Words before the number of a standard, an algorithm or a notice, which look like the key of a ticket."""
 
 SOURCE_DIRECTORIES: Final = _LISTS["source_directories"]
 """Directories at the start of a path, which are more likely than an alternative; not `client`, since `client/server` is
@@ -45,7 +43,7 @@ _PORT: Final = re.compile(
     r"|(?<![\w.-])(?i:localhost|(?:\d{1,3}\.){3}\d{1,3}|[a-z0-9-]+(?:\.[a-z0-9-]+)+):\d{2,5}\b"
     r"|(?<![\w.:-])[a-z][a-z0-9-]*:\d{4,5}\b"
 )
-_TICKET: Final = re.compile(r"(?<![\w-])([A-Z][A-Z0-9]{1,9})-\d{1,6}(?![\w-])")
+_TICKET: Final = re.compile(rf"(?<![\w-]){TICKET}")
 _NUMBERED: Final = re.compile(r"(?<![\w&#])#\d{2,6}\b")
 _PARTS: Final = re.compile(r"[^\W_]+")
 
@@ -70,8 +68,8 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
         return f"it names a file, {_short(file)}"
     if port := _PORT.search(content):
         return f"it names a port, {_short(port[0])}"
-    if ticket := _ticket(content):
-        return f"it names a ticket, {ticket}"
+    if ticket := _TICKET.search(content) or _NUMBERED.search(content):
+        return f"it names a ticket, {ticket[0]}"
     return None
 
 
@@ -82,14 +80,6 @@ def _names_project(text: str, project_name: str) -> bool:
         return False
     name = r"[\W_]?".join(map(re.escape, parts))
     return re.search(rf"(?<![^\W_]){name}(?![^\W_])", text, re.IGNORECASE) is not None
-
-
-def _ticket(content: str) -> str | None:
-    for match in _TICKET.finditer(content):
-        if match[1].casefold() not in STANDARDS:
-            return match[0]
-    numbered = _NUMBERED.search(content)
-    return None if numbered is None else numbered[0]
 
 
 def _file(content: str) -> str | None:
