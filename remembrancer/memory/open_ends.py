@@ -10,24 +10,13 @@ from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.times.period_questions import EMPTY
 from remembrancer.memory.times.windows import without_times
 
-_HEADINGS: Final = (
-    *(
-        r"next(?: steps?| up)?",
-        r"open(?: ends?| points?| questions?| tasks?)?",
-        r"still (?:open|to do)",
-        r"to[- ]?dos?",
-    ),
-    *(r"to[- ]?dos?", r"als nächstes", r"nächste schritte", r"(?:noch )?offen", r"(?:noch )?zu tun"),
-    *(
-        r"à faire",
-        r"reste à faire",
-        r"prochaines? étapes?",
-        r"pendientes?",
-        r"por hacer",
-        r"(?:próximos|siguientes) pasos",
-    ),
+_HEADING: Final = re.compile(
+    r"\s*(?:next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)|to[- ]?dos?"
+    r"|als nächstes|nächste schritte|(?:noch )?offen|(?:noch )?zu tun"
+    r"|à faire|reste à faire|prochaines? étapes?"
+    r"|pendientes?|por hacer|(?:próximos|siguientes) pasos)\s*(?:\((?P<about>[^()]*)\)\s*)?:\s*",
+    re.IGNORECASE,
 )
-_HEADING: Final = re.compile(rf"\s*(?:{'|'.join(_HEADINGS)})\s*(?:\((?P<about>[^()]*)\)\s*)?:\s*", re.IGNORECASE)
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+")
 """The marker of an item at the start of a line."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
