@@ -1,7 +1,5 @@
 """Simple baselines for recall: words only, vectors only, and the two fused."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections import defaultdict

@@ -5,8 +5,6 @@ vectors, and the two fused, over the same chunks. PACKAGES is a folder with the 
 under its name (`aiohttp/` or `aiohttp-3.13.3/`). `--words` leaves out vectors, which take minutes.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

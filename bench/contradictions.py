@@ -7,8 +7,6 @@ fitting, is always included. A project's memories are stored by one session a da
 once they have vectors, the pairs of `remembrancer list --review` are compared with the true ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

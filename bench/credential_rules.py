@@ -4,8 +4,6 @@ FILE is `config/gitleaks.toml` (MIT licence) from a gitleaks release. Rules abou
 generic rule: `memory/credentials.py` has its own for labels with a value.
 """
 
-from __future__ import annotations
-
 import argparse
 import tomllib
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ at while the rules were first written (`tuned`), the others when they were revis
 (`shapes`) was written before its rules. `--show` prints the failures of a part.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import json

@@ -14,8 +14,6 @@
 Dates have no zone and are read as UTC.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

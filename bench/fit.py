@@ -14,8 +14,6 @@ It prints each set with the weights of all sets, and with those of all others (l
 of each feature: the NDCG@10 lost on each set if the weights are fitted without it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Shared parts of the benchmarks: figures, a temporary runtime, filling it, and timing calls."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -6,8 +6,6 @@ set, with `--baselines` also those of plain words and plain vectors. The officia
 public tools (`bench.retrieval`).
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import functools

@@ -7,8 +7,6 @@ memory also names its domain, so that there are hubs. One half was used while th
 other is only reported.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

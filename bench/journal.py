@@ -4,8 +4,6 @@
 append, and uses sealed entries of 600 bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import multiprocessing

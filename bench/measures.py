@@ -1,7 +1,5 @@
 """Quality measures of rankings. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence, Set
 from typing import Final

@@ -12,8 +12,6 @@ of the replaced ones among ten results for a task, and the shares that are in a 
 lines.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

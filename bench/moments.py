@@ -8,8 +8,6 @@ actions with relevant memories that are given them, and the share of other actio
 the actions with wrong results.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -8,8 +8,6 @@ lines of the hook; the idle prompts that get any; the tokens; and the share of t
 shown to their end.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -7,8 +7,6 @@ and `replaced.json`, which have separate pairs, the weights of `memory/replaceme
 come from weights fitted without that author; those of MemoryCode, without half of the histories.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

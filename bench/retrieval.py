@@ -5,8 +5,6 @@ runtime; its events are stored by `store_memory` with their dates, embedded, and
 baselines answer the same questions over the same memories.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import functools

@@ -6,8 +6,6 @@ With `--home` the filled homes are kept in that directory, and reused by the nex
 recalls as an SVG, which needs matplotlib.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import shutil

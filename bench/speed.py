@@ -3,8 +3,6 @@
 Each figure is a median (or the named percentile) on this machine, compared with the project's goal.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import itertools

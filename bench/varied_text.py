@@ -6,8 +6,6 @@ never do, so that the texts' vectors differ, as those of notes about the same th
 the number of texts, as in a growing memory.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

@@ -8,8 +8,6 @@ is one `recall_memories` in its project, with one session for consecutive questi
 task of a `get_memory_context`. Four baselines answer over the same texts with the same model.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import itertools

@@ -1,8 +1,6 @@
 """`python -m examples.first`: shows two sessions and one memory in a minute: stored, killed, found, replaced and
 kept."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Sessions of the SDK's client with a runtime in its own home, for the examples."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ Real sessions talk to a real runtime, which is down while days pass: then all ti
 `week.toml` has the script and the predictions.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import sys

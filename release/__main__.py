@@ -5,8 +5,6 @@ Sources: the schema of the MCP registry of 2025-12-11 (https://static.modelconte
 manifest of MCP bundles (https://github.com/modelcontextprotocol/mcpb).
 """
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

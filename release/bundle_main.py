@@ -1,8 +1,6 @@
 """The program that a desktop client starts from the bundle: it runs the installed Remembrancer, or the bundle's own
 wheel through `uv`. Standard library only; it replaces this process, so that the client talks to the bridge itself."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -3,8 +3,6 @@
 Real sessions fill a home in a runtime of its own. Some writes are left in the queue, as if the store had been away.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

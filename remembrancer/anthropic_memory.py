@@ -5,8 +5,6 @@
 Needs the extra `anthropic`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ files, and that refuses unreadable ones by the name of their release.
 of the step in that release, as decimal digits (0.2.0 has 2 00 00; the first step of 0.3.1 would have 3 01 00).
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import mmap

@@ -1,8 +1,6 @@
 """Rebuilds a sound database from a damaged one and an earlier copy: from the rows that SQLite can still read, and in
 the gaps between them the rows of the copy."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

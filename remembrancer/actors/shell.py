@@ -4,8 +4,6 @@ The launcher holds the other end of the actor's standard input. Its first line i
 the launcher is dead, and an actor never outlives it.
 """
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import ctypes

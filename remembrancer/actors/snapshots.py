@@ -3,8 +3,6 @@
 The moment is a read transaction (https://sqlite.org/wal.html), which blocks no writer.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

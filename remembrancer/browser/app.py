@@ -1,7 +1,5 @@
 """The application: routing, the choice of the visitor's project, and error responses."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Mapping

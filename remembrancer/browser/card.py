@@ -4,8 +4,6 @@ It is a resource of the extension MCP Apps (https://github.com/modelcontextproto
 that loads nothing from the network. A client that declares the extension shows it in a frame.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any, Final
 

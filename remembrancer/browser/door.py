@@ -1,7 +1,5 @@
 """Access control: the cookie that stands for a token, and the checks of requests that change something."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -1,7 +1,5 @@
 """The pages about the past: *Today*, *Review* and *Sessions*, and the event stream that keeps pages live."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta

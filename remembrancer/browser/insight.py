@@ -1,7 +1,5 @@
 """The overview pages: *Projects*, *Health*, *Notes*, *Code* and *Graph*."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

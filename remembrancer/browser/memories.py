@@ -1,7 +1,5 @@
 """The pages *Search* and *Memory*, and all changes of memories with their undo."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

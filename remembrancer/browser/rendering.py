@@ -1,7 +1,5 @@
 """The templates of pages, and the filters that turn values into words, bars and markup."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import io

@@ -1,7 +1,5 @@
 """One page request, as the handlers of pages see it."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import sqlite3

@@ -5,8 +5,6 @@ little. So a separate logistic regression with five features scores them, fitted
 (docs/benchmarks.md). A rule about the form of names or of code applies to every edit that makes such a name.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The files that a memory names and that are no longer there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """Ranks chunks of code for a question, by words alone: BM25 of the chunk and of its file over weighted fields,
 definitions of the names in the question, and the kind of the file. Pure."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence

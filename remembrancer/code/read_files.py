@@ -1,7 +1,5 @@
 """Reads and cuts files, and lists the terms of their chunks, for the writer of the index."""
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Iterable

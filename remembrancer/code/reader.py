@@ -6,8 +6,6 @@ has started, and a line, a `ReadFile` in JSON, for each file as soon as it was r
 the one that killed it.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

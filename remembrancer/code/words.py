@@ -1,7 +1,5 @@
 """The words of code and of questions about it: names are split into their parts, and parts cut to their stems. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """`remembrancer admin`: rarely used commands, and shell completion."""
 
-from __future__ import annotations
-
 import click
 
 from remembrancer.commands.report import LazyGroup, Report, argument, command

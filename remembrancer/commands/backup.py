@@ -5,8 +5,6 @@ files while it holds the home's locks, and then replaces one file after the othe
 restore that was killed can be repeated, or not.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

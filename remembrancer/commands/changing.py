@@ -1,7 +1,5 @@
 """The commands that change memories in a shell, and take changes back."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The exit statuses of commands. Scripts rely on these numbers."""
 
-from __future__ import annotations
-
 from typing import Final
 
 OK: Final = 0

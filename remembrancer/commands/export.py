@@ -1,7 +1,5 @@
 """`remembrancer backup export`: the memories as JSON Lines, for other programs, and for `backup import`."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 It reads one snapshot of the records, beside a running store or without one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

@@ -5,8 +5,6 @@ the whole file with it. Then the memories go to the store in batches, in the ord
 is left as it is, so importing a file twice changes nothing, and an interrupted import can be continued.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

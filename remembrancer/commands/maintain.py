@@ -1,7 +1,5 @@
 """`remembrancer admin maintain`: archive, delete, sum up and clean up now rather than when it is due."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, get_args
 

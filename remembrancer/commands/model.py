@@ -1,7 +1,5 @@
 """`remembrancer model`: the model that makes the vectors, and the progress of a change; start one, or cancel it."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 from pathlib import Path

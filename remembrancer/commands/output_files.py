@@ -1,7 +1,5 @@
 """The files that a command writes for a user: durable, private, and never in place of another user's file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`remembrancer admin projects`: the projects in this home; `move` gives one a new place."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import time

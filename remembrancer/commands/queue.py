@@ -1,8 +1,6 @@
 """`remembrancer admin queue`: the writes that wait for the store, and those that it refused: list, export or drop
 them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import closing

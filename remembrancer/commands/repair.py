@@ -1,7 +1,5 @@
 """`remembrancer doctor --repair`: repairs damaged files of memories, and lists the losses."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Connects a command to the runtime: questions to the launcher, and requests to the store."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """`remembrancer up`, `down` and `admin scale`: start, stop and resize the runtime."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -1,7 +1,5 @@
 """Output for a person: standard output and error, without control characters from stored texts."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """`remembrancer token`: who may connect over HTTP, and to which projects."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`remembrancer ui`: open the memory browser."""
 
-from __future__ import annotations
-
 import html
 import time
 import webbrowser

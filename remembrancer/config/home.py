@@ -4,8 +4,6 @@ Uses only the standard library, and imports even that on demand, since the bridg
 even if the configuration is wrong. An error in a file is a `ValueError` whose message never quotes it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A list of named items in a JSON file of the home, which a person changes and a process rereads after each change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 

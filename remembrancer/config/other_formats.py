@@ -1,7 +1,5 @@
 """Reads configurations of other memory servers, and those of release 0.2.0 in JSON or Markdown, to be imported."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

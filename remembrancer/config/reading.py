@@ -3,8 +3,6 @@
 All errors are collected, so that a person sees them at once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The settings of a runtime: one typed object, read once at the entry point and passed to every process."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from typing import Annotated, Final, Literal, NamedTuple

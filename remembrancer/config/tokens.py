@@ -3,8 +3,6 @@
 Only the SHA-256 of a token is kept, in `tokens.json` of the home; a token is a random text of 256 bits.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -13,8 +13,6 @@ stays away meanwhile (`JournalAway`), the caller does not know the outcome eithe
 entries again. So an operation that is applied once per id is done exactly once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Protocol

@@ -8,8 +8,6 @@ the stream is still the same. A watch is a plain subscription to the appended en
 member needs only the permissions in `rights`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

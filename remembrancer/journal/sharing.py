@@ -4,8 +4,6 @@ It is in the home's directory `sharing` (mode 0700, files 0600): `administration
 is used, and `lanes/<lane>.json` for each membership. An invitation is a membership on one line.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import secrets

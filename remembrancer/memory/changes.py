@@ -1,8 +1,6 @@
 """The rules for changes: the memory that results from each. Invalid changes are refused here, before anything is
 written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ A chunk is a range of the original text, so its lines can be shown and opened. B
 tables, as parsed by markdown-it-py; front matter is one more block.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,6 @@
 """Chooses the memories for a context: all of them if they fit, or else first those relevant to every task, then those
 relevant to this task. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

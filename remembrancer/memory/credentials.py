@@ -5,8 +5,6 @@ The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 
 (`password: …`) is checked separately, since prose has such words too.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import math

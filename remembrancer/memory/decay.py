@@ -4,8 +4,6 @@ epoch.
 docs/memory-model.md explains the formulas.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ The first line identifies the file; then come projects, each before its memories
 truncated file is noticed. `docs/backup.md` describes the format for other programs.
 """
 
-from __future__ import annotations
-
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from functools import cache

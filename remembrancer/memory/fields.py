@@ -7,8 +7,6 @@ A new field needs a line in `MemoryFields` and in `UpdateMemory` of `protocol/wr
 of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple

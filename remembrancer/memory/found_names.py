@@ -4,8 +4,6 @@ A name is certain by its form (`pool_size`, `src/app.py`, `INC-311`, `AuthServic
 capitalized word within a sentence, which counts as a name once several memories have it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple

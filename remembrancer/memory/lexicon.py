@@ -1,7 +1,5 @@
 """The word lists of `lexicon.toml`, and other tables of words. Pure."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """The limits of a memory, shared by tools, hooks and imports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar

@@ -4,8 +4,6 @@ The memories of a project that are of one kind are in one file. A comment before
 The fields that only programs read (histories) are in `details.jsonl`, so that an import loses nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final

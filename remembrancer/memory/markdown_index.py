@@ -4,8 +4,6 @@ The first mark holds the time of writing, and digests of the text and of each it
 applied if its memory has not changed meanwhile; otherwise it stays in the file, after the block.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Names of entities, normalized for comparison and search. Pure."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Final

@@ -1,7 +1,5 @@
 """Notes: Markdown files that people edit as well. The rules for their names, and for changes of their text. Pure."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Sequence

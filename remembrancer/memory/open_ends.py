@@ -1,8 +1,6 @@
 """Splits lists of open ends: a text such as "Next: a; b; c" is three of them; and recognizes questions for all of them.
 Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

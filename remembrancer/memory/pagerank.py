@@ -1,7 +1,5 @@
 """Personalized PageRank, computed only as far as it matters. Pure: the graph is read in parts."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar

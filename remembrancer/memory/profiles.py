@@ -1,7 +1,5 @@
 """The weights of the scopes in the six recall profiles. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from typing import Final

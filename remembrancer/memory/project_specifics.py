@@ -4,8 +4,6 @@ One sign is enough: a memory that stays in its project can still be promoted by 
 user appears in every project.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Final

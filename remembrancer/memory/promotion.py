@@ -4,8 +4,6 @@ The consolidator decides by these rules, and the store explains by them. Explici
 carried out.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -5,8 +5,6 @@ answers the query. Pure; the time is passed in.
 over the same features.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

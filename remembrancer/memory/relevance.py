@@ -1,8 +1,6 @@
 """The words for the probability that a memory answers a query, and the memories that a prompt needs. Pure; without
 numpy, which the gateway need not load."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Final

@@ -4,8 +4,6 @@ A store reports such a memory, a recall marks it, a context leaves it out, and R
 decides. `python -m bench.replaced` fits the weights and reports the contribution of each feature.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Splitting a text into sentences, joining it to one line, and cutting it. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Final

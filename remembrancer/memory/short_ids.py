@@ -3,8 +3,6 @@
 Ids of one day may begin alike, so the shortest unique ending is shown.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable

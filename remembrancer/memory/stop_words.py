@@ -4,8 +4,6 @@ Stop words of one language are names in another ("car", "die", "come"), so only 
 from a query.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from functools import lru_cache

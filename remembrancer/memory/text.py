@@ -3,8 +3,6 @@
 Errors name the field and the limit.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import math

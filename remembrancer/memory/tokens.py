@@ -1,7 +1,5 @@
 """Estimates the number of tokens of a text, and finds its longest beginning that fits."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -8,8 +8,6 @@ Codex into `~/.codex/sessions/**/rollout-*.jsonl`, with `timestamp`, `type` and 
 and Gemini repeats a message that has grown.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Sequence

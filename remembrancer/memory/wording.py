@@ -4,8 +4,6 @@ A cosine does not distinguish a fact from another one about the same subject: "d
 "deployed from the release branch" have 0.90. So the words decide, and in doubt both texts are kept.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from functools import lru_cache
 from typing import Final

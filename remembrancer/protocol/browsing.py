@@ -1,7 +1,5 @@
 """Requests of the memory browser that no session makes: activity, sessions, possible contradictions."""
 
-from __future__ import annotations
-
 import msgspec
 
 from remembrancer.protocol.kinds import Kind

@@ -3,8 +3,6 @@
 A tree of code belongs to the project for which it was indexed, and is visible there alone.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -5,8 +5,6 @@ sessions, the time of the last maintenance), so the job of a consolidator that d
 back as operations.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import msgspec

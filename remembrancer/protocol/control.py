@@ -1,8 +1,6 @@
 """The control plane: messages between launcher, actors and commands. It has its own sockets, so a stop never queues
 behind work."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 import msgspec

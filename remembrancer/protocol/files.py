@@ -3,8 +3,6 @@
 The files are the source of truth: the indexer reads them, and the store keeps an index that can be rebuilt.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Identifiers: ULIDs, memory ids, and the operation id by which a retry is recognised."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import time

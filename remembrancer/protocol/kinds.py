@@ -1,7 +1,5 @@
 """The vocabulary of the model: kinds, types, scopes, statuses, relations, and the types of entities."""
 
-from __future__ import annotations
-
 from typing import Final, Literal, get_args
 
 FileSource = Literal["notes", "sessions"]

@@ -1,7 +1,5 @@
 """The socket for other hosts: TCP under CURVE (RFC 26), with a list of allowed keys (ZAP, RFC 27)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Self, TypeVar
 

@@ -1,7 +1,5 @@
 """The paths of a runtime's files. Standard library only."""
 
-from __future__ import annotations
-
 import os
 import stat
 import time

@@ -1,8 +1,6 @@
 """The problems of a runtime and their remedies, in the wording that `status`, `doctor`, the tool `get_memory_status`
 and the page *Health* share."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The request that moves a project to another path."""
 
-from __future__ import annotations
-
 import msgspec
 
 from remembrancer.protocol.wire import Request

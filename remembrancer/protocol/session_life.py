@@ -1,7 +1,5 @@
 """The life of a session in the records: its start and end, its turns and tool calls."""
 
-from __future__ import annotations
-
 from typing import Any, Final, Literal
 
 import msgspec

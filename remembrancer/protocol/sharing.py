@@ -1,7 +1,5 @@
 """Messages about memories that a project shares with other machines."""
 
-from __future__ import annotations
-
 import msgspec
 
 from remembrancer.protocol.projects import MemoriesMoved

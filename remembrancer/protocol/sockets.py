@@ -5,8 +5,6 @@ logged and dropped; a peer of another protocol version gets a refusal. They are 
 are given: then they are TCP under CURVE (RFC 26), and a peer without an accepted key is ignored.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

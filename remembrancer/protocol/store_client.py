@@ -1,8 +1,6 @@
 """The client of the store for all processes: requests with a deadline, errors with all their fields, and the state of
 the connection to the store."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

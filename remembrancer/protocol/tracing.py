@@ -1,7 +1,5 @@
 """How long tool calls take. A slow call is logged in one line, without any text of a memory or of a query."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque

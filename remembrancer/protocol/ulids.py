@@ -3,8 +3,6 @@
 Bridges import this module: keep it small.
 """
 
-from __future__ import annotations
-
 import os
 
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

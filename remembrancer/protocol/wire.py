@@ -1,8 +1,6 @@
 """The wire format of the processes: an envelope in a frame of its own before the body, and requests that name the type
 of their answer."""
 
-from __future__ import annotations
-
 import time
 from functools import cache
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin

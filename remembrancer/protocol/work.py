@@ -5,8 +5,6 @@ there is credit; an answer gives its credit back. Queries need no credit and go 
 float32 bytes, row after row.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Final, Literal
 

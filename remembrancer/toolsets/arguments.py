@@ -1,7 +1,5 @@
 """The arguments of tools: JSON Schemas from structs, and decoding into structs, with errors that name the field."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

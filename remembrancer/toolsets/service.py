@@ -1,7 +1,5 @@
 """The services that tools need from their process: a contract, and the results of asking and writing."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar

@@ -6,8 +6,6 @@ fields of the struct that is its only one. A tool that does the same as another 
 `derived_tool`.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import itertools

@@ -4,8 +4,6 @@ It owns nothing. What it has to do the store tells it, from the records; what it
 it may be killed at any moment: the job is found again, and what was written already is not written twice.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -5,8 +5,6 @@ when they have words in common or name the same entities. Topics are found by av
 and Michener, 1958).
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -3,8 +3,6 @@
 The seed and the order of the edges are fixed, so that one graph always gives one answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Memories that are made of others: summaries of related ones, and procedures that several sessions follow. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

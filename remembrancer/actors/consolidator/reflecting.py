@@ -1,7 +1,5 @@
 """A reflection that somebody asked for: what a session's memories come to, and the themes that recur in its project."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

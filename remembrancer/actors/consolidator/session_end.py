@@ -6,8 +6,6 @@ In that order, in transactions of their own. When this process dies in between, 
 was promoted or summed up is not looked at again, and the entry is closed once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from anyio.to_thread import run_sync

@@ -1,8 +1,6 @@
 """The rules by which one memory can stand for another: the words must say the same, and where there is doubt two stay
 two. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from remembrancer.memory.decay import has_ended

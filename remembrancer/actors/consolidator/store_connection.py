@@ -5,8 +5,6 @@ which versions they are about: what was planned twice from the same memories is 
 from older ones is passed over by the store.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass

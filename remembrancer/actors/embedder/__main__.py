@@ -1,7 +1,5 @@
 """The embedder's process: `python -P -m remembrancer.actors.embedder`, with its `LaunchSpec` on standard input."""
 
-from __future__ import annotations
-
 import os
 
 from remembrancer.actors.embedder.actor import EmbedderActor

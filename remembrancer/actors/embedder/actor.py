@@ -3,8 +3,6 @@
 It is ready as soon as its socket is open; the model is loaded meanwhile, with retries until that works.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

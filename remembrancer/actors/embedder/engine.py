@@ -1,7 +1,5 @@
 """The interface of an embedding engine, and the code for model files that engines share: tokenizers and checksums."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ activations at run time. All rows of one product share one scale: several texts 
 vectors, so texts go through the graph one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol

@@ -7,8 +7,6 @@ disk.
 Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ It computes with integers (`int8_graph.py`), one text at a time, so a vector doe
 models are run as they are, in padded batches.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

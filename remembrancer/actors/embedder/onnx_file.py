@@ -1,8 +1,6 @@
 """ONNX files as protobuf messages, with only the fields that are used here, so that the package `onnx` is not
 needed."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any, Final

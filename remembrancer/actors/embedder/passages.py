@@ -4,8 +4,6 @@ Passages end at the end of a sentence, if there is one in the second half of the
 within a word only if the word itself is long (a text without spaces, base64, a script without spaces).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from array import array

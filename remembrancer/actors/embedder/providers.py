@@ -4,8 +4,6 @@ A failure of the provider (key, limits, silence, wrong vectors) makes the engine
 a failure of one text concerns that text alone. The key is only in the headers of requests.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

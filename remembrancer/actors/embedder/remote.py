@@ -3,8 +3,6 @@
 No launcher watches it: it runs until it is told to stop, or until its store refuses it for good or wants another model.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Final

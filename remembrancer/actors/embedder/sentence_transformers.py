@@ -1,7 +1,5 @@
 """The engine for any model of the sentence-transformers library, loaded from this machine's files only. An extra."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Sequence

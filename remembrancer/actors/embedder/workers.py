@@ -3,8 +3,6 @@
 It reports to the event loop through one function, `post`, which may be called from any thread.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

@@ -2,8 +2,6 @@
 and high-level server (a third of a second and 12 MB). So their `__init__` modules run only when an attribute of theirs
 is used, not when a submodule is imported."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType

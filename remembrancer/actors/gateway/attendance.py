@@ -5,8 +5,6 @@ has gone. A lost bridge (killed, crashed) ends nothing: it, or another of the sa
 detects sessions that stay away, because it gets the list of connected sessions every few seconds and at each change.
 """
 
-from __future__ import annotations
-
 import abc
 import asyncio
 import logging

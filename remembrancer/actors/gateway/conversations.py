@@ -1,8 +1,6 @@
 """MCP conversations over the gateway's Unix socket. A bridge connects, sends its hello and gets a session, which reads
 and writes messages and knows whose memory they are about."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,8 +1,6 @@
 """Asks a person, through the client (elicitation), whether a new memory replaces an older one: once, after the store is
 acknowledged. No request waits for the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

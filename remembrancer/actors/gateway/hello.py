@@ -1,7 +1,5 @@
 """Reads and checks the hello of a bridge: the client, and the settings for this session alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Final

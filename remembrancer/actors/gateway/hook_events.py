@@ -8,8 +8,6 @@ Hooks notify nobody, so the directory, which is usually empty, is listed twice a
 file, the event is recorded again under the same operation id, which changes nothing.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

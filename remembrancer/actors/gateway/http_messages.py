@@ -1,7 +1,5 @@
 """HTTP details below MCP: bodies, the form of an answer, and refusals."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any, Final

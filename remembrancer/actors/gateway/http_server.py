@@ -5,8 +5,6 @@ call) has none, and its retries are recognised by their `Idempotency-Key`. Slow 
 in front.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

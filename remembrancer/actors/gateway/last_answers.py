@@ -3,8 +3,6 @@
 A request contains its project and session, so a cached answer shows nobody more than the store would have.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from typing import Any, Final, NamedTuple

@@ -1,8 +1,6 @@
 """The setting `markdown_index`: keeps a block of a Markdown file in each session's working tree in step with the
 project's memories, in the background, and takes over a person's changes to the block."""
 
-from __future__ import annotations
-
 import logging
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Reads and copies the write queue from outside the gateway, whether it runs or not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

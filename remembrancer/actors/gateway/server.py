@@ -1,7 +1,5 @@
 """The MCP server of all sessions: the handlers of requests, and the translation of errors to JSON-RPC."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar

@@ -3,8 +3,6 @@
 It is not part of the records: it may be deleted at any time, and a crash loses the last moments.
 """
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import threading

@@ -4,8 +4,6 @@ A write goes to the store if it is available, otherwise into the write queue, be
 for a restarting store as long as the call may take; after that it gets the last answer with a notice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sqlite3

@@ -1,7 +1,5 @@
 """Subscriptions: tells a session, at most once in a short interval, that a watched resource may have changed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress

@@ -3,8 +3,6 @@
 One thread owns the file; waiting appends are committed together. The drain empties it into the store.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sqlite3

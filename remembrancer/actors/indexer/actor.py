@@ -5,8 +5,6 @@ what is in them. Changed notes are cut into chunks and sent. The process can be 
 compares disk and index again, and continues.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The processes that read code for the indexer, and may die doing so: see `remembrancer.code.reader`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

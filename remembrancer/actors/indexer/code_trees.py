@@ -4,8 +4,6 @@ The indexer writes each tree's index, and the store reads it. Decisions rest on 
 costs nothing but the time to compare again.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

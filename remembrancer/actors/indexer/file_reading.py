@@ -3,8 +3,6 @@
 Blocks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

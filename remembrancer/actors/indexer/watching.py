@@ -1,7 +1,5 @@
 """Compares the files of one directory with their index: at the start, on request, and after every change."""
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator

@@ -3,8 +3,6 @@
 Decisions rest on the disk and on what the store says it has, so a kill costs nothing but the time to compare again.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """A home on disk or in memory: its private directories, its lock, and the record of its launcher."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The launcher's shell: carries out the decisions of `Supervision`, with real processes, sockets and time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

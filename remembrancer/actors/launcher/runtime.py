@@ -1,7 +1,5 @@
 """One runtime of a home, from its lock to its end."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import logging

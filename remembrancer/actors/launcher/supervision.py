@@ -4,8 +4,6 @@ Pure decisions: events go in, with the time, and instructions come out. Times ar
 `next_at` says when `tick` has something to do.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -4,8 +4,6 @@ The database is made beside its place, and renamed at the end: a kill at any mom
 attempt begins anew. The old files are only read, and stay.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -4,8 +4,6 @@ A project's trees are listed in a file in its directory, beside an index for eac
 the store alone reads.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Makes a checked copy of the database each day, from which `remembrancer doctor --repair` restores missing data."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Explains in sentences why a memory is in its scope. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

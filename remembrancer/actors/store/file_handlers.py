@@ -4,8 +4,6 @@ A workspace is in use while a session is in it. The indexer knows whether the in
 workspaces to read, and reports when it has done so.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -3,8 +3,6 @@
 A text is stored and embedded once, however many chunks have it. It is deleted with its last chunk.
 """
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import time

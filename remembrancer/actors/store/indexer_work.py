@@ -1,7 +1,5 @@
 """Answers the indexer's long poll for its work, and compares the files of an index with the disk."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

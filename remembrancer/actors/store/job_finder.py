@@ -4,8 +4,6 @@ A space is read again after each commit to it. In a shared lane the host works t
 comes of it: changes to memories that have changed since are skipped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import time

@@ -1,8 +1,6 @@
 """Handles requests of the consolidator, and of clients that wait for it: hands out jobs, reads memories, returns
 results."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

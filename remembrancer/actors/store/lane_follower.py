@@ -4,8 +4,6 @@ After an erasure the host that wrote last writes a snapshot of the lane, reads i
 snapshots before it. A host that has not read those entries, or joins, loads the snapshot and reads on from there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

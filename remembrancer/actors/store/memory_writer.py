@@ -1,7 +1,5 @@
 """Applies the operations of all projects, each to the space of its memory, in one transaction."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence

@@ -8,8 +8,6 @@ The records note an operation after its note is written. After a crash in betwee
 note, and writes it no second time, unless somebody has written below it meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

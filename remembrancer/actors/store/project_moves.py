@@ -5,8 +5,6 @@ the new place meanwhile is merged into it, in one transaction. A crash leaves th
 request can be repeated. The notes are indexed at the new place; code that was indexed has to be again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from functools import partial

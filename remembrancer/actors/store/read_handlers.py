@@ -3,8 +3,6 @@
 A request fails only if the file that it needs, or that may hold the requested memory, cannot be read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """The reading threads of the whole home."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

@@ -4,8 +4,6 @@ No launcher watches them here, so each is asked for its state. A worker that is 
 false data gets no more work, and its texts go to another. Imported only if the store listens for remote embedders.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

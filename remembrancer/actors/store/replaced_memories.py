@@ -5,8 +5,6 @@ The link's strength is the probability. From `PROBABLE` up, a listed memory has 
 `possibly_superseded_by`; below it, the pair waits in Review.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

@@ -6,8 +6,6 @@ new mark; only then does it know their outcomes. Data derived from a memory (vec
 So are counts of accesses, and a host's limits, which are checked before an operation is appended.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import secrets

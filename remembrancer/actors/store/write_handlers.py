@@ -1,7 +1,5 @@
 """Accepts writes: each is committed with the others that wait, and is answered."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ All times are naive and local; callers choose the zone. A span includes `start` 
 Monday, and seasons are those of the northern hemisphere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ Only whole phrases are translated, most of them of several words: "Mai" alone ma
 in French and "here" in German.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial

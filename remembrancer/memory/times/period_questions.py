@@ -4,8 +4,6 @@ Memories of the period share no words with such a query, and are not near it in 
 perhaps a kind. A query with any further word is about that word, and is treated like others.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final, cast

@@ -4,8 +4,6 @@ A small grammar of English. Some phrases name a time by themselves ("four weeks 
 certain words ("in 2022", "on Saturday"), since they may also be numbers, verbs or people.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A query that names no time, or asks for one ("how many weeks ago did I …"), has no windows.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

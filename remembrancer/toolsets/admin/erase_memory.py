@@ -1,7 +1,5 @@
 """The tool `erase_memory`."""
 
-from __future__ import annotations
-
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import EraseMemory, Operation
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool

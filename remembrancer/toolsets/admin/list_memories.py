@@ -1,7 +1,5 @@
 """The tool `list_memories`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Final
 

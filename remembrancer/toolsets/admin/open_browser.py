@@ -1,7 +1,5 @@
 """The tool `open_browser`."""
 
-from __future__ import annotations
-
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 

@@ -1,7 +1,5 @@
 """The tool `read_log`."""
 
-from __future__ import annotations
-
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.memory.day_log import read_day, verb_of
 from remembrancer.toolsets.memory.fields import given

@@ -1,7 +1,5 @@
 """The tool `delete_project`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from remembrancer.protocol.code import DeleteCode

@@ -1,7 +1,5 @@
 """The tool `get_index_status`."""
 
-from __future__ import annotations
-
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.code import DescribeCode, TreeDescription
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool

@@ -1,7 +1,5 @@
 """The tool `index_project`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Final
 

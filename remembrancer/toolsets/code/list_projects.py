@@ -1,7 +1,5 @@
 """The tool `list_projects`."""
 
-from __future__ import annotations
-
 from remembrancer.protocol.code import DescribeCode
 from remembrancer.toolsets.code.get_index_status import described
 from remembrancer.toolsets.tools import Answer, Call, cut_to_size, tool

@@ -1,7 +1,5 @@
 """The tool `search_code`."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from itertools import accumulate
 from typing import Annotated, Final

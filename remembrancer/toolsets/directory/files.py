@@ -5,8 +5,6 @@ kind (`decisions.md`). The wording is that of `BetaLocalFilesystemMemoryTool` in
 know.
 """
 
-from __future__ import annotations
-
 import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The tool `memory`: a directory of files, as models know it from Anthropic's API (`memory_20250818`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 

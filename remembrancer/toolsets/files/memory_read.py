@@ -1,7 +1,5 @@
 """The tool `memory_read`."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Sequence

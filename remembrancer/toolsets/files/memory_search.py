@@ -1,7 +1,5 @@
 """The tool `memory_search`."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated, Final, Literal
 

@@ -1,7 +1,5 @@
 """The tool `memory_status`."""
 
-from __future__ import annotations
-
 from remembrancer.protocol.files import DescribeFiles, SourceCounts
 from remembrancer.toolsets.files.memory_search import SOURCES, workspace_of
 from remembrancer.toolsets.memory.answers import iso

@@ -1,7 +1,5 @@
 """The tool `memory_store`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """The tool `memory_sync`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from msgspec import Meta

@@ -5,8 +5,6 @@ All code that reads, indexes or writes a note must find it with `find_note`, and
 anything.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import glob

@@ -1,7 +1,5 @@
 """The tool `create_entity`."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY, check_length

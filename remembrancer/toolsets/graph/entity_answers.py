@@ -1,7 +1,5 @@
 """Names and shows entities for the tools of this toolset."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from remembrancer.memory.limits import MAX_NAME

@@ -1,7 +1,5 @@
 """Facts: the form in which this toolset shows memories, and the tools that only rename another tool."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from typing import Annotated, Any, Final

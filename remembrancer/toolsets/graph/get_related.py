@@ -1,7 +1,5 @@
 """The tool `get_related`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The tool `invalidate`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

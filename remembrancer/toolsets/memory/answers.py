@@ -1,7 +1,5 @@
 """Memories in the answers of tools: the promised fields, and other fields where they are not empty. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final

@@ -4,8 +4,6 @@ The content of a memory is data. Each memory is one list item: its further lines
 Markdown would take for a heading is escaped, so that no memory can pose as a group or as another memory.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

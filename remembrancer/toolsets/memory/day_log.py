@@ -1,7 +1,5 @@
 """The log of a day: what was stored, changed, decided and closed, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final

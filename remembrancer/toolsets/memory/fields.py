@@ -1,7 +1,5 @@
 """The fields of a memory as clients give them: the arguments that several tools take, checked and cleaned."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime

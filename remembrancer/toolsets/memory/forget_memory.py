@@ -1,7 +1,5 @@
 """The tool `forget_memory`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from remembrancer.protocol.ids import parse_memory_id

@@ -1,7 +1,5 @@
 """The tool `get_memory`, and the resource `memory://memory/{id}`: one memory in full."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

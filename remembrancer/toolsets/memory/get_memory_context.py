@@ -1,7 +1,5 @@
 """The tool `get_memory_context`: the memories that a session should know for its task, as one block of limited size."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal

@@ -1,7 +1,5 @@
 """The tool `get_memory_status`."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The tool `promote_memory`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from remembrancer.protocol.ids import parse_memory_id

@@ -2,8 +2,6 @@
 the assistant for calls of tools, and has no memory in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

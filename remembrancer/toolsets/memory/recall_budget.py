@@ -4,8 +4,6 @@ The budget applies to the text of the whole answer as it is sent. The best memor
 one that does not fit is cut at its end.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from typing import Final
 

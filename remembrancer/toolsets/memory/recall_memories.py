@@ -1,7 +1,5 @@
 """The tool `recall_memories`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from datetime import datetime

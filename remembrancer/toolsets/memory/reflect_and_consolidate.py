@@ -1,7 +1,5 @@
 """The tool `reflect_and_consolidate`: asks the consolidator, by way of the store, to run, or to undo a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -3,8 +3,6 @@
 Names and contents are untrusted: none of them can start a line of its own and so forge a heading.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

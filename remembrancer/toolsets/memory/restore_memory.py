@@ -1,7 +1,5 @@
 """The tool `restore_memory`."""
 
-from __future__ import annotations
-
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import RestoredResult, RestoreMemory
 from remembrancer.toolsets.memory.fields import Version, clean_reason

@@ -1,7 +1,5 @@
 """The tool `search_knowledge_graph`: how entities are related according to the memories."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """The tool `store_memory`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final

@@ -1,7 +1,5 @@
 """The tool `tag_memory`."""
 
-from __future__ import annotations
-
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import TaggedResult, TagMemory

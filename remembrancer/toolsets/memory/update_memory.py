@@ -1,7 +1,5 @@
 """The tool `update_memory`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, get_args
 

@@ -1,7 +1,5 @@
 """Nodes: the form in which this toolset shows memories of the project, and the way to ask for them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final

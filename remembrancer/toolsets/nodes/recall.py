@@ -1,7 +1,5 @@
 """The tool `recall` of linked nodes."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Annotated, Final
 

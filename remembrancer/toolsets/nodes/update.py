@@ -1,7 +1,5 @@
 """The tool `update`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

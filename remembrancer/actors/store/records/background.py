@@ -1,7 +1,5 @@
 """The reads of a space for the background work, and its pruning."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Final

@@ -1,8 +1,6 @@
 """Answers the memory browser as far as the session may see: the timeline, sessions, possible contradictions.
 Every query reads along an index, or a bounded number of rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable
 from operator import itemgetter

@@ -1,8 +1,6 @@
 """The catalogue of a home, in tables of its database: its projects, their shared lanes, and the decisions about
 models."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from typing import Any

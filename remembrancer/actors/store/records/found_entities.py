@@ -5,8 +5,6 @@ with edges marked as found, if it is certain or occurs in enough memories, unles
 distinguish them.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits

@@ -1,7 +1,5 @@
 """Memories as rows, with their history and entities: how to read them, and the columns of their fields."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from itertools import chain

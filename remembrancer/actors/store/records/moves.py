@@ -4,8 +4,6 @@ A move has steps in two spaces, in one transaction: one hands over the memory, t
 operation, and the first deletes it.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits

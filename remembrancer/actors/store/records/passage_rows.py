@@ -1,7 +1,5 @@
 """Embeddings: memories without vectors of a model, passages with their vectors, near-duplicates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

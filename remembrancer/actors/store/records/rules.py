@@ -5,8 +5,6 @@ space on every host of a shared lane (where the limit of a session is checked be
 writes anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 

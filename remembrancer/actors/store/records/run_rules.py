@@ -1,7 +1,5 @@
 """The rules for applying and undoing consolidation runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never

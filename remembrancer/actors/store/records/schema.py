@@ -5,8 +5,6 @@ A space (a project, a shared lane, the user) is a row of `spaces`. Independent r
 edges connect rows of one space. `actors/migrations.py` has the migrations between releases.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from typing import Final
 

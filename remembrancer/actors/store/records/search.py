@@ -1,7 +1,5 @@
 """Searches the memories of spaces: BM25 over full text, ordered lists, neighbours in a session, counts."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Sessions as rows: the registry, turns and tool calls, and a space's data about a session."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 from typing import Final

@@ -5,8 +5,6 @@ into the statement, as it is into the names of a space's full-text tables (`word
 SQLite refuses a statement with a leftover `@SPACE`: full-text tables are queried one at a time, or by `for_each`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Copies spaces between the database and databases with one space: record files of release 0.2.0, and snapshots of
 shared lanes."""
 
-from __future__ import annotations
-
 import sqlite3
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """A space in SQLite as rules read and change it. Callers open and commit the transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar, get_type_hints
 

@@ -3,8 +3,6 @@
 WAL and `synchronous=FULL`: readers see the last commit and never wait for the writer (https://sqlite.org/wal.html).
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import mmap

@@ -12,8 +12,6 @@ of pointed Hebrew. The same extra spellings are made of a stored text and of a q
 - a word for each pictograph.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator

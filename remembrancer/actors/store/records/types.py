@@ -1,7 +1,5 @@
 """The arguments and results of the records, and the rows of a space as rules read and change them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar

@@ -6,8 +6,6 @@ rows of `memory_entities`: `subject` --`edge`--> `entity`, stated by `memory`. Q
 that hubs do not make them long.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Answers graph requests: a walk from an entity, an overview, and for `strategy: graph` the
 memories connected with the entities in a query."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

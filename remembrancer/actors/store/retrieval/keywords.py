@@ -1,7 +1,5 @@
 """Turns a person's question into search phrases. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest

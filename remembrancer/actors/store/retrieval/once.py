@@ -1,7 +1,5 @@
 """Selects the memories of an answer from ranked candidates: removes duplicates, and moves replaced memories back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """A parsed question: its words, its times and names, and its subject."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

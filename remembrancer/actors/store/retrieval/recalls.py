@@ -1,7 +1,5 @@
 """Answers a recall: parses the question, finds candidates, ranks them, and removes duplicates."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -4,8 +4,6 @@ A collection has the passages of one space under one model: only numbers and vec
 time of a search. Importing chromadb takes most of a second, so that waits until `Chroma` opens.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

@@ -4,8 +4,6 @@ The records say which texts have no vectors of a model (`next_texts`), so nothin
 workers and vectors (`models.py`). Queries use a model whose vectors are complete.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -8,8 +8,6 @@ A text may kill its worker. The records count that: such a text is then handed o
 and one that killed several workers becomes a dead letter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field

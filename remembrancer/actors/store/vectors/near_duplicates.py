@@ -1,7 +1,5 @@
 """Finds near-duplicate memories, and memories near given vectors, for links and for the consolidator."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from remembrancer.actors.store.records.passage_rows import mean_vectors

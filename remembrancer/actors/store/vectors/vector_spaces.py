@@ -4,8 +4,6 @@ On a separate thread, near-duplicates are found, Chroma is kept up to date, and 
 happens to Chroma, the records are unaffected and their vectors are searched in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util
