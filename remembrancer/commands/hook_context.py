@@ -52,8 +52,9 @@ _LOOKING_WORDS = """
 """
 LOOKING, LOOKING_WORDS = frozenset(_LOOKING.split()), frozenset(_LOOKING_WORDS.split())
 """Programs that only read, and subcommands of other programs that only read."""
-SENDING = ("-X", "-d", "-F", "-T", "-o", "-O", "--")
-"""The beginnings of curl's options with which it may do more than print an answer."""
+SENDING = frozenset("XdFToO-")
+"""The letters of curl's options with which it may do more than print an answer, also among others as in `-sXPOST`; of
+long options every one may."""
 LONGEST_ACTION = 8000
 LONGEST_TASK = 4000
 """The number of characters used of a prompt; searches use no more."""
@@ -163,7 +164,7 @@ def _only_looks(words: list[str]) -> bool:
     if words[0] == "kubectl" and "get" in words:
         return True
     if words[0] == "curl":
-        return not any(word.startswith(SENDING) for word in words)
+        return all(word[0] != "-" or SENDING.isdisjoint(word[1:]) for word in words)
     before, named = words[0], []
     for word in words[1:]:
         is_value = len(before) == 2 and before[0] == "-"
