@@ -60,9 +60,11 @@ class DailyCopies:
         except RemembrancerError as error:
             if self._closed:
                 return
-            logger.warning("no copy", extra={"code": error.code, "reason": error.message})
             if isinstance(error, RecordsUnusable):
+                logger.error("the database is damaged", extra={"reason": error.message})
                 self._report(error)
+            else:
+                logger.warning("no copy", extra={"code": error.code, "reason": error.message})
 
     def check(self) -> None:
         """Check the whole database.
