@@ -24,7 +24,7 @@ from remembrancer.config.settings import (
     unknown_name,
 )
 from remembrancer.config.tokens import LOOPBACK
-from remembrancer.memory.text import in_words
+from remembrancer.memory.text import types_in_words
 from remembrancer.protocol.errors import ConfigurationError
 
 IMPORT: Final = f"'remembrancer config --import {{}}' makes {CONFIG_FILE} of it"
@@ -204,7 +204,7 @@ class _Reader:
             wanted = _FIELDS[name].type
             literals = [each for each in (wanted, *get_args(wanted)) if get_origin(each) is Literal]
             names = f": one of {', '.join(get_args(literals[0]))}" if literals else ""
-            self._refuse_value(origin, f"{in_words(str(error))}{names}")
+            self._refuse_value(origin, f"{types_in_words(str(error))}{names}")
         else:
             self._origins[name] = origin
 

@@ -101,7 +101,7 @@ _TYPES_IN_WORDS: Final = {
 }
 
 
-def in_words(message: str) -> str:
+def types_in_words(message: str) -> str:
     """A message of msgspec's decoders with the types in words: `expected a number, got text`."""
     words = re.sub(r"`(\w+)( \| null)?`", lambda kind: _TYPES_IN_WORDS.get(kind[1], kind[0]), message)
     return words.replace("Expected", "expected", 1)

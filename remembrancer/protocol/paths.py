@@ -87,6 +87,11 @@ def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
     return None
 
 
+def reason_of(error: OSError) -> str:
+    """The reason for which a directory cannot be made or used, in words."""
+    return "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
+
+
 def is_empty(path: Path) -> bool:
     """True if a SQLite file is missing or has no content; False if what is there is no file that may be used."""
     return problem_of(path) is None and not (path.exists() and path.stat().st_size)

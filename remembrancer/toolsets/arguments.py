@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from remembrancer.memory.text import in_words, nearest, shown
+from remembrancer.memory.text import nearest, shown, types_in_words
 from remembrancer.protocol.errors import InvalidInput
 
 _DROPPED: Final = frozenset({"title", "additionalProperties"})
@@ -104,7 +104,7 @@ class ArgumentDecoder(Generic[T]):
         node = at_path(self.schema, re.sub(r"\[\d+\]", "", path).split(".")[1:])
         allowed = node.get("enum") or node.get("items", {}).get("enum") or ()
         hint = f": one of {', '.join(allowed)}" if allowed else ""
-        return InvalidInput(f"{field[1:]}: {in_words(_PLACE.sub('', message))}{hint}", field=field[1:])
+        return InvalidInput(f"{field[1:]}: {types_in_words(_PLACE.sub('', message))}{hint}", field=field[1:])
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:

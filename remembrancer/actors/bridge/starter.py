@@ -100,10 +100,11 @@ class Starter:
             elif self._child is not None and (status := self._child.poll()) is not None:
                 self._ended(status, now)
         except OSError as error:
+            from remembrancer.protocol.paths import reason_of
+
             self.finish()
-            why = "it is a file" if isinstance(error, FileExistsError) else error.strerror or error
             remedy = "set REMEMBRANCER_HOME to a directory of your own; 'remembrancer doctor' looks at this one"
-            reason = f"the memory's home {self._places.home} cannot be used: {why} ({remedy})"
+            reason = f"the memory's home {self._places.home} cannot be used: {reason_of(error)} ({remedy})"
             self._fail(reason, status=HOME_UNUSABLE)
             self._pause(now)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from remembrancer.protocol.errors import AlreadyRunning, HomeUnusable
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, read_file, set_aside
+from remembrancer.protocol.paths import RuntimePaths, read_file, reason_of, set_aside
 
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -55,7 +55,7 @@ def _claim(directory: Path, use: str) -> None:
 
 def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
     """The error for an unusable directory of the home, with the reason and a remedy."""
-    why = "it is a file" if isinstance(reason, FileExistsError) else getattr(reason, "strerror", None) or reason
+    why = reason if isinstance(reason, str) else reason_of(reason)
     return HomeUnusable(
         f"the directory {directory} cannot be used: {why}. "
         "Set REMEMBRANCER_HOME to a directory of your own, or fix its owner and mode (0700)"

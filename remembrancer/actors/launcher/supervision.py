@@ -14,7 +14,7 @@ import msgspec
 
 from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
 from remembrancer.config.settings import Settings, model_choices, threads_per_worker
-from remembrancer.memory.text import in_words
+from remembrancer.memory.text import types_in_words
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
     FromLauncher,
@@ -348,7 +348,7 @@ def check_embedders(number: int) -> int:
     try:
         msgspec.convert({"embedders": number}, Settings)
     except msgspec.ValidationError as error:
-        reason = in_words(str(error).partition(" - at")[0])
+        reason = types_in_words(str(error).partition(" - at")[0])
         raise InvalidInput(f"{number} embedders are not possible: {reason}", field="embedder") from error
     return number
 

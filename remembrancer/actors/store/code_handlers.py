@@ -191,16 +191,16 @@ class CodeHandlers(Handlers):
 
         def keep() -> CodeTree:
             if before is not None and Path(before.database).exists():
-                tree = msgspec.structs.replace(before, watch=watch, asked=before.asked + 1)
-            else:  # a new file name: a process that has the old file open may still write to it
-                tree_id = _tree_id(root) if before is None else before.id
-                database = self._folder(project_id) / f"{tree_id}-{time.time_ns():x}.db"
-                tree = CodeTree(tree_id, root, str(database), watch)
-            trees[tree.id] = tree
+                tree = trees[before.id] = msgspec.structs.replace(before, watch=watch, asked=before.asked + 1)
+                self._keep(project_id, trees)
+                return tree
+            # A new file name: a process that has the old file open may still write to it.
+            tree_id = _tree_id(root) if before is None else before.id
+            database = self._folder(project_id) / f"{tree_id}-{time.time_ns():x}.db"
+            tree = trees[tree_id] = CodeTree(tree_id, root, str(database), watch)
             self._keep(project_id, trees)
-            if before is None or tree.database != before.database:
-                CodeIndex(Path(tree.database), "make").close()
-            if before is not None and tree.database != before.database:
+            CodeIndex(database, "make").close()
+            if before is not None:
                 self._delete_index(Path(before.database))
             return tree
 

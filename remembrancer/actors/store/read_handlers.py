@@ -28,7 +28,7 @@ from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.once import strength_of
 from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
+from remembrancer.actors.store.retrieval.view import OF_NOTES, PROJECTS, Ref, Source, View
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale
 from remembrancer.memory.limits import LISTED_BYTES, first_that_fit
@@ -173,7 +173,7 @@ class ReadHandlers(Handlers):
         try:
             return await self._notes_of(request, model), []
         except RemembrancerError as error:
-            return None, [Notice("partial_results", f"The notes are missing from this answer: {error.message}.")]
+            return None, [_missing(OF_NOTES, error)]
 
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """Return a function that embeds a query with that model in time for the answer."""
@@ -420,17 +420,21 @@ async def answered(
     except CANNOT_BE_READ as damage:
         for name in reversed(view.names):
             others, what = view.without(name), view.named(name)
-            if not others and what != "notes":
+            if not others and what != OF_NOTES:
                 break
             with contextlib.suppress(*CANNOT_BE_READ, NotFound):
                 reply = await work(others)
                 logger.warning("answered without a space", extra={"space": name, "reason": damage.message})
-                if not isinstance(damage, FileLocked) and what != "notes":
+                if not isinstance(damage, FileLocked) and what != OF_NOTES:
                     note_unusable(damage)
-                code = "partial_results" if what == "notes" else damage.code
-                missing = Notice(code, f"The {what} are missing from this answer: {damage.message}.")
-                return reply, [missing, *notices, *others.notices]
+                return reply, [_missing(what, damage), *notices, *others.notices]
         raise
+
+
+def _missing(what: str, error: RemembrancerError) -> Notice:
+    """The notice about a source that was left out of an answer; `what` as `View.named` says."""
+    code = "partial_results" if what == OF_NOTES else error.code
+    return Notice(code, f"The {what} are missing from this answer: {error.message}.")
 
 
 def _doubts(view: View, request: DescribeStore) -> tuple[Pair, ...]:

@@ -32,7 +32,7 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, UNACCEPTABLE, Limits, Records
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
@@ -92,6 +92,7 @@ AWAY_S: Final = 1.0
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
 """The errors that stop all applying and appending until somebody acts on them. A key that is missing may be under way:
 it is waited for."""
+_HERE: Final = f"SELECT number FROM memories WHERE space = @SPACE AND id IN {AMONG}"  # noqa: S608 - fixed
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _TAKE_VECTORS: Final = """INSERT OR IGNORE INTO passages (space, memory, model, ordinal, start, "end", vector)
     SELECT m.space, m.number, p.model, p.ordinal, p.start, p."end", p.vector FROM memories AS m
@@ -554,9 +555,8 @@ class SharedLane(Records):
                 try:
                     edits = SqliteEdits(connection, applied_at)
                     if isinstance(entry, Shown):
-                        shown = [memory for each in entry.shown if (memory := edits.memory(each)) is not None]
-                        numbers = [memory.number for memory in shown if memory.id in entry.shown]
-                        revive(edits, edits.archived(numbers), applied_at)
+                        here = edits.query(_HERE, (json_list(entry.shown),))
+                        revive(edits, edits.archived([number for (number,) in here]), applied_at)
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
                     elif isinstance(entry, Submitted):

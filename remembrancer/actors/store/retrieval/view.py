@@ -33,6 +33,8 @@ Ref = int
 HAPPENED: Final = 50
 """The number of memories of a time, most important first, in each space."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
+OF_NOTES: Final = "notes"
+"""What the index of notes has, as `View.named` says."""
 
 
 class Source(NamedTuple):
@@ -78,7 +80,7 @@ class View:
     def named(self, name: str) -> str:
         """Return what a source of that name has, in words: notes, or whose memories."""
         whose = [records.is_users for records in self.records if records.name == name]
-        return ("user's memories" if whose[0] else "project's memories") if whose else "notes"
+        return ("user's memories" if whose[0] else "project's memories") if whose else OF_NOTES
 
     def without(self, name: str) -> View:
         """Return the view without one space."""
