@@ -72,8 +72,8 @@ class MemoryService(Protocol):
     """The place that the status shows while the store is away."""
     store_health: StoreAvailability
     short_ids: dict[tuple[str, str, str], str]
-    """Short forms of ids that were shown, by project, session and whole id. A short form may mean another memory in
-    another session."""
+    """Short forms of ids that were shown, by project, session and whole id, and whole ids by the short form that they
+    had last. A short form may mean another memory in another session."""
     past_actions: dict[str, PastActions]
     """The words of the commands and edits of this runtime's sessions, by project id."""
     open_browser: Callable[[], Awaitable[str]]

@@ -307,11 +307,11 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if not parts:
         return arguments
     project, session_id = call.caller.project, call.caller.session_id
-    whole_ids = {  # ids that were shown before need no store: it may be away, and a memory may have been erased
-        short: memory_id
-        for (*viewer, memory_id), short in call.service.short_ids.items()
-        if viewer == [project.id, session_id] and short in parts
-    }
+    known, whole_ids = call.service.short_ids, dict[str, str]()
+    for part in parts:  # ids that were shown before need no store: it may be away, and a memory may have been erased
+        memory_id = known.get((project.id, session_id, part), "")
+        if known.get((project.id, session_id, memory_id)) == part:
+            whole_ids[part] = memory_id
     if unknown := [part for part in parts if part not in whole_ids]:
         question = FindIds(project, session_id, tuple(unknown))
         try:
@@ -349,10 +349,11 @@ async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: b
 
 def note_short_ids(call: Call, short: Mapping[str, str]) -> None:
     """Remember the short forms of ids that the store has provided for the caller."""
-    known = call.service.short_ids
-    if len(known) > MOST_SHORT_IDS:
+    known, viewer = call.service.short_ids, (call.caller.project.id, call.caller.session_id)
+    if len(known) > 2 * MOST_SHORT_IDS:
         known.clear()
-    known.update({(call.caller.project.id, call.caller.session_id, each): form for each, form in short.items()})
+    for memory_id, form in short.items():
+        known[*viewer, memory_id], known[*viewer, form] = form, memory_id
 
 
 def non_empty(**fields: Any) -> Answer:

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -211,6 +212,9 @@ class NoStore:
     async def ask(self, _: Request[Any], __: float) -> NoReturn:
         raise MemoryUnavailable("there is no store")
 
+    def is_first_data_for(self, _: Caller) -> bool:
+        return False
+
 
 GIVEN: dict[str, dict[str, Any]] = {
     "store_memory": {"content": "The build needs Java 21", "type": "semantic", "scope": "project"},
@@ -256,6 +260,25 @@ def test_the_ids_of_a_call_follow_from_it_and_its_answer_stands_as_text_and_as_s
             "isError": False,
         },
     }
+
+
+async def test_a_short_id_is_of_the_memory_that_has_it_now_and_only_for_who_was_shown_it() -> None:
+    service = NoStore()
+
+    async def resolved(short: str, caller: Caller = CALLER) -> str:
+        raw = {"memory_id": short, "add": ["a"]}
+        call = Call("tag_memory", caller, 1, 0.0, raw, cast(MemoryService, service))
+        await TOOLS["tag_memory"].answer(call, TOOLS["tag_memory"].decoder.decode(raw))
+        return memory_id_of(service.written[-1].change) or ""
+
+    shown = Call("recall_memories", CALLER, 1, 0.0, {}, cast(MemoryService, service))
+    tools.note_short_ids(shown, {ID: ID[-4:]})
+    assert await resolved(ID[-4:]) == ID
+    tools.note_short_ids(shown, {ID: ID[-6:]})  # since another memory ends like it
+    assert await resolved(ID[-6:]) == ID
+    for short, caller in ((ID[-4:], CALLER), (ID[-6:], replace(CALLER, session_id="session:t"))):
+        with pytest.raises(MemoryUnavailable, match="only it knows"):
+            await resolved(short, caller)
 
 
 METADATA = {"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}}
