@@ -184,9 +184,9 @@ async def drained(client: StdioClient) -> bool:
     return bool(status["embedding"]["workers"] > 0 and status["embedding"]["pending"] == 0)
 
 
-async def settle(running: Runtime, client: StdioClient) -> None:
+async def settle(running: Runtime, client: StdioClient, within_s: float = REST_S) -> None:
     """Wait until all memories have vectors, names are found, and passages compared. Raises `TimeoutError`."""
-    await wait_until(lambda: drained(client), REST_S)
+    await wait_until(lambda: drained(client), within_s)
     processes = (await running.status())["processes"]
     store = psutil.Process(next(each["pid"] for each in processes if each["role"] == "store"))
     used = 0.0
@@ -196,7 +196,7 @@ async def settle(running: Runtime, client: StdioClient) -> None:
         before, used = used, sum(store.cpu_times()[:2])
         return used - before < RESTING * LOOK_S
 
-    await wait_until(rests, REST_S, LOOK_S)
+    await wait_until(rests, within_s, LOOK_S)
 
 
 async def fill(client: StdioClient, texts: Iterable[str | dict[str, Any]], *, without_embedder: bool = False) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.client import StdioClient
-from bench.harness import Figure, Runtime, drained, fill, latencies, print_figures, wait_until
+from bench.harness import Figure, Runtime, drained, fill, latencies, print_figures, settle, wait_until
 from bench.varied_text import varied
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.paths import RuntimePaths
@@ -74,6 +74,7 @@ async def measure(sizes: list[int], folder: Path) -> tuple[list[Figure], dict[in
             print(f"measuring at {size:,} …", file=sys.stderr, flush=True)
             async with running.client() as client:
                 await wait_until(lambda: _recall(client, "open a file", "vector"), SETTLED_WITHIN_S, 0.2)
+                await settle(running, client, EMBEDDED_WITHIN_S)
                 recalls[size] = {
                     strategy: await _recalls(client, strategy, questions[place::3])
                     for place, strategy in enumerate(COLOURS)

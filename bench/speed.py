@@ -199,15 +199,17 @@ async def measure_tools() -> list[Figure]:
     async with runtime() as running, running.client() as client:
         await fill(client, with_entities(texts))
         await settle(running, client)
-        return [*await _changes(client), *await _graph(client, texts), *await _contexts(client, texts)]
+        changes = await _changes(running, client)
+        await settle(running, client)
+        return [*changes, *await _graph(client, texts), *await _contexts(client, texts)]
 
 
-async def _changes(client: StdioClient) -> list[Figure]:
+async def _changes(running: Runtime, client: StdioClient) -> list[Figure]:
     ids = []
     for number in range(SAMPLES):
         stored = await client.store(f"measured {number}: a note that is going to change", tags=["measured"])
         ids.append(stored["memory_id"])
-    await wait_until(lambda: drained(client), 60)
+    await settle(running, client)
 
     async def change(tool: str, number: int, **arguments: Any) -> None:
         answer = await client.call(tool, memory_id=ids[number], **arguments)
