@@ -390,7 +390,9 @@ def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], te
         for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
             edits = SqliteEdits(SpaceConnection(connection, number), now)
             is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # only journal entries change a lane
-            was_erased = [edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]
+            was_erased = [
+                edits.erased_at(each) is not None if is_lane else edits.scrub(each, now) for each in memory_ids
+            ]
             if any(was_erased):
                 edits.drop_deleted_words()
     database.leave_nothing(memory_ids, texts)

@@ -6,13 +6,12 @@ operation, and the first deletes it.
 
 import msgspec
 
-from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
-from remembrancer.actors.store.records.types import Memory, PatternRow, Proposed
+from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import check_broader, check_remembered, joined
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
-from remembrancer.protocol.runs import ChainLink, LoggedPromotion, LogPromotion, NotePattern, ProposeMemory
+from remembrancer.protocol.runs import ChainLink, LogPromotion, NotePattern, ProposeMemory
 from remembrancer.protocol.writes import (
     ImportedResult,
     MemoryVersion,
@@ -82,41 +81,43 @@ def propose(writer: Writer, edit: ProposeMemory) -> bool:
     memory = writer.space.memory(edit.memory_id)
     if memory is None or memory.id != edit.memory_id or memory.now.scope != "project" or memory.now.forgotten:
         return False
-    if writer.row(Proposed, memory.id) is not None:
-        return False
-    writer.space.put(Proposed(memory.id, edit.reason, edit.score, writer.at))
-    return True
+    proposed = writer.space.execute(
+        """INSERT OR IGNORE INTO proposals (space, memory_id, reason, score, proposed_at)
+           VALUES (@SPACE, ?, ?, ?, ?)""",
+        (memory.id, edit.reason, edit.score, writer.at),
+    )
+    return proposed.rowcount > 0
 
 
 def refuse_proposal(writer: Writer, memory_id: str, reason: str | None) -> bool:
     """Record that a memory is not to be promoted to the user, until that is revoked. False if it was not proposed."""
-    proposed = writer.row(Proposed, memory_id)
-    if proposed is None:
-        return False
-    at = writer.at if proposed.refused_at is None else proposed.refused_at
-    writer.space.put(msgspec.structs.replace(proposed, refused_at=at, reason=reason or proposed.reason))
-    return True
+    refused = writer.space.execute(
+        """UPDATE proposals SET refused_at = coalesce(refused_at, ?), reason = coalesce(?, reason)
+           WHERE space = @SPACE AND memory_id = ?""",
+        (writer.at, reason or None, memory_id),
+    )
+    return refused.rowcount > 0
 
 
 def propose_again(writer: Writer, memory_id: str) -> bool:
     """Revoke the refusal of a memory's promotion to the user. False if there is none."""
-    proposed = writer.row(Proposed, memory_id)
-    if proposed is None or proposed.refused_at is None:
-        return False
-    writer.space.put(msgspec.structs.replace(proposed, refused_at=None))
-    return True
+    revoked = writer.space.execute(
+        """UPDATE proposals SET refused_at = NULL
+           WHERE space = @SPACE AND memory_id = ? AND refused_at IS NOT NULL""",
+        (memory_id,),
+    )
+    return revoked.rowcount > 0
 
 
 def note_pattern(writer: Writer, edit: NotePattern) -> None:
     """Count an observation of a pattern in a project."""
-    before = writer.row(PatternRow, edit.memory_id) or PatternRow(edit.memory_id, (), 0, writer.at, writer.at)
-    writer.space.put(
-        msgspec.structs.replace(
-            before,
-            source_projects=tuple(dict.fromkeys((*before.source_projects, edit.project_id))),
-            observation_count=before.observation_count + 1,
-            last_observed=max(before.last_observed, writer.at),
-        )
+    writer.space.execute(
+        """INSERT INTO cross_project_patterns AS p VALUES (@SPACE, ?1, json_array(?2), 1, ?3, ?3)
+           ON CONFLICT DO UPDATE SET observation_count = observation_count + 1,
+           last_observed = max(last_observed, excluded.last_observed),
+           source_projects = iif(?2 IN (SELECT value FROM json_each(p.source_projects)), p.source_projects,
+               json_insert(p.source_projects, '$[#]', ?2))""",
+        (edit.memory_id, edit.project_id, writer.at),
     )
 
 
@@ -170,7 +171,6 @@ def return_move(writer: Writer) -> PromotedResult:
     memory = writer.memory(change.memory_id)
     writer.space.delete(memory.id)
     writer.space.erase_traces(memory.id)
-    _forget_promotion(writer.space, memory.id)
     return PromotedResult(memory.id, "user", "project", memory.version + 1, change.reason)
 
 
@@ -240,14 +240,8 @@ def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
     log."""
     writer.space.delete(result.memory_id)
     if result.previous_scope == "user":
-        _forget_promotion(writer.space, result.memory_id)
+        writer.space.forget_promotion(result.memory_id)
     return result
-
-
-def _forget_promotion(space: SqliteEdits, memory_id: str) -> None:
-    space.remove(LoggedPromotion, "memory_id", memory_id)
-    space.remove(LoggedPromotion, "merged_into", memory_id)
-    space.remove(PatternRow, "memory_id", memory_id)
 
 
 def let_go(writer: Writer, memory: PortableMemory) -> ImportedResult:

@@ -22,7 +22,7 @@ from remembrancer.actors.store.records.moves import (
 from remembrancer.actors.store.records.run_rules import apply_run, undo_run
 from remembrancer.actors.store.records.sessions import count_turns, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
-from remembrancer.actors.store.records.types import Erased, Memory
+from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import (
     changed_line,
@@ -42,7 +42,7 @@ from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import IMPORT_UNDONE, ApplyRun, UndoRun
-from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionEntry, SessionResult, StartSession
+from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
     Change,
     ErasedResult,
@@ -118,7 +118,7 @@ def used_by(change: Change) -> tuple[str, ...]:
 def _store(writer: Writer, change: StoreMemory) -> Result:
     """Store a memory, which may supersede another. If the text exists already, its memory is merged with the new
     fields."""
-    if writer.row(Erased, change.memory_id):
+    if writer.space.erased_at(change.memory_id) is not None:
         raise InvalidInput(f"{change.memory_id} was erased for good: it is not stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
@@ -180,7 +180,7 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory, others: tup
 def _import(writer: Writer, change: ImportMemory) -> Result:
     """Import a memory unchanged. Does nothing if its id exists already, unless undoing an import has forgotten it."""
     memory = change.memory
-    if writer.row(Erased, memory.id):
+    if writer.space.erased_at(memory.id) is not None:
         raise InvalidInput(f"{memory.id} was erased for good: it is not imported again", field="id")
     present = writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
@@ -486,12 +486,13 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     try:
         memory = writer.memory(change.memory_id)
     except NotFound:
-        known = writer.row(Erased, change.memory_id)
-        if known is None:
+        if (erased_at := space.erased_at(change.memory_id)) is None:
             raise
-        together = space.rows(Erased, "erased_at", known.erased_at)  # for a caller whose first attempt was cut off
-        also_erased = tuple(each.memory_id for each in together if each.memory_id != change.memory_id)
-        return ErasedResult(change.memory_id, already=True, also_erased=also_erased)
+        together = space.query(  # for a caller whose first attempt was cut off
+            "SELECT memory_id FROM erased WHERE space = @SPACE AND erased_at = ? AND memory_id != ? ORDER BY memory_id",
+            (erased_at, change.memory_id),
+        )
+        return ErasedResult(change.memory_id, already=True, also_erased=tuple(gone for (gone,) in together))
     derived = writer.derived_from(memory.id, space.links(memory.id))
     texts = _all_texts(space, memory)
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it
@@ -507,7 +508,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
         space.erase_traces(gone.id)
     also_erased = tuple(made.id for made in also)
     for memory_id in dict.fromkeys((memory.id, change.memory_id, *also_erased)):
-        space.put(Erased(memory_id, writer.at))
+        space.note_erased(memory_id, writer.at)
     said_by = tuple(made.id for made in derived if made not in also and made != record)
     return ErasedResult(memory.id, said_by=said_by, also_erased=also_erased)
 
@@ -531,19 +532,12 @@ def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool
 
 def _start_session(writer: Writer, change: StartSession) -> SessionResult:
     """Register a session, or reopen it."""
-    before = writer.row(SessionEntry, change.session_id)
-    if before is None:
-        entry = SessionEntry(change.session_id, writer.at, writer.at, client=change.client)
-    else:
-        entry = msgspec.structs.replace(
-            before,
-            last_active_at=max(before.last_active_at, writer.at),
-            status="active",
-            ended_at=None,
-            ending=None,
-            client=change.client or before.client,
-        )
-    writer.space.put(entry)
+    writer.space.execute(
+        """INSERT INTO sessions (space, session_id, started_at, last_active_at, client) VALUES (@SPACE, ?1, ?2, ?2, ?3)
+           ON CONFLICT DO UPDATE SET last_active_at = max(last_active_at, excluded.last_active_at), status = 'active',
+           ended_at = NULL, ending = NULL, client = coalesce(excluded.client, client)""",
+        (change.session_id, writer.at, change.client or None),
+    )
     return _result(writer, change.session_id)
 
 
@@ -553,10 +547,12 @@ def _end_session(writer: Writer, change: EndSession) -> SessionResult:
 
     A session that ended once, and continues without a second end, does not count as abandoned.
     """
-    before = writer.row(SessionEntry, change.session_id)
-    if before is not None and before.status == "active" and before.ended_at is None:
-        ending = (before.ending or "abandoned") if change.how == "abandoned" else "completed"
-        writer.space.put(msgspec.structs.replace(before, ended_at=writer.at, ending=ending))
+    ended = writer.space.execute(
+        """UPDATE sessions SET ended_at = ?, ending = iif(? = 'abandoned', coalesce(ending, 'abandoned'), 'completed')
+           WHERE space = @SPACE AND session_id = ? AND status = 'active' AND ended_at IS NULL""",
+        (writer.at, change.how, change.session_id),
+    )
+    if ended.rowcount:
         writer.write_record(change.session_id)
     return _result(writer, change.session_id)
 
@@ -569,8 +565,9 @@ def _record_events(writer: Writer, change: RecordEvents) -> SessionResult:
 
 
 def _result(writer: Writer, session_id: str) -> SessionResult:
-    entry, turns = writer.row(SessionEntry, session_id), count_turns(writer.space.query, session_id)
-    return SessionResult(session_id, "abandoned" if entry is None else entry.status, turns)
+    rows = writer.space.query("SELECT status FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
+    turns = count_turns(writer.space.query, session_id)
+    return SessionResult(session_id, rows[0][0] if rows else "abandoned", turns)
 
 
 RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {

@@ -8,7 +8,6 @@ import msgspec
 
 from remembrancer.actors.store.records.background import prune
 from remembrancer.actors.store.records.moves import note_pattern, propose
-from remembrancer.actors.store.records.types import FoundTopic, Run
 from remembrancer.actors.store.records.writer import RELEASED, Writer
 from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
 from remembrancer.memory.fields import FIELDS
@@ -23,7 +22,6 @@ from remembrancer.protocol.runs import (
     CloseRequest,
     CloseSession,
     DropOrphans,
-    LoggedPromotion,
     LogPromotion,
     NewMemory,
     NoteMaintenance,
@@ -39,10 +37,11 @@ from remembrancer.protocol.runs import (
     UndoRun,
 )
 from remembrancer.protocol.runs import Edit as RunEdit
-from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 
 UNDONE: Final = "the run was undone"
+_UNDONE_AT: Final = "SELECT undone_at FROM runs WHERE space = @SPACE AND run_id = ?"
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
@@ -51,12 +50,13 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     If the run was undone meanwhile, only the edit that closes its session is applied, since its job is done.
     """
     carrying = _Carrying(writer, change)
-    run = writer.row(Run, change.run_id)
-    if run is None:
-        run = Run(change.run_id, change.kind, change.session_id, writer.at)
-        writer.space.put(run)
+    writer.space.execute(
+        "INSERT OR IGNORE INTO runs (space, run_id, kind, session_id, began_at) VALUES (@SPACE, ?, ?, ?, ?)",
+        (change.run_id, change.kind, change.session_id, writer.at),
+    )
+    ((undone_at,),) = writer.space.query(_UNDONE_AT, (change.run_id,))
     for edit in change.edits:
-        is_over = run.undone_at is not None and not isinstance(edit, CloseSession)
+        is_over = undone_at is not None and not isinstance(edit, CloseSession)
         carrying.note(edit, UNDONE if is_over else carrying.carry_out(edit))
     return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.orphans, carrying.pruned)
 
@@ -108,9 +108,7 @@ class _Carrying:
             case Prune():
                 self.pruned += prune(self.writer.space.execute, edit)
             case SaveTopics():
-                self.writer.space.remove(FoundTopic)
-                for topic in edit.topics:
-                    self.writer.space.put(FoundTopic(topic.label, topic.entities, self.writer.at))
+                self.writer.space.save_topics(edit.topics)
             case CloseSession():
                 return self._close_session(edit)
             case NoteMaintenance():
@@ -193,12 +191,15 @@ class _Carrying:
 
     def _close_session(self, edit: CloseSession) -> str | None:
         """Close a session, if it was not reopened since the end that the run processed."""
-        entry = self.writer.row(SessionEntry, edit.session_id)
-        if entry is None or entry.status != "active" or entry.ended_at != edit.ended_at:
+        closed = self.writer.space.execute(
+            """UPDATE sessions SET status = ?1, memories_promoted = max(memories_promoted, (
+                   SELECT count(*) FROM promotion_log
+                   WHERE space = @SPACE AND source_session = ?2 AND from_scope = 'session'))
+               WHERE space = @SPACE AND session_id = ?2 AND status = 'active' AND ended_at = ?3""",
+            (edit.status, edit.session_id, edit.ended_at),
+        )
+        if not closed.rowcount:
             return "the session has begun again since, or was closed before"
-        logged = self.writer.space.rows(LoggedPromotion, "source_session", edit.session_id)
-        promoted = max(entry.memories_promoted, sum(each.from_scope == "session" for each in logged))
-        self.writer.space.put(msgspec.structs.replace(entry, status=edit.status, memories_promoted=promoted))
         self.writer.write_record(edit.session_id)
         return None
 
@@ -240,7 +241,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     """
     if change.run_id.startswith(IMPORTS):
         return _undo_import(writer, change)
-    run = writer.row(Run, change.run_id)
+    run = writer.space.query(_UNDONE_AT, (change.run_id,))
     memory_ids = writer.space.changed_by(change.run_id)
     found = [memory for memory in map(writer.space.memory, memory_ids) if memory is not None]
     memories = {memory.id: memory for memory in found if memory.id in memory_ids}  # an id may be an alias by now
@@ -248,9 +249,9 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     session_id, project_id = writer.operation.session_id or None, writer.operation.project.id
     is_seen = all(is_visible(each.now.scope, each.now.session_id, session_id) for each in memories.values())
     is_of_another = change.place == "user" and any(step.source_project not in (None, project_id) for step in steps)
-    if run is None or not is_seen or is_of_another:
+    if not run or not is_seen or is_of_another:
         return _unknown(change)
-    if run.undone_at is not None:
+    if run[0][0] is not None:
         return UndoneResult(change.run_id, already=True)
     undone: list[str] = []
     skipped: list[Skipped] = []
@@ -260,8 +261,9 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
             undone.append(memory_id)
         elif obstacle:
             skipped.append(Skipped(memory_id, obstacle))
-    writer.space.remove(LoggedPromotion, "run_id", change.run_id)
-    writer.space.put(msgspec.structs.replace(run, undone_at=writer.at))
+    writer.space.execute("DELETE FROM promotion_log WHERE space = @SPACE AND run_id = ?", (change.run_id,))
+    undo = "UPDATE runs SET undone_at = ? WHERE space = @SPACE AND run_id = ?"
+    writer.space.execute(undo, (writer.at, change.run_id))
     return UndoneResult(change.run_id, tuple(undone), tuple(skipped))
 
 

@@ -1,7 +1,7 @@
 """A space in SQLite as rules read and change it. Callers open and commit the transaction."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar, get_type_hints
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -19,20 +19,11 @@ from remembrancer.actors.store.records.memory_rows import (
 )
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.actors.store.records.types import (
-    Erased,
-    FoundTopic,
-    Link,
-    Memory,
-    PatternRow,
-    Proposed,
-    Row,
-    Run,
-)
+from remembrancer.actors.store.records.types import Link, Memory
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
-from remembrancer.protocol.runs import ChainLink, LoggedPromotion
-from remembrancer.protocol.session_life import RecordEvents, SessionEntry
+from remembrancer.protocol.runs import ChainLink, Topic
+from remembrancer.protocol.session_life import RecordEvents
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     Applied,
@@ -49,40 +40,18 @@ MAX_TURNS: Final = 5000
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
 """The number of sessions recorded for a memory: three are enough for a promotion."""
-TABLES: Final[dict[type[Any], str]] = {
-    SessionEntry: "sessions",
-    Erased: "erased",
-    Proposed: "proposals",
-    PatternRow: "cross_project_patterns",
-    Run: "runs",
-}
-"""The tables of the rows whose first field is their key."""
-LOGS: Final[dict[type[Any], tuple[str, str]]] = {
-    LoggedPromotion: ("promotion_log", "sequence"),
-    FoundTopic: ("topics", "number"),
-}
-"""The tables of the rows without a key, each with the column of its order."""
-_COLUMNS: Final[dict[type[Any], tuple[str, ...]]] = {
-    kind: tuple(name for name in kind.__struct_fields__ if (kind, name) != (SessionEntry, "summary"))
-    for kind in (*TABLES, *LOGS)
-}
-"""The columns of each kind of row: its fields. The summary of a session is the text of its record."""
-_DECODERS: Final[dict[tuple[type[Any], str], Callable[[str], Any]]] = {
-    (kind, name): msgspec.json.Decoder(get_type_hints(kind)[name]).decode
-    for kind, names in _COLUMNS.items()
-    for name in names
-    if name in ("source_projects", "entities")
-}
-"""The decoders of the columns that are JSON."""
 _INSERTED: Final = (
     *("id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     "source_project",
 )
 """The columns of a new memory, apart from those of its fields."""
-_TRACES: Final = (
-    "DELETE FROM history WHERE space = @SPACE AND memory_id = ?1",
+_OF_PROMOTION: Final = (
     "DELETE FROM promotion_log WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1)",
     "DELETE FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?1",
+)
+_TRACES: Final = (
+    "DELETE FROM history WHERE space = @SPACE AND memory_id = ?1",
+    *_OF_PROMOTION,
     """DELETE FROM awaited_links WHERE target = ?1
        AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
     # Answers that contain its text, its tags or a reason; a repeated change no longer finds the memory.
@@ -96,7 +65,6 @@ _TRACES: Final = (
 _WORDS: Final = "content, tags, summary, parts"
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
 
-R = TypeVar("R", bound=Row)
 _encode_result: Final = msgspec.msgpack.Encoder().encode
 _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
@@ -151,15 +119,16 @@ class SqliteEdits:
         """
         if self.query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
-        is_erased = self.is_erased(memory_id)
+        is_erased = self.erased_at(memory_id) is not None
         found = bool(self.erase_traces(memory_id))
         if found and not is_erased:
-            self.put(Erased(memory_id, at))
+            self.note_erased(memory_id, at)
         return found or is_erased
 
-    def is_erased(self, memory_id: str) -> bool:
-        """True if a memory of that id was erased here."""
-        return bool(self.rows(Erased, "memory_id", memory_id))
+    def erased_at(self, memory_id: str) -> float | None:
+        """The time at which a memory of that id was erased here; None if none was."""
+        rows = self.query("SELECT erased_at FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,))
+        return rows[0][0] if rows else None
 
     def drop_deleted_words(self) -> None:
         """Remove the words of deleted texts from the index, where they stay until segments are merged."""
@@ -184,12 +153,14 @@ class SqliteEdits:
     def rename_project(self, old: str, new: str) -> None:
         """Rename a project where memories came from it or were observed in it."""
         self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
-        for (memory_id,) in self.query("SELECT memory_id FROM cross_project_patterns WHERE space = @SPACE", ()):
-            for pattern in self.rows(PatternRow, "memory_id", memory_id):
-                renamed = tuple(
-                    dict.fromkeys(new if project == old else project for project in pattern.source_projects)
-                )
-                self.put(msgspec.structs.replace(pattern, source_projects=renamed))
+        self.execute(
+            """UPDATE cross_project_patterns AS p SET source_projects = (
+                   SELECT json_group_array(project) FROM (
+                       SELECT iif(value = ?2, ?1, value) AS project FROM json_each(p.source_projects)
+                       GROUP BY project ORDER BY min(key)))
+               WHERE space = @SPACE AND instr(source_projects, ?2)""",
+            (new, old),
+        )
 
     # Queries of rules.
 
@@ -266,10 +237,6 @@ class SqliteEdits:
         )
         return [Link(*row) for row in rows]
 
-    def rows(self, kind: type[R], field: str, value: str | float) -> list[R]:
-        """The rows of a kind in which a field has a value, in order."""
-        return read_rows(self.query, kind, field, value)
-
     # Changes of rules.
 
     def put_link(self, source: str, target: str, relation: str, strength: float, created_at: float) -> None:
@@ -306,12 +273,22 @@ class SqliteEdits:
             (count, last_accessed_at, memory_id),
         )
 
-    def remove(self, kind: type[Row], field: str | None = None, value: str | int | None = None) -> None:
-        """Remove the rows of a kind in which a field has a value; without a `field`, all rows."""
-        table = LOGS[kind][0] if kind in LOGS else TABLES[kind]
-        where = "" if field is None else f"AND {field} = ?"
-        values = () if field is None else (value,)
-        self.execute(f"DELETE FROM {table} WHERE space = @SPACE {where}", values)  # noqa: S608 - our names
+    def note_erased(self, memory_id: str, at: float) -> None:
+        """Record that a memory was deleted for good: its id is never stored again."""
+        self.execute("INSERT OR REPLACE INTO erased VALUES (@SPACE, ?, ?)", (memory_id, at))
+
+    def forget_promotion(self, memory_id: str) -> None:
+        """Delete what the log says of a memory, and where it was observed."""
+        for statement in _OF_PROMOTION:
+            self.execute(statement, (memory_id,))
+
+    def save_topics(self, topics: Sequence[Topic]) -> None:
+        """Replace the communities of entities."""
+        self.execute("DELETE FROM topics WHERE space = @SPACE")
+        self._execute_many(
+            "INSERT INTO topics (space, label, entities, found_at) VALUES (@SPACE, ?, ?, ?)",
+            [(topic.label, _json(topic.entities), self._now) for topic in topics],
+        )
 
     def drop_orphans(self, before: float) -> int:
         """Delete the entities of before that time to which no memory is linked, and return their number."""
@@ -336,24 +313,6 @@ class SqliteEdits:
                    AND (SELECT count(*) FROM memory_sessions WHERE memory = number) < ?3""",
                 (session_id, _json(sorted(set(memory_ids))), SESSIONS_KEPT),
             )
-
-    def put(self, row: Row) -> None:
-        """Write a row in place of the one with its key, or append a row to a log."""
-        kind = type(row)
-        names = _COLUMNS[kind]
-        values = [getattr(row, name) for name in names]
-        values = [_json(value) if isinstance(value, (tuple, msgspec.Struct)) else value for value in values]
-        if kind in LOGS:
-            table, on_conflict = LOGS[kind][0], ""
-        else:
-            table, key = TABLES[kind], names[0]
-            others = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
-            on_conflict = f"ON CONFLICT (space, {key}) DO UPDATE SET {others}"
-        self.execute(
-            f"""INSERT INTO {table} (space, {", ".join(names)}) VALUES (@SPACE, {", ".join("?" * len(names))})
-                {on_conflict}""",  # noqa: S608 - our names
-            values,
-        )
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
         """Insert a memory with its history. `at` is the time for its edges to entities.
@@ -758,27 +717,6 @@ def merge(target: SpaceConnection, source: SpaceConnection, now: float) -> None:
     for table in _MERGED:
         source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target.number,))  # noqa: S608
     drop_space(source)
-
-
-def read_rows(query: Query, kind: type[R], field: str | None = None, value: str | float | None = None) -> list[R]:
-    """The rows of a kind, or those in which a field has a value, in their order."""
-    table, order = LOGS[kind] if kind in LOGS else (TABLES[kind], field or _COLUMNS[kind][0])
-    names = _COLUMNS[kind]
-    where = "" if field is None else f"AND {field} = ?"
-    found = query(
-        f"SELECT {', '.join(names)} FROM {table} WHERE space = @SPACE {where} ORDER BY {order}",  # noqa: S608 - our names
-        () if field is None else (value,),
-    )
-    decoders = [_DECODERS.get((kind, name)) for name in names]
-    return [
-        kind(
-            **{
-                name: column if decode is None else decode(column)
-                for name, column, decode in zip(names, row, decoders, strict=True)
-            }
-        )
-        for row in found
-    ]
 
 
 def read_applied(query: Query, operation_id: str) -> Applied | None:

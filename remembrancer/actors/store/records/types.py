@@ -1,8 +1,8 @@
-"""The arguments and results of the records, and the rows of a space as rules read and change them."""
+"""The arguments and results of the records, and memories as rules read and change them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -261,55 +261,3 @@ class SessionDeeds:
     prompts: int = 0
     tool_calls: int = 0
     files: tuple[str, ...] = ()
-
-
-# --- Rows that a space keeps beside its memories. A row's first field is its key; rows of logs have none.
-
-
-class Erased(msgspec.Struct, frozen=True):
-    """A memory was deleted for good; its id is never stored again."""
-
-    memory_id: str
-    erased_at: float
-
-
-class Proposed(msgspec.Struct, frozen=True):
-    """A proposal to promote a project's memory to the user, or its refusal. It is deleted with its memory."""
-
-    memory_id: str
-    reason: str
-    score: float | None
-    proposed_at: float
-    refused_at: float | None = None
-
-
-class PatternRow(msgspec.Struct, frozen=True):
-    """In the user's space: the projects in which a memory was observed, and how often."""
-
-    memory_id: str
-    source_projects: tuple[str, ...]
-    observation_count: int
-    first_observed: float
-    last_observed: float
-
-
-class Run(msgspec.Struct, frozen=True):
-    """A run of the consolidator that was partly or fully applied here."""
-
-    run_id: str
-    kind: str
-    session_id: str
-    began_at: float
-    undone_at: float | None = None
-
-
-class FoundTopic(msgspec.Struct, frozen=True):
-    """A community of entities, in the order in which they were found."""
-
-    label: str
-    entities: tuple[str, ...]
-    found_at: float
-
-
-Row = SessionEntry | Erased | Proposed | PatternRow | Run | LoggedPromotion | FoundTopic
-R = TypeVar("R", bound=Row)

@@ -13,18 +13,13 @@ import msgspec
 
 from remembrancer.actors.store.records.sessions import read_deeds, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
-from remembrancer.actors.store.records.types import (
-    Link,
-    Memory,
-    Outcome,
-    R,
-)
+from remembrancer.actors.store.records.types import Link, Memory, Outcome
 from remembrancer.memory.changes import differences, is_visible, says_the_same, unknown_memory
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
-from remembrancer.protocol.runs import ChainLink, LoggedPromotion, LogPromotion
+from remembrancer.protocol.runs import ChainLink, LogPromotion
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import (
     Applied,
@@ -216,10 +211,6 @@ class Writer:
         links = (link for link in self.space.links(source) if link.source == source and link.target == target)
         return next((link for link in links if link.relation == relation), None)
 
-    def row(self, kind: type[R], key: str | int) -> R | None:
-        """The row of a kind with the key."""
-        return next(iter(self.space.rows(kind, kind.__struct_fields__[0], key)), None)
-
     def note_active(self, session_id: str | None = None) -> None:
         """Record that a session, by default the operation's, is active. Background work and shells have none."""
         session_id = self.operation.session_id if session_id is None else session_id
@@ -228,7 +219,12 @@ class Writer:
 
     def log_promotion(self, entry: LogPromotion, run_id: str | None = None) -> None:
         """Add an entry to the promotion log."""
-        self.space.put(LoggedPromotion(**msgspec.structs.asdict(entry), run_id=run_id, promoted_at=self.at))
+        row = msgspec.structs.asdict(entry) | {"run_id": run_id, "promoted_at": self.at}
+        self.space.execute(
+            f"""INSERT INTO promotion_log (space, {", ".join(row)})
+                VALUES (@SPACE, {", ".join("?" * len(row))})""",  # noqa: S608 - our names
+            tuple(row.values()),
+        )
 
     def write_record(self, session_id: str) -> None:
         """Write the record of an ended session, replacing an earlier one: the files that it worked on. A session
