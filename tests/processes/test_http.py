@@ -23,7 +23,7 @@ from tests import patience
 from tests.links import Link
 from tests.patience import PATIENCE_S
 from tests.ports import QuietHandler, free_port, serving
-from tests.processes.http_door import Door
+from tests.processes.http_door import VERSION, Door
 from tests.processes.runtimes import until
 from tests.runtime import ERAS, Runtime, command, done, files_with
 
@@ -55,6 +55,17 @@ async def test_the_sdk_s_client_works_over_http_in_both_eras(door: Door, era: st
         assert "recall_memories" in str(prompt.messages[0].content)
         wrong = await client.call_tool("store_memory", {"content": ""})
         assert wrong.is_error
+
+
+def test_a_client_over_http_gets_the_instructions_of_its_tools(door: Door) -> None:
+    door.start()
+    about = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    accepted = {"accept": "application/json, text/event-stream"}
+    usual = door.post(begin, **accepted).text
+    assert "store_memory at once what matters later" in usual
+    assert "search_code" in door.post(begin, **accepted, x_remembrancer_toolsets="memory,code").text
+    assert "search_code" not in usual
 
 
 def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: Door) -> None:

@@ -50,7 +50,7 @@ from remembrancer.protocol.tracing import CallTiming
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
-from remembrancer.toolsets.tools import CallResult, Tool, choose_tools, instructions_of
+from remembrancer.toolsets.tools import CallResult, Tool, choose_tools
 
 CALL: Final = "tools/call"
 STREAM: Final = "subscriptions/listen"
@@ -185,12 +185,10 @@ class Session(ClientConversation):
         """Serve until the connection ends. Calls in progress are finished."""
         server = self._service.server
         outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
-        options = server.create_initialization_options()
-        options.instructions = instructions_of(self.tools)
         async with self._tasks:
             self._tasks.create_task(self._send_messages(outbox_receive))
             self._tasks.create_task(self._take_lines())
-            await server.run(self._inbox, outbox, options)
+            await server.run(self._inbox, outbox, server.create_initialization_options())
             self._writer.close()  # the client is gone
 
     def say_goodbye(self, reason: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
@@ -281,8 +281,15 @@ def build_server(handlers: Handlers) -> Server[Any]:
             instructions=instructions_of(request_context(ctx).session.tools),
         )
 
+    async def instruct(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+        """Add the instructions for the session's tools to the answer to `initialize`, which the SDK makes."""
+        result = await call_next(ctx)
+        if ctx.method == "initialize" and isinstance(result, dict):
+            result["instructions"] = instructions_of(request_context(ctx).session.tools)
+        return result
+
     server.add_request_handler("server/discover", mcp.RequestParams, discover)
-    server.middleware.clear()  # telemetry spans, which nobody collects
+    server.middleware[:] = [instruct]  # without telemetry spans, which nobody collects
     return server
 
 
