@@ -6,41 +6,40 @@ It is ready as soon as its socket is open; the model is loaded meanwhile, with r
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 import anyio
 import anyio.abc
+import numpy as np
 
-from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.engine import Engine, Vector
 from remembrancer.actors.embedder.workers import (
-    Answer,
-    Crashed,
-    Loaded,
-    PassageThread,
-    Text,
-    Unusable,
-    WorkEvent,
+    PassageRow,
+    batch_size,
+    embed_each,
+    give_back_memory,
     in_words,
     load_engine,
+    load_with_scale,
     question_vector,
+    split_each,
+    yield_to_others,
 )
 from remembrancer.actors.shell import Actor, LaunchSpec
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
-from remembrancer.protocol.errors import (
-    EmbeddingUnavailable,
-    Failure,
-    InternalError,
-    ModelUnusable,
-    PeerUnavailable,
-)
+from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, InternalError, ModelUnusable, PeerUnavailable
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.work import (
     CALIBRATED,
+    CosineScale,
     EmbeddedText,
     EmbedQuery,
     EmbedText,
+    Passage,
     ToWorker,
     WorkerState,
     to_worker,
@@ -50,11 +49,31 @@ CREDIT: Final = 128
 """The most texts in hand. Memories are short: this is about two batches or more, so the model never waits for the
 store."""
 
+OPEN_TEXTS: Final = 32
+"""The texts that are begun at once: the store suspects the oldest so many of a worker that died."""
+FIRST_RETRY_S: Final = 1.0
+LAST_RETRY_S: Final = 30.0
+"""The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
+IDLE_S: Final = 2.0
+"""Freed memory is returned to the system after being idle for this long."""
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 logger = logging.getLogger(__name__)
 
 
+class OpenText(NamedTuple):
+    """A text that is begun: its passages, and their vectors so far by their numbers."""
+
+    passages: tuple[Passage, ...]
+    vectors: dict[int, Vector]
+
+
 class EmbedderActor(Actor):
-    """One worker. When it says that its model is loaded, it holds no text: earlier ones have been dropped."""
+    """One worker. When it says that its model is loaded, it holds no text: earlier ones have been dropped.
+
+    One thread loads the model and embeds passages, and another one questions.
+    """
 
     def __init__(
         self,
@@ -64,17 +83,20 @@ class EmbedderActor(Actor):
         super().__init__(spec)
         self._loop = asyncio.get_running_loop()
         self._store = self._dealer()
-        self._crashed: asyncio.Future[None] = self._loop.create_future()
+        self._load = load or partial(load_engine, spec.settings, spec.threads)
         self._load_timeout_s = spec.settings.model_load_timeout_s
-        self._passages = PassageThread(
-            load or (lambda: load_engine(spec.settings, spec.threads)), self._post, spec.settings.embedding_batch_texts
-        )
+        self._passages = ThreadPoolExecutor(1, "passages", yield_to_others)
         self._questions = ThreadPoolExecutor(1, "questions")
         self._choice, _ = model_choices(spec.settings)
         self._engine: Engine | None = None
         self._scale = CALIBRATED
         self._error: str | None = None
         self._leaving = False
+        self._news = asyncio.Event()
+        """Set when there is a text, no model any more, or no time to wait."""
+        self._texts: dict[int, str] = {}
+        """Texts that are not begun yet, by the ids of the requests."""
+        self._open: dict[int, OpenText] = {}
 
     def _dealer(self) -> Dealer[ToWorker]:
         """The connection to the store."""
@@ -88,21 +110,111 @@ class EmbedderActor(Actor):
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         async with self._store:
-            self._passages.start()
             if self._load_timeout_s:
                 self._loop.call_later(self._load_timeout_s, self._say_slow)
             task_status.started()
             try:
-                await self._crashed
-                raise InternalError("the thread of the passages has ended; the log says why")
+                await self._work()
+                await anyio.sleep_forever()  # the last answers go out, and questions are refused
             finally:
-                self._finish()
+                self._passages.shutdown(wait=False)
+                self._questions.shutdown(wait=False)
+
+    async def _work(self) -> None:
+        """Load the model and embed texts with it, until this worker leaves. An unusable model is loaded again."""
+        delay_s = FIRST_RETRY_S
+        while not self._leaving:
+            try:
+                engine, scale = await self._in_thread(load_with_scale, self._load)
+                self._use(engine, scale)
+                delay_s = FIRST_RETRY_S
+                while self._engine is engine and not self._leaving:
+                    await (self._embed_texts(engine) if self._texts else self._wait_for_news())
+            except ModelUnusable as error:
+                self._use(None, error=error.message)
+            if not self._leaving:
+                await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, LAST_RETRY_S)
+
+    async def _in_thread(self, function: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Made:
+        """The result of a function that runs in the thread of the passages."""
+        return await self._loop.run_in_executor(self._passages, partial(function, *args, **kwargs))
+
+    async def _wait_for_news(self) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self._news.wait()
+        except TimeoutError:
+            await self._in_thread(give_back_memory)
+            await self._news.wait()
+
+    async def _embed_texts(self, engine: Engine) -> None:
+        """Embed the oldest texts together, in batches of passages of similar length, and answer each as soon as it is
+        complete: the shortest first."""
+        texts = dict(islice(self._texts.items(), OPEN_TEXTS))
+        self._texts = dict(islice(self._texts.items(), OPEN_TEXTS, None))
+        self._open = {message_id: OpenText((), {}) for message_id in texts}
+        rows: list[PassageRow] = []
+        split = await self._in_thread(split_each, engine, list(texts.values()))
+        for (message_id, text), passages in zip(texts.items(), split, strict=True):
+            if message_id not in self._open:  # dropped meanwhile
+                continue
+            if isinstance(passages, str):
+                self._refuse_text(message_id, passages)
+                continue
+            self._open[message_id] = OpenText(tuple(Passage(start, end) for start, end, _ in passages), {})
+            rows += [
+                PassageRow(tokens, message_id, place, text[start:end])
+                for place, (start, end, tokens) in enumerate(passages)
+            ]
+        rows.sort()
+        while rows and not self._leaving:
+            count = batch_size(engine, rows, self.spec.settings.embedding_batch_texts)
+            results = await self._in_thread(embed_each, engine.embed_passages, [row.text for row in rows[:count]])
+            for row, result in zip(rows, results, strict=False):
+                self._take(row, result)
+            rows = [row for row in rows[count:] if row.message_id in self._open]
+
+    def _take(self, row: PassageRow, result: Vector | str) -> None:
+        """Take the vector of a passage, or its error, and answer its text if that was the last one."""
+        text = self._open.get(row.message_id)
+        if text is None:  # dropped meanwhile, or another passage of this text has failed before
+            return
+        if isinstance(result, str):
+            self._refuse_text(row.message_id, result)
+            return
+        text.vectors[row.place] = result
+        if len(text.vectors) == len(text.passages):
+            del self._open[row.message_id]
+            matrix = np.stack([text.vectors[place] for place in range(len(text.passages))])
+            self._say(EmbeddedText(text.passages, matrix.astype("<f4").tobytes()), in_reply_to=row.message_id)
+
+    def _refuse_text(self, message_id: int, reason: str) -> None:
+        del self._open[message_id]
+        self._say(InternalError(reason).to_failure(), in_reply_to=message_id)
+
+    def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
+        """Embed with this model from now on, or with none because of an error. The texts in hand are dropped: the store
+        gives them again."""
+        if engine is None:
+            logger.error("no model", extra={"reason": error})
+        else:
+            logger.info("model loaded", extra={"model": engine.identity.key})
+        self._drop()
+        self._engine, self._scale, self._error = engine, scale, error
+        self._news.set()
+        self._announce()
+
+    def _drop(self) -> None:
+        self._texts.clear()
+        self._open.clear()
 
     def _say_slow(self) -> None:
         """Report why there are no vectors, if the model takes longer to load than allowed."""
         if self._engine is None and self._error is None:
             limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
-            self._deal_with(Unusable(f"the model is still being loaded after {limit}: words find memories meanwhile"))
+            self._use(None, error=f"the model is still being loaded after {limit}: words find memories meanwhile")
 
     def health(self) -> EmbedderHealth:
         return EmbedderHealth(self._error)
@@ -111,14 +223,9 @@ class EmbedderActor(Actor):
         """Tell the store that this worker leaves, and answer the texts that the current batch completes."""
         self._leaving = True
         self._say(self._state())
-        self._finish()
-        await anyio.to_thread.run_sync(self._passages.join, abandon_on_cancel=True)
-        await anyio.to_thread.run_sync(self._questions.shutdown, abandon_on_cancel=True)
-
-    def _finish(self) -> None:
-        """Tell the threads to end after their present work."""
-        self._passages.finish()
-        self._questions.shutdown(wait=False)
+        self._news.set()
+        for thread in (self._passages, self._questions):
+            await self._loop.run_in_executor(thread, lambda: None)
 
     def _hear(self, message: ToWorker) -> None:
         message_id = self._store.heard.message_id
@@ -126,15 +233,16 @@ class EmbedderActor(Actor):
             case EmbedText(text=text):
                 # Without a model, or before leaving: the store knows, and gives the text to another worker.
                 if self._engine is not None and not self._leaving:
-                    self._passages.put(Text(message_id, text))
+                    self._texts[message_id] = text
+                    self._news.set()
             case EmbedQuery(text=text):
                 engine = self._engine
                 if self._leaving or engine is None:
                     reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
                     self._refuse(message_id, reason)
                     return
-                asked = self._questions.submit(self._vector_of, text, engine)
-                asked.add_done_callback(lambda done: self._call_soon(self._answer, message_id, engine, done))
+                asked = self._loop.run_in_executor(self._questions, self._vector_of, text, engine)
+                asked.add_done_callback(partial(self._answer, message_id, engine))
             case Failure(code=code):
                 logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
 
@@ -143,7 +251,7 @@ class EmbedderActor(Actor):
         if up:
             self._announce()
         else:
-            self._passages.put("")  # a restarted store gives its own texts
+            self._drop()  # a restarted store gives its own texts
 
     def _state(self) -> WorkerState:
         identity = None if self._engine is None else self._engine.identity
@@ -153,22 +261,12 @@ class EmbedderActor(Actor):
         if self._engine is not None or self._error is not None:
             self._say(self._state())
 
-    def _post(self, event: WorkEvent) -> None:
-        self._call_soon(self._deal_with, event)
-
-    def _call_soon(self, function: Callable[..., None], *arguments: object) -> None:
-        """From a thread: call a function in the event loop."""
-        try:
-            self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:
-            logger.debug("the event loop has ended before a thread did")
-
     def _vector_of(self, question: str, engine: Engine) -> bytes:
         if engine is not self._engine:
             raise EmbeddingUnavailable(self._error or "the model was loaded again")
         return question_vector(engine, question)
 
-    def _answer(self, message_id: int, engine: Engine, asked: Future[bytes]) -> None:
+    def _answer(self, message_id: int, engine: Engine, asked: asyncio.Future[bytes]) -> None:
         """Send the vector of a question, or the reason why there is none."""
         try:
             self._say(asked.result(), in_reply_to=message_id)
@@ -176,8 +274,7 @@ class EmbedderActor(Actor):
             self._refuse(message_id, error.message)
         except ModelUnusable as error:
             if engine is self._engine:
-                self._passages.put(error.message)  # which loads it again
-                self._deal_with(Unusable(error.message))
+                self._use(None, error=error.message)
             self._refuse(message_id, error.message)
         except Exception as error:
             logger.exception("a question cannot be embedded")
@@ -185,22 +282,6 @@ class EmbedderActor(Actor):
 
     def _refuse(self, message_id: int, reason: str) -> None:
         self._say(EmbeddingUnavailable(reason).to_failure(), in_reply_to=message_id)
-
-    def _deal_with(self, event: WorkEvent) -> None:
-        match event:
-            case Loaded(engine=engine, scale=scale):
-                logger.info("model loaded", extra={"model": engine.identity.key})
-                self._engine, self._scale, self._error = engine, scale, None
-                self._announce()
-            case Unusable(message=reason):
-                logger.error("no model", extra={"reason": reason})
-                self._engine, self._error = None, reason
-                self._announce()
-            case Answer(message_id=message_id, body=body):
-                self._say(body, in_reply_to=message_id)
-            case Crashed():
-                if not self._crashed.done():
-                    self._crashed.set_result(None)
 
     def _say(self, message: WorkerState | EmbeddedText | bytes | Failure, *, in_reply_to: int | None = None) -> None:
         """Send a message to the store. If that fails, the message is dropped: the store asks again when it is back."""

@@ -9,11 +9,18 @@ from typing import Final
 
 from remembrancer.actors.embedder.actor import EmbedderActor
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.workers import Crashed, Loaded, Unusable, WorkEvent
 from remembrancer.actors.shell import LaunchSpec
-from remembrancer.protocol.errors import Failure, InternalError, WorkerRefused
+from remembrancer.protocol.errors import Failure, WorkerRefused
 from remembrancer.protocol.sockets import CurveKeys, Dealer
-from remembrancer.protocol.work import AskWorker, ModelChoice, ToWorker, UseModel, to_worker
+from remembrancer.protocol.work import (
+    CALIBRATED,
+    AskWorker,
+    CosineScale,
+    ModelChoice,
+    ToWorker,
+    UseModel,
+    to_worker,
+)
 
 NOT_ADMITTED: Final = "the store does not let this embedder in: it was revoked there, or never invited to this memory"
 
@@ -36,7 +43,7 @@ class RemoteEmbedderActor(EmbedderActor):
         self._is_doubted = False
         super().__init__(spec, load)
         self.ended: asyncio.Future[ModelChoice | None] = self._loop.create_future()
-        """The model that the store wants instead (None: `stop` was called); or `WorkerRefused`, or `InternalError`."""
+        """The model that the store wants instead (None: `stop` was called); or `WorkerRefused`."""
 
     def stop(self) -> None:
         """End the embedder, on a person's request."""
@@ -66,16 +73,10 @@ class RemoteEmbedderActor(EmbedderActor):
             case _:
                 super()._hear(message)
 
-    def _deal_with(self, event: WorkEvent) -> None:
-        if not isinstance(event, Crashed):
-            super()._deal_with(event)
-        match event:
-            case Loaded(engine=engine):
-                self._tell(f"the model {engine.identity.model} is loaded")
-            case Unusable(message=reason):
-                self._tell(f"the model cannot be used, and is tried again: {reason}")
-            case Crashed() if not self.ended.done():
-                self.ended.set_exception(InternalError("the thread of the passages has ended: see the message above"))
+    def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
+        super()._use(engine, scale, error)
+        unusable = f"the model cannot be used, and is tried again: {error}"
+        self._tell(unusable if engine is None else f"the model {engine.identity.model} is loaded")
 
     def _on_connection(self, up: bool) -> None:
         self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone, and is tried again")
