@@ -19,6 +19,7 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
+from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.write_handlers import WriteHandlers
@@ -109,7 +110,7 @@ class Host:
         )
         self.lanes.attach(self.files, FollowUp(self._scrub, self.told.extend, lambda: None))
         scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None))
-        self.writes = WriteHandlers(self.files, self.committer, scheduler, self.lanes.purge)
+        self.writes = WriteHandlers(self.files, self.committer, scheduler, ReplacedMemories(), self.lanes.purge)
 
     async def _scrub(self, memory_id: str) -> None:
         self.scrubbed.append(memory_id)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from remembrancer.actors.shell import EXIT_STOPPED
-from remembrancer.actors.store.committer import Committer, Complete
+from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
@@ -20,7 +20,6 @@ from remembrancer.protocol.errors import (
     InternalError,
     InvalidInput,
     MemoryUnavailable,
-    RecordsUnusable,
     RemembrancerError,
     StorageFull,
 )
@@ -246,10 +245,8 @@ class WatchedRecords(Records):
 
 
 @asynccontextmanager
-async def writing(
-    path: Path, *names: str, complete: Complete = lambda _, outcomes: outcomes
-) -> AsyncIterator[tuple[Committer, list[WatchedRecords]]]:
-    committer = Committer(complete)
+async def writing(path: Path, *names: str) -> AsyncIterator[tuple[Committer, list[WatchedRecords]]]:
+    committer = Committer()
     files = [WatchedRecords(path / name / "memory.db", name) for name in names or (NAME,)]
     try:
         yield committer, files
@@ -293,16 +290,6 @@ async def test_operations_that_wait_together_are_committed_together_and_in_order
         assert records.groups == [[f"op{n}" for n in range(20)]]
         assert [each.reply.operation_id for [each] in outcomes if isinstance(each.reply, Applied)] == records.groups[0]
         assert [each.to_embed for [each] in outcomes] == list(range(1, 21))
-
-
-async def test_what_is_committed_is_answered_though_nothing_more_can_be_said_of_it(tmp_path: Path) -> None:
-    def complete(operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
-        raise RecordsUnusable(f"{operations[0].operation_id} cannot be looked at")
-
-    async with writing(tmp_path, complete=complete) as (committer, [records]):
-        (outcome,) = await committer.submit(records, [store_operation("op", "text")])
-        assert isinstance(outcome.reply, Applied)
-        assert await committer.run(NAME, lambda: "ran") == "ran", "the thread goes on"
 
 
 async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:

@@ -44,21 +44,15 @@ class Appliable(Protocol):
         """Apply the operations durably and in order, and return an outcome for each."""
 
 
-Complete = Callable[[Sequence[Operation], list[Outcome]], list[Outcome]]
 Submission = tuple[Appliable, tuple[Operation, ...], asyncio.Future[list[Outcome]]]
 
 
 class Committer:
     """Commits operations. Use inside a running event loop, on which answers are delivered; only `close` is for another
-    thread.
+    thread."""
 
-    `complete` gets each committed group, on the writing thread, and returns the outcomes with whatever else the answers
-    need.
-    """
-
-    def __init__(self, complete: Complete = lambda _, outcomes: outcomes) -> None:
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._complete = complete
         self._writers: dict[str, _Writer] = {}
         self._closing = False
 
@@ -105,7 +99,7 @@ class Committer:
             raise MemoryUnavailable(STOPPING)
         name = _thread_of(name)
         if name not in self._writers:
-            self._writers[name] = _Writer(name, self._loop, self._complete)
+            self._writers[name] = _Writer(name, self._loop)
         return self._writers[name]
 
 
@@ -121,10 +115,9 @@ class _Writer:
     """A thread, and the operations that wait for it. Each submission has it commit once, which does nothing if an
     earlier commit took the submission along."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, complete: Complete) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._name = name
         self._loop = loop
-        self._complete = complete
         self.operations: deque[Submission] = deque()
         self.submitted = 0
         self.taken = 0
@@ -156,10 +149,6 @@ class _Writer:
         except Exception:
             logger.exception("a commit failed")
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
-        try:
-            outcomes = self._complete(together, outcomes)
-        except Exception:
-            logger.exception("what was committed is answered without what else there is to say")
         in_order = iter(outcomes)
         results = [(future, list(islice(in_order, len(operations)))) for _, operations, future in group]
         self._loop.call_soon_threadsafe(_resolve, results)

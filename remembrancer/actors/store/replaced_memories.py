@@ -19,6 +19,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Outcome, Phrase
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD, Kind
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory, UpdateMemory
 
@@ -83,22 +84,19 @@ class ReplacedMemories:
         with self._lock:
             return tuple(self._untold.pop(session_id, ()))
 
-    def tell(self, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
-        """Return the outcomes, those of new memories with their session's pending reports."""
-        told = list(outcomes)
-        for place, (operation, outcome) in enumerate(zip(operations, outcomes, strict=True)):
+    def reply_to(self, operation: Operation, outcome: Outcome) -> Applied | RemembrancerError:
+        """Return the reply of an outcome, that of a store with its session's pending reports."""
+        reply = outcome.reply
+        with self._lock:
             if isinstance(operation.change, UpdateMemory):
-                with self._lock:
-                    self._changed_by[operation.change.memory_id] = operation.session_id
-                    _keep_last(self._changed_by, STORED)
-            if isinstance(operation.change, StoreMemory) and isinstance(outcome.reply, Applied):
-                if near := self.untold(operation.session_id):
-                    told[place] = replace(outcome, reply=msgspec.structs.replace(outcome.reply, near=near))
-                if outcome.to_embed is not None:
-                    with self._lock:
-                        self._stored_by[outcome.to_embed] = operation.session_id
-                        _keep_last(self._stored_by, STORED)
-        return told
+                self._changed_by[operation.change.memory_id] = operation.session_id
+                _keep_last(self._changed_by, STORED)
+            if isinstance(operation.change, StoreMemory) and outcome.to_embed is not None:
+                self._stored_by[outcome.to_embed] = operation.session_id
+                _keep_last(self._stored_by, STORED)
+        if isinstance(operation.change, StoreMemory) and isinstance(reply, Applied):
+            return msgspec.structs.replace(reply, near=self.untold(operation.session_id))
+        return reply
 
     def _keep(self, judged: Iterable[_Judged]) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter
 from remembrancer.actors.store.records.types import USER, Outcome
+from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.protocol.errors import UNREADABLE, Failure, RemembrancerError
@@ -47,12 +48,14 @@ class WriteHandlers:
         files: MemoryFiles,
         committer: Committer,
         scheduler: EmbeddingScheduler,
+        replaced: ReplacedMemories,
         purge_journals: Callable[[], Awaitable[None]],
     ) -> None:
         self._files = files
         self._committer = committer
         self._writer = MemoryWriter(lambda: files.database, files.lanes_of, files.shared_lane)
         self._scheduler = scheduler
+        self._replaced = replaced
         self._purge_journals = purge_journals
 
     def handlers(self) -> dict[type, Handler]:
@@ -123,7 +126,7 @@ class WriteHandlers:
             if isinstance(operation.change, StartSession):
                 note = partial(self._files.catalog.note_session, operation.project, operation.change.directory)
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
-        return self._completed(outcome)
+        return self._completed(operation, outcome)
 
     async def _open_for(self, operation: Operation) -> None:
         await self._files.wait_for_opening()
@@ -143,9 +146,10 @@ class WriteHandlers:
             return Outcome(Applied(operation.operation_id, SessionResult(change.session_id, "active")))
         return None
 
-    def _completed(self, outcome: Outcome) -> Answer:
-        """Return the reply, with the reason if the memory that was written cannot be embedded now."""
-        reply, error = outcome.reply, self._scheduler.error
+    def _completed(self, operation: Operation, outcome: Outcome) -> Answer:
+        """Return the reply, with the memories that the session's own probably replace, and the reason if the memory
+        that was written cannot be embedded now."""
+        reply, error = self._replaced.reply_to(operation, outcome), self._scheduler.error
         if isinstance(reply, RemembrancerError) or reply.replayed or error is None:
             return reply
         match reply.result:
