@@ -14,7 +14,6 @@ from remembrancer.actors.store.memory_files import scrub_spaces
 from remembrancer.actors.store.memory_writer import Lanes, MemoryWriter
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records
 from remembrancer.actors.store.records.types import (
@@ -182,8 +181,8 @@ def leave_half_made(path: Path) -> None:
 
 def scrub(records: Records, *memory_ids: str, quotes: Sequence[str] = ()) -> None:
     """Leave nothing of erased memories in the database of these records, nor of turns that quote them."""
-    with records._file.transaction() as connection:
-        SqliteEdits(connection, records._clock()).drop_quotes(quotes)
+    with records._edits() as edits:
+        edits.drop_quotes(quotes)
     scrub_spaces(records._file.file, records._clock(), memory_ids, quotes)
 
 

@@ -22,8 +22,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.read_handlers import list_memories
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.space import SpaceConnection
-from remembrancer.actors.store.records.sqlite_edits import merge
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters, PassageFilter, Phrase, Vectors
@@ -277,7 +276,7 @@ def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path
         before = [old.portable(each, None) for each in ids]
         moved = new.portable(memory_id_of(extra), None)
         with database.transaction() as connection:
-            merge(SpaceConnection(connection, old.space), SpaceConnection(connection, new.space), REQUESTED_AT)
+            merge(SqliteEdits(connection, new.space, REQUESTED_AT), old.space)
         assert [old.portable(each, None) for each in ids] == before
         assert old.portable(memory_id_of(extra), None) == moved
         assert list(old.keyword_hits([Phrase("wax")], ALL, 5)) == [old.number_of(memory_id_of(extra))]

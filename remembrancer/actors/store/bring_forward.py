@@ -27,7 +27,6 @@ from remembrancer.actors.migrations import (
 from remembrancer.actors.repair import drop_dangling, rebuild
 from remembrancer.actors.snapshots import opened, unreadable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
-from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.space_copies import take_in
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import as_error
@@ -197,7 +196,7 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
         done = "SELECT ?, operation_id, result, applied_at FROM applied_operations WHERE space = ? AND operation_id = ?"
         added = connection.execute(f"INSERT OR IGNORE INTO applied_operations {done}", (source, target, operation_id))
         if added.rowcount:
-            SqliteEdits(SpaceConnection(connection, source), 0.0).delete(change.memory_id)
+            SqliteEdits(connection, source, 0.0).delete(change.memory_id)
     connection.execute("DELETE FROM moves")
 
 

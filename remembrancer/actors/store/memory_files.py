@@ -21,7 +21,6 @@ from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Reader, Records
@@ -229,7 +228,7 @@ class MemoryFiles:
         """Delete what a project's sessions recorded that has one of the quotes. Runs on the records' thread."""
         with self.database.transaction() as connection:
             for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (project_id,)).fetchall():
-                SqliteEdits(SpaceConnection(connection, number), self._clock()).drop_quotes(quotes)
+                SqliteEdits(connection, number, self._clock()).drop_quotes(quotes)
 
     def scrub(self, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
         """Like `scrub_spaces`. Runs on the records' thread."""
@@ -319,9 +318,8 @@ class MemoryFiles:
         thread."""
         with self.database.transaction() as connection:
             spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
-            moved = SpaceConnection(connection, spaces[old])
             if new.id in spaces:
-                merge(moved, SpaceConnection(connection, spaces[new.id]), self._clock())
+                merge(SqliteEdits(connection, spaces[new.id], self._clock()), spaces[old])
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new.id, old))
             self.catalog.move(connection, old, new, directory)
 
@@ -388,7 +386,7 @@ def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], te
     """
     with database.transaction() as connection:
         for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
-            edits = SqliteEdits(SpaceConnection(connection, number), now)
+            edits = SqliteEdits(connection, number, now)
             is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # only journal entries change a lane
             was_erased = [
                 edits.erased_at(each) is not None if is_lane else edits.scrub(each, now) for each in memory_ids

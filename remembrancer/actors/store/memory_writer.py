@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from remembrancer.actors.store.records.space import SpaceConnection, Spaces
+from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, query_of
 from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
@@ -196,7 +196,7 @@ def _from_known(
     if destination is None or destination is found or (found.is_users and destination.is_users):
         return found, found
     if destination not in seen.values():
-        memory = SqliteEdits(SpaceConnection(connection, found.space), 0.0).memory(memory_id_of(change) or "")
+        memory = SqliteEdits(connection, found.space, 0.0).memory(memory_id_of(change) or "")
         assert memory is not None, "it was found in this transaction"
         is_seen = is_visible(memory.now.scope, memory.now.session_id, operation.session_id)
         raise NOT_THE_USERS if is_seen else unknown_memory(memory.id)

@@ -286,8 +286,8 @@ class SharedLane(Records):
         change = operation.change
         if not isinstance(change, PromoteMemory) or self.outcome_of(operation.operation_id) is not None:
             return None
-        with self._file.transaction() as connection:
-            here, local = SqliteEdits(connection, self._clock()), self._local(connection, operation)
+        with self._edits() as here:
+            local = self._local(here, operation)
             if self.is_users and _takes_back(operation):
                 memory_to_move(Writer(operation, here))
                 return None
@@ -408,20 +408,18 @@ class SharedLane(Records):
         """Move everything that is shared, with the outcomes of operations, into a space of this host, which then shares
         nothing any more, and delete the lane here. A memory that is there already stays as it is. Atomic, even if the
         process is killed."""
-        scope, now = "user" if self.is_users else "project", self._clock()
-        with self._file.transaction() as connection:
-            arriving = ArrivingEdits(
-                SpaceConnection(connection.connection, own.space), now, SqliteEdits(connection, now)
-            )
-            for number, memory_id in connection.query(_TO_KEEP, (scope, SESSION_RECORD, own.space, own.space)):
+        scope = "user" if self.is_users else "project"
+        with self._edits() as edits:
+            arriving = ArrivingEdits(edits, own.space)
+            for number, memory_id in edits.query(_TO_KEEP, (scope, SESSION_RECORD, own.space, own.space)):
                 arriving.take_over(number, memory_id)
-            connection.execute(
+            edits.execute(
                 """INSERT OR IGNORE INTO applied_operations
                    SELECT ?, operation_id, result, applied_at FROM applied_operations WHERE space = @SPACE""",
                 (own.space,),
             )
-            connection.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
-            drop_space(connection)
+            edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
+            drop_space(edits)
         own.note_commit()
         self.problem = JournalAway(LEFT)
 
@@ -525,7 +523,7 @@ class SharedLane(Records):
         if isinstance(change, PromoteMemory):
             names = [operation.project.id] if self.is_users else [*names, USER]
         rows = [row for name in names for row in connection.query("SELECT number FROM spaces WHERE name = ?", (name,))]
-        spaces = [SqliteEdits(SpaceConnection(connection.connection, row[0]), self._clock()) for row in rows]
+        spaces = [SqliteEdits(connection.connection, row[0], self._clock()) for row in rows]
         memory_id = memory_id_of(change) or ""
         return next((each for each in spaces if each.memory(memory_id) is not None), spaces[0] if spaces else None)
 
@@ -553,7 +551,7 @@ class SharedLane(Records):
                 applied_at = max(applied_at, stands.at)
                 connection.execute("SAVEPOINT entry")
                 try:
-                    edits = SqliteEdits(connection, applied_at)
+                    edits = SqliteEdits(connection.connection, self.space, applied_at)
                     if isinstance(entry, Shown):
                         here = edits.query(_HERE, (json_list(entry.shown),))
                         revive(edits, edits.archived([number for (number,) in here]), applied_at)

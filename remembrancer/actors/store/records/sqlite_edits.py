@@ -1,5 +1,6 @@
 """A space in SQLite as rules read and change it. Callers open and commit the transaction."""
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -69,18 +70,15 @@ _encode_result: Final = msgspec.msgpack.Encoder().encode
 _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
 
-class SqliteEdits:
+class SqliteEdits(SpaceConnection):
     """One space inside a transaction, at the time `now` (seconds since the epoch). Queries see the changes so far.
 
     `to_embed` are the memories that need vectors because of the changes so far.
     """
 
-    def __init__(self, connection: SpaceConnection, now: float) -> None:
-        self._connection = connection
-        self._now = now
-        self.execute = connection.execute
-        self._execute_many = connection.executemany
-        self.query = connection.query
+    def __init__(self, connection: sqlite3.Connection, number: int, now: float) -> None:
+        super().__init__(connection, number)
+        self.now = now
         self.to_embed: list[int] = []
 
     def record_result(self, operation: Operation, result: Result) -> None:
@@ -91,7 +89,7 @@ class SqliteEdits:
         """
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
-            (operation.operation_id, _encode_result(result), max(self._now, operation.requested_at)),
+            (operation.operation_id, _encode_result(result), max(self.now, operation.requested_at)),
         )
 
     def count_accesses(self, numbers: Sequence[int], at: float) -> None:
@@ -285,9 +283,9 @@ class SqliteEdits:
     def save_topics(self, topics: Sequence[Topic]) -> None:
         """Replace the communities of entities."""
         self.execute("DELETE FROM topics WHERE space = @SPACE")
-        self._execute_many(
+        self.executemany(
             "INSERT INTO topics (space, label, entities, found_at) VALUES (@SPACE, ?, ?, ?)",
-            [(topic.label, _json(topic.entities), self._now) for topic in topics],
+            [(topic.label, _json(topic.entities), self.now) for topic in topics],
         )
 
     def drop_orphans(self, before: float) -> int:
@@ -299,7 +297,7 @@ class SqliteEdits:
         self.execute(
             """INSERT INTO maintenance (space, what, done_at) VALUES (@SPACE, 'maintenance', ?)
                ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
-            (self._now,),
+            (self.now,),
         )
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
@@ -332,12 +330,12 @@ class SqliteEdits:
         self._add_words(number)
         if memory.accessed_in:
             used_by = [(number, session_id) for session_id in memory.accessed_in]
-            self._execute_many("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
+            self.executemany("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, at, {})
         if comes_whole:
             self._drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
-            self._execute_many(
+            self.executemany(
                 "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
                 [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
             )
@@ -401,7 +399,7 @@ class SqliteEdits:
             self._add_words(number)
         if "tags" in fields:
             gone = [(tag, number) for tag in before.now.tags if tag not in after.tags]
-            self._execute_many("DELETE FROM memory_tags WHERE tag = ? AND memory = ?", gone)
+            self.executemany("DELETE FROM memory_tags WHERE tag = ? AND memory = ?", gone)
             self._add_tags(number, [tag for tag in after.tags if tag not in before.now.tags])
         if "related_entities" in fields:
             self._relink_entities(number, after.related_entities, at)
@@ -504,7 +502,7 @@ class SqliteEdits:
         session = change.session_id
         its = "space = @SPACE AND session_id = "
         ((last,),) = self.query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608
-        self._execute_many(
+        self.executemany(
             """INSERT INTO turns (space, session_id, turn_number, role, content, token_count, metadata, created_at)
                VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?)""",
             [
@@ -512,7 +510,7 @@ class SqliteEdits:
                 for place, turn in enumerate(change.turns, start=last + 1)
             ],
         )
-        self._execute_many(
+        self.executemany(
             f"""INSERT INTO tool_calls
                     (space, session_id, turn, tool_name, arguments, result_summary, success, duration_ms, created_at)
                 VALUES (@SPACE, ?1, (SELECT number FROM turns WHERE {its}?1 AND created_at <= ?7
@@ -560,7 +558,7 @@ class SqliteEdits:
                 AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number) RETURNING number""",  # noqa: S608
             values,
         )
-        self._execute_many("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
+        self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
         return len(gone)
 
     def _link_entities(
@@ -585,7 +583,7 @@ class SqliteEdits:
             since = made_at.get((number, entity.relationship), at)
             subject = None if subject == number else subject
             edges.append((memory, number, entity.relationship, since, ordinal, subject, edge))
-        self._execute_many(
+        self.executemany(
             """INSERT OR IGNORE INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge)
                VALUES (?, ?, ?, ?, ?, ?, ?)""",
             edges,
@@ -607,11 +605,11 @@ class SqliteEdits:
 
 
 class ArrivingEdits(SqliteEdits):
-    """The space to which a memory moves from another one: its insertion moves the memory itself, with all that depends
-    on it."""
+    """The space to which a memory moves from another one (`source`): its insertion moves the memory itself, with all
+    that depends on it."""
 
-    def __init__(self, connection: SpaceConnection, now: float, source: SqliteEdits) -> None:
-        super().__init__(connection, now)
+    def __init__(self, source: SqliteEdits, number: int) -> None:
+        super().__init__(source.connection, number, source.now)
         self._source = source
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
@@ -647,7 +645,7 @@ class ArrivingEdits(SqliteEdits):
         self._drop_history(memory_id)  # of an earlier stay here: its own tells that
         source.execute(
             "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?",
-            (self._connection.number, memory_id),
+            (self.number, memory_id),
         )
         self.execute("UPDATE memories SET space = @SPACE WHERE number = ?", (number,))
         self._add_words(number)
@@ -670,7 +668,7 @@ class ArrivingEdits(SqliteEdits):
         searched again, since they depend on the other memories."""
         given = [edge for edge in edges if not edge[-1]]
         here = {edge[0]: self.number_of_entity(EntityRef(edge[1], edge[2], edge[3]), edge[4]) for edge in given}
-        self._execute_many(
+        self.executemany(
             """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge)
                VALUES (?, ?, ?, ?, ?, ?, ?)""",
             [
@@ -688,7 +686,7 @@ class ArrivingEdits(SqliteEdits):
             (number,),
         )
         self.execute("DELETE FROM passages WHERE memory = ?", (number,))
-        self._execute_many(
+        self.executemany(
             """INSERT INTO passages (space, memory, model, ordinal, start, "end", vector)
                VALUES (@SPACE, ?, ?, ?, ?, ?, ?)""",
             passages,
@@ -701,21 +699,21 @@ _MERGED: Final = ("sessions", "turns", "tool_calls", "history", "erased", "appli
 """The tables whose rows go along when a space is merged into another one, besides the memories."""
 
 
-def merge(target: SpaceConnection, source: SpaceConnection, now: float) -> None:
+def merge(source: SqliteEdits, target: int) -> None:
     """Move the memories, sessions and logs of a space into another one, in which what is there already stays, and
     delete the space. Inside a transaction."""
-    arriving = ArrivingEdits(target, now, SqliteEdits(source, now))
+    arriving = ArrivingEdits(source, target)
     for number, memory_id in source.query(
         """SELECT number, id FROM memories WHERE space = @SPACE
            AND id NOT IN (SELECT id FROM memories WHERE space = ?1)
            AND id NOT IN (SELECT memory_id FROM erased WHERE space = ?1) ORDER BY number""",
-        (target.number,),
+        (target,),
     ):
         arriving.take_over(number, memory_id)
     here = "SELECT id FROM memories WHERE space = ?"  # what is left has another history there
-    source.execute(f"DELETE FROM history WHERE space = @SPACE AND memory_id IN ({here})", (target.number,))  # noqa: S608
+    source.execute(f"DELETE FROM history WHERE space = @SPACE AND memory_id IN ({here})", (target,))  # noqa: S608
     for table in _MERGED:
-        source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target.number,))  # noqa: S608
+        source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target,))  # noqa: S608
     drop_space(source)
 
 

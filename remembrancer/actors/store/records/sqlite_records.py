@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.rules import carry_out
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session
-from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
+from remembrancer.actors.store.records.space import Space, Spaces
 from remembrancer.actors.store.records.sqlite_edits import (
     ArrivingEdits,
     SqliteEdits,
@@ -196,17 +196,16 @@ class Records(Reader, EmbeddedTexts):
         full = destination._full() if needs_room(operation.change) else None
         if full is not None:
             return Outcome(full)
-        edits = SqliteEdits(SpaceConnection(connection, self.space), self._clock())
+        edits = SqliteEdits(connection, self.space, self._clock())
         if destination is self:
             return Writer(operation, edits).carry_out(partial(carry_out, session_limit=self._limits.session))
-        arriving = ArrivingEdits(SpaceConnection(connection, destination.space), self._clock(), edits)
-        return _promoted(operation, edits, arriving)
+        return _promoted(operation, edits, ArrivingEdits(edits, destination.space))
 
     @contextlib.contextmanager
     def _edits(self, *, durable: bool = True) -> Iterator[SqliteEdits]:
         """Open a transaction of edits."""
         with self._file.transaction(durable=durable) as connection:
-            yield SqliteEdits(connection, self._clock())
+            yield SqliteEdits(connection.connection, self.space, self._clock())
 
     def rename_project(self, old: str, new: str) -> None:
         """Rename a project, in the user's space, where memories came from it."""
