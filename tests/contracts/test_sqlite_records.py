@@ -312,7 +312,7 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
     with pytest.raises(FileLocked):
         catalog.register(PROJECT)
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
-        catalog.attach(database)
+        catalog.database = database
         for project in (PROJECT, OTHER_PROJECT, PROJECT):
             catalog.register(project)
         assert catalog.projects() == [OTHER_PROJECT, PROJECT]
@@ -324,7 +324,7 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
         catalog.share(PROJECT.id, "l_one")
     again = Catalog(lambda: 0.0)
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
-        again.attach(database)
+        again.database = database
         assert again.projects() == [PROJECT, OTHER_PROJECT]
         assert again.models() == b"other"
         assert again.shares() == [(PROJECT.id, "l_one")]

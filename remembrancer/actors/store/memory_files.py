@@ -172,8 +172,8 @@ class MemoryFiles:
     def _take(self, database: SqliteFile) -> None:
         self._left_out = tuple(problems(self._paths).values())
         names = [name for (name,) in database.read("SELECT name FROM spaces")]
-        self.catalog.attach(database)
-        self._database, self._memories = database, HomeTexts(database, self._clock)
+        self._database = self.catalog.database = database
+        self._memories = HomeTexts(database, self._clock)
         self._user = Records(database, USER, self._clock, self.limits)
         for name in filter(PROJECT_ID.fullmatch, names):
             self._open[name] = Records(database, name, self._clock, self.limits)

@@ -213,11 +213,10 @@ class SharedLane(Records):
         is_users: bool = False,
         limits: Limits = NO_LIMITS,
     ) -> None:
-        super().__init__(database, name, clock, limits)
+        super().__init__(database, name, clock, limits, is_users=is_users)
         if not self._file.read(_MARK):
             with self._file.transaction() as connection:
                 connection.execute("INSERT INTO lane VALUES (@SPACE, '', 0, '', 0)")
-        self.is_users = is_users
         self.journal = journal
         self.member = member
         self._ask_journal = ask

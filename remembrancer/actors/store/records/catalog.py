@@ -22,11 +22,7 @@ class Catalog:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._database: SqliteFile | None = None
-
-    def attach(self, database: SqliteFile) -> None:
-        """Use the catalogue of a database."""
-        self._database = database
+        self.database: SqliteFile | None = None
 
     def register(self, project: ProjectRef) -> None:
         """Register a project. Registering a known project does not count as use."""
@@ -81,10 +77,10 @@ class Catalog:
         return bytes(rows[0][0]) if rows else None
 
     def _read(self, query: str, arguments: tuple[object, ...] = ()) -> list[Any]:
-        return [] if self._database is None else self._database.read(query, arguments)
+        return [] if self.database is None else self.database.read(query, arguments)
 
     def _write(self, statement: str, arguments: tuple[object, ...]) -> None:
-        if self._database is None:
+        if self.database is None:
             raise FileLocked("the memories are being opened")
-        with self._database.transaction() as connection:
+        with self.database.transaction() as connection:
             connection.execute(statement, arguments)

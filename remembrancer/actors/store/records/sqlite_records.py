@@ -60,8 +60,9 @@ class Reader(SqliteSearch, SqliteBackground):
 
     def __init__(self, spaces: Spaces, clock: Callable[[], float], users: frozenset[int] = frozenset()) -> None:
         self._file = cast(Space, spaces)
-        self._users = users
         self._clock = clock
+        self.users = users
+        """The numbers of those spaces that have the user's memories."""
 
     @staticmethod
     def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
@@ -70,11 +71,6 @@ class Reader(SqliteSearch, SqliteBackground):
         users = frozenset(each.space for each in spaces if each.is_users)
         file, numbers = database or spaces[0]._file.file, [each.space for each in spaces]
         return Reader(Spaces(file, numbers), clock, users)
-
-    @property
-    def users(self) -> frozenset[int]:
-        """The numbers of those spaces that have the user's memories."""
-        return self._users
 
     def browse(self, request: BrowserRequest) -> BrowserAnswer:
         """Answer a request of the memory browser."""
@@ -133,10 +129,13 @@ class Records(Reader, EmbeddedTexts):
         name: str,
         clock: Callable[[], float],
         limits: Limits = NO_LIMITS,
+        *,
+        is_users: bool = False,
     ) -> None:
-        super().__init__(Space(database, name), clock)
+        space = Space(database, name)
+        self.is_users = is_users or name == USER
+        super().__init__(space, clock, frozenset({space.number} if self.is_users else ()))
         self.name = name
-        self.is_users = name == USER
         self._limits = limits
         self._tidied_at = -1
         """The number of commits when no name was left to be found."""
@@ -164,11 +163,6 @@ class Records(Reader, EmbeddedTexts):
     def space(self) -> int:
         """The number of the space."""
         return self._file.number
-
-    @property
-    def users(self) -> frozenset[int]:
-        """The number of the space, if it has the user's memories."""
-        return frozenset({self.space}) if self.is_users else frozenset()
 
     # Writing: on the thread that writes.
 
