@@ -1,4 +1,4 @@
-"""Small MCP clients over stdio and HTTP with concurrent requests and little overhead of their own."""
+"""A small MCP client over stdio with concurrent requests and little overhead of its own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import json
 import os
 import sys
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
-
-import httpx
 
 LINE_LIMIT_BYTES: Final = 32 * 1024 * 1024
 PROTOCOL: Final = "2025-11-25"
@@ -38,47 +35,7 @@ class ClientError(Exception):
         return {"error": self.error["code"], "message": self.error["message"], "retry_possible": retry_possible}
 
 
-ANSWER_S: Final = 30.0
-"""A request over HTTP without an answer by then is sent again."""
-AGAIN_S: Final = 0.1
-GIVEN_UP_S: Final = 120.0
-TOLD: Final = 500
-"""The length to which an invalid answer is cut."""
-
-
-class Client:
-    """A client of a server over any transport: `request` sends a request and returns its result, or raises
-    `ClientError`."""
-
-    async def request(self, method: str, params: Json | None = None) -> Json:
-        raise NotImplementedError
-
-    async def call(self, tool: str, /, **arguments: Any) -> Json:
-        """Call a tool and return its structured content; a tool's error is in it under `error`."""
-        result = await self.request("tools/call", {"name": tool, "arguments": arguments})
-        content: Json = result["structuredContent"]
-        return content
-
-    async def call_or_error(self, tool: str, /, **arguments: Any) -> Json:
-        """Like `call`; a JSON-RPC error is returned as `{"error", "message", "retry_possible"}`, like a tool's own."""
-        try:
-            return await self.call(tool, **arguments)
-        except ClientError as error:
-            return error.as_envelope()
-
-    async def request_or_error(self, method: str, params: Json | None = None) -> Json:
-        """Like `request`; a JSON-RPC error is returned as `{"error", "message", "retry_possible"}`."""
-        try:
-            return await self.request(method, params)
-        except ClientError as error:
-            return error.as_envelope()
-
-    async def store(self, content: str, **more: Any) -> Json:
-        """Call `store_memory`, by default with a semantic memory for the project."""
-        return await self.call("store_memory", **{"content": content, "type": "semantic", "scope": "project", **more})
-
-
-class StdioClient(Client):
+class StdioClient:
     """One session: `remembrancer mcp` as a child process. `environ` is merged into this process's environment."""
 
     def __init__(
@@ -176,6 +133,30 @@ class StdioClient(Client):
         result: Json = answer["result"]
         return result
 
+    async def call(self, tool: str, /, **arguments: Any) -> Json:
+        """Call a tool and return its structured content; a tool's error is in it under `error`."""
+        result = await self.request("tools/call", {"name": tool, "arguments": arguments})
+        content: Json = result["structuredContent"]
+        return content
+
+    async def call_or_error(self, tool: str, /, **arguments: Any) -> Json:
+        """Like `call`; a JSON-RPC error is returned as `{"error", "message", "retry_possible"}`, like a tool's own."""
+        try:
+            return await self.call(tool, **arguments)
+        except ClientError as error:
+            return error.as_envelope()
+
+    async def request_or_error(self, method: str, params: Json | None = None) -> Json:
+        """Like `request`; a JSON-RPC error is returned as `{"error", "message", "retry_possible"}`."""
+        try:
+            return await self.request(method, params)
+        except ClientError as error:
+            return error.as_envelope()
+
+    async def store(self, content: str, **more: Any) -> Json:
+        """Call `store_memory`, by default with a semantic memory for the project."""
+        return await self.call("store_memory", **{"content": content, "type": "semantic", "scope": "project", **more})
+
     async def _read(self) -> None:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
@@ -197,71 +178,6 @@ class StdioClient(Client):
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ClientError(CLOSED))
-
-
-class HttpClient(Client):
-    """One session over HTTP. The client repeats a request unchanged until it is answered, and starts a new session if
-    its own was lost with the gateway."""
-
-    def __init__(self, url: str, token: str, *, toolsets: str = "memory") -> None:
-        self._url = url
-        self._client = httpx.AsyncClient(timeout=ANSWER_S)
-        self._headers = {
-            "Authorization": f"Bearer {token}",
-            "Accept": "application/json, text/event-stream",
-            "X-Remembrancer-Toolsets": toolsets,
-            "X-Remembrancer-Bridge": uuid.uuid4().hex,  # makes the next session continue this one, as for `mcp --url`
-        }
-        self._ids = itertools.count(1)
-
-    async def initialize(self) -> Json:
-        """Do the MCP handshake."""
-        return await self.request(
-            "initialize",
-            {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
-        )
-
-    async def aclose(self) -> None:
-        """Close the connections; the session stays."""
-        await self._client.aclose()
-
-    async def request(self, method: str, params: Json | None = None) -> Json:
-        response = await self._answered({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params})
-        answer = answer_in(response.text)
-        if answer is None:
-            raise ClientError({"code": response.status_code, "message": f"no answer: {response.text[:TOLD]!r}"})
-        if "error" in answer:
-            raise ClientError(answer["error"])
-        if method == "initialize":
-            self._headers |= {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": PROTOCOL}
-        result: Json = answer["result"]
-        return result
-
-    async def _answered(self, body: Json) -> httpx.Response:
-        given_up_at = time.monotonic() + GIVEN_UP_S
-        while True:
-            again_s = AGAIN_S
-            try:
-                response = await self._client.post(self._url, json=body, headers=self._headers)
-            except httpx.TransportError as error:
-                if time.monotonic() > given_up_at:
-                    raise ClientError(CLOSED) from error
-            else:
-                if response.status_code == 404 and self._headers.pop("Mcp-Session-Id", ""):
-                    await self.initialize()
-                    continue
-                is_to_come_again = response.status_code == 503 and "Retry-After" in response.headers
-                if not is_to_come_again or time.monotonic() > given_up_at:
-                    return response
-                again_s = float(response.headers["Retry-After"])
-            await asyncio.sleep(again_s)
-
-
-def answer_in(text: str) -> Json | None:
-    """The JSON-RPC answer in a body, which is JSON or an event stream."""
-    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith(("{", "data: {"))]
-    answers: list[Json] = [each for each in map(json.loads, lines) if "id" in each and "method" not in each]
-    return answers[-1] if answers else None
 
 
 def command_line() -> list[str]:

@@ -128,11 +128,15 @@ def start_command(*arguments: str, environ: Mapping[str, str], printed: Path) ->
     return process
 
 
-async def start_bridge(environ: Mapping[str, str], directory: Path, limit_bytes: int) -> "ForkedBridge":
+async def start_bridge(
+    *arguments: str, environ: Mapping[str, str], directory: Path, limit_bytes: int
+) -> "ForkedBridge":
     """Start `remembrancer mcp`, whose runtimes are forked as well. A line of its output has so many bytes at most."""
     loop = asyncio.get_running_loop()
     source, sink = os.pipe()
-    process = await asyncio.to_thread(ForkedProcess, run_bridge, environ=environ, directory=directory, stdout=sink)
+    process = await asyncio.to_thread(
+        ForkedProcess, run_bridge, *arguments, environ=environ, directory=directory, stdout=sink
+    )
     os.close(sink)
     reader = asyncio.StreamReader(limit_bytes)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0))

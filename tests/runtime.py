@@ -186,7 +186,9 @@ class ColdSession(StdioClient):
     """A session of a client whose bridge is forked, and the runtime that this starts where none is up."""
 
     async def start(self) -> None:
-        self.process = await start_bridge(self._environ, self._cwd, LINE_LIMIT_BYTES)  # type: ignore[assignment]
+        self.process = await start_bridge(  # type: ignore[assignment]
+            *self._arguments, environ=self._environ, directory=self._cwd, limit_bytes=LINE_LIMIT_BYTES
+        )
         self._reader = asyncio.create_task(self._read())
 
 

@@ -4,6 +4,7 @@ Whatever an intruder tries, a mark of the secret must never be in any line that 
 afterwards what it was before.
 """
 
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,6 @@ import httpx
 import msgspec
 import pytest
 
-from bench.client import answer_in
 from remembrancer.actors.gateway import store_access
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
@@ -443,9 +443,9 @@ class WebClient:
         response = await self._client.post("/mcp", json=body)
         self.heard.append(response.content)
         self._client.headers.setdefault("Mcp-Session-Id", response.headers.get("mcp-session-id", ""))
-        answer = answer_in(response.text)
-        assert answer is not None, response.text
-        return answer
+        lines = [line.removeprefix("data: ") for line in response.text.splitlines()]  # JSON, or an event stream
+        answers: list[dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]
+        return next(each for each in answers if "id" in each and "method" not in each)
 
     async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         answer = await self.request("tools/call", name=tool, arguments=arguments)

@@ -1,6 +1,6 @@
 """Nothing acknowledged may get lost: `python -m tests.faults.soak [--kills N] [--sessions N] [--seed N]`.
 
-Sessions call all tools at random, two of three through real bridges and each third one over HTTP, and write down what
+Sessions call all tools at random, through real bridges, of which each third one comes over HTTP, and write down what
 was acknowledged, while every process (store, gateway, embedders, consolidator, indexer, launcher, bridges) is killed
 with SIGKILL at random moments. Beside memories they write Markdown notes, with the tool or as an editor does, and have
 them read and searched. At the end each acknowledged memory has to be there exactly once, as its last acknowledged
@@ -24,9 +24,8 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -34,7 +33,7 @@ import msgspec
 import psutil
 
 import tests.runtime
-from bench.client import CLOSED, ClientError, HttpClient, Json, StdioClient
+from bench.client import CLOSED, ClientError, Json, StdioClient
 from bench.harness import token_of
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import read_record
@@ -63,7 +62,7 @@ OVER_HTTP: Final = 3
 """Each so manieth session comes over HTTP."""
 HOME: Final = {
     *("memory.db", "catalog.db", "queue.db", "shown.db", "backups", "projects", "hooks", "vectors", "logs", "run"),
-    *("keys", "tokens.json"),
+    *("keys", "tokens.json", "token"),
 }
 """The files that a home holds besides locks, and those that SQLite keeps beside a database."""
 
@@ -177,8 +176,8 @@ class Notes:
 
 
 class Session:
-    """One session: its bridge, which is started again when it was killed, or its requests over HTTP, and the memories
-    and notes that it made."""
+    """One session: its bridge, which is started again when it was killed, and the memories and notes that it made.
+    `over_http` are the arguments of a bridge that comes over HTTP; another one could not go on with its session."""
 
     def __init__(
         self,
@@ -189,28 +188,27 @@ class Session:
         texts: Iterator[str],
         dice: random.Random,
         workspace: Path,
-        over_http: Callable[[], HttpClient] | None = None,
+        over_http: Sequence[str],
     ) -> None:
         self.number, self._home, self._soak, self._texts, self._dice = number, home, soak, texts, dice
         self._environ = {**environ, "REMEMBRANCER_SESSION_ID": f"soak-{number}"}
         self.notes = Notes(number, workspace)
-        self._over_http = over_http
+        self.over_http = over_http
         self.expected: dict[str, Expected] = {}
         self.unsure: set[str] = set()
         """Texts whose storing was not answered: each may be there, once."""
-        self.client: StdioClient | HttpClient
+        self.client: StdioClient
         self._runs: list[str] = []
         self._made = 0
         self._good_at = 0.0
 
     async def connect(self) -> None:
-        """Start a bridge, as a client does whose server has gone; the session is the same one. Or shake hands."""
+        """Start a bridge, as a client does whose server has gone; the session is the same one."""
         while True:
-            if self._over_http is not None:
-                self.client = self._over_http()
-            else:
-                self.client = tests.runtime.Session(self._home, cwd=self.notes.workspace, environ=self._environ)
-                await self.client.start()
+            self.client = tests.runtime.Session(
+                self._home, cwd=self.notes.workspace, environ=self._environ, arguments=self.over_http
+            )
+            await self.client.start()
             try:
                 await self.client.initialize()
                 return
@@ -463,7 +461,7 @@ class Killer:
         """A live process of that role; None when there is none at this moment."""
         found: list[int] = []
         if role == "bridge":
-            bridges = [each.client.process for each in self._sessions if isinstance(each.client, StdioClient)]
+            bridges = [each.client.process for each in self._sessions if not each.over_http]
             found += [each.pid for each in bridges if each.returncode is None]
         elif role == "launcher":
             found += [pid for pid in [read_record(self._paths)] if pid is not None]
@@ -589,8 +587,9 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
     runtime = Runtime(Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp")))
     settings = {"EMBEDDERS": str(embedders), "HTTP_PORT": str(port), "TOOLSETS": TOOLSETS}
     environ = {f"REMEMBRANCER_{name}": value for name, value in settings.items()}
-    token = token_of(runtime.home, workspace)
-    over_http = partial(HttpClient, f"http://127.0.0.1:{port}/mcp", token, toolsets=TOOLSETS)
+    token = runtime.home / "token"
+    token.write_text(token_of(runtime.home, workspace))
+    over_http = ("--url", f"http://127.0.0.1:{port}/mcp", "--token-file", str(token))
     texts = iter(varied(100_000)) if kills > 100 else iter(varied(5000))
     crew = [
         Session(
@@ -601,7 +600,7 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
             texts,
             random.Random(f"{seed} {each}"),
             workspace,
-            over_http if each % OVER_HTTP == 0 else None,
+            over_http if each % OVER_HTTP == 0 else (),
         )
         for each in range(1, sessions + 1)
     ]
@@ -621,7 +620,7 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
             killing.result()
         for session in crew:
             await session.client.aclose()
-            if isinstance(session.client, StdioClient) and session.client.strays:
+            if session.client.strays:
                 soak.wrong.append(f"lines that are no JSON-RPC: {session.client.strays[:3]}")
         try:
             await until(runtime.is_drained, timeout_s=SETTLE_S)
