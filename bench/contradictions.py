@@ -25,7 +25,6 @@ from bench.harness import (
     iso,
     play_in_projects,
     print_figures,
-    session_in,
     wait_until,
 )
 from bench.replaced import DAY_S, Haystack, Item, weeks
@@ -55,7 +54,7 @@ def read_pairs(path: Path) -> Iterator[Haystack]:
 async def play(running: Runtime, directory: Path, haystack: Haystack) -> set[tuple[str, str]]:
     """Return the pairs of texts that wait in Review in the end, the earlier one first."""
     for _, day in groupby(haystack.items, key=lambda item: item.at // DAY_S):
-        async with session_in(running, directory) as client:
+        async with running.client(directory) as client:
             for item in day:
                 at = iso(WEEK_BEGAN + item.at)
                 await answered(client, "store_memory", content=item.text, scope="project", occurred_at=at)

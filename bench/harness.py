@@ -62,8 +62,10 @@ class Runtime:
         self.home = Path(tempfile.mkdtemp(prefix="rmb-bench-", dir="/tmp"))
         self.environ = {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}
 
-    def client(self) -> StdioClient:
-        return StdioClient(self.home, environ=self.environ)
+    def client(self, directory: Path | None = None, **environ: str) -> StdioClient:
+        """A session, in the project of a directory (None: the home)."""
+        project = {} if directory is None else {"REMEMBRANCER_PROJECT": str(directory)}
+        return StdioClient(self.home, cwd=directory, environ={**self.environ, **project, **environ})
 
     async def command(self, *arguments: str, directory: Path | None = None) -> tuple[int, str]:
         """Run a `remembrancer` command on this home, in a directory (None: the current one). Returns exit status and
@@ -126,13 +128,6 @@ async def play_in_projects(
             return results
 
 
-def session_in(running: Runtime, directory: Path, **environ: str) -> StdioClient:
-    """Open a session in the project of a directory."""
-    return StdioClient(
-        running.home, cwd=directory, environ={**running.environ, "REMEMBRANCER_PROJECT": str(directory), **environ}
-    )
-
-
 async def answered(client: StdioClient, tool: str, **arguments: Any) -> Json:
     """Return a tool's answer, repeating the call several times if it is incomplete. Raises `RuntimeError`."""
     answer: Json = {}
@@ -180,8 +175,8 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float,
 
 async def drained(client: StdioClient) -> bool:
     """True if all memories have vectors."""
-    status = await client.call("get_memory_status")
-    return bool(status["embedding"]["workers"] > 0 and status["embedding"]["pending"] == 0)
+    embedding = (await client.call("get_memory_status")).get("embedding", {})
+    return bool(embedding.get("workers") and embedding.get("pending") == 0)
 
 
 async def settle(running: Runtime, client: StdioClient, within_s: float = REST_S) -> None:

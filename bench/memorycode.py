@@ -30,7 +30,7 @@ from rich.table import Table
 from bench.baselines import PassageVectors, WordIndex, rank_all
 from bench.client import Json, StdioClient
 from bench.datasets import read_json
-from bench.harness import Runtime, drained, play_in_projects, session_in, wait_until
+from bench.harness import Runtime, drained, play_in_projects, wait_until
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
@@ -153,7 +153,7 @@ async def play(running: Runtime, directory: Path, history: Json) -> Outcome:
     stated = rules_of(history)
     outcome = Outcome(len(history["sessions"]), in_force=len(stated.tasks))
     rules: defaultdict[str, set[Rule]] = defaultdict(set)
-    async with session_in(running, directory) as client:
+    async with running.client(directory) as client:
         for rule, text in stated.statements:
             said = f"{history['mentor']}: {text}"
             answer = await client.call("store_memory", content=said, kind="convention")
@@ -163,14 +163,14 @@ async def play(running: Runtime, directory: Path, history: Json) -> Outcome:
     replaced = {rule for rule in _same_objects(stated) if rule not in stated.tasks}
     outcome.replaced = len(replaced)
     task = next(iter(stated.tasks.values()), "")
-    async with session_in(running, directory) as client:
+    async with running.client(directory) as client:
         context = await client.call("get_memory_context", task_description=task, detail=True)
         given = set().union(*(rules[each] for each in context["memory_ids"]))
         outcome.given, outcome.still_given = len(given & set(stated.tasks)), len(given & replaced)
         outcome.tokens = context["tokens_used"]
         outcome.before_edit, outcome.replaced_before_edits = await play_edits(client, stated, rules, replaced)
     for rule, asked in stated.tasks.items():
-        async with session_in(running, directory) as client:
+        async with running.client(directory) as client:
             answer = await client.call("recall_memories", query=asked, limit=LIMIT)
         short = [each["id"] for each in answer["memories"]]
         outcome.recalled += any(rule in its for whole, its in rules.items() if whole.endswith(tuple(short)))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.client import Json
-from bench.harness import Figure, Runtime, drained, play_in_projects, print_figures, session_in, wait_until
+from bench.harness import Figure, Runtime, drained, play_in_projects, print_figures, wait_until
 from remembrancer.commands.hook_context import action_of
 from remembrancer.protocol.kinds import KINDS
 
@@ -67,14 +67,14 @@ def read(path: Path) -> list[Day]:
 async def play(running: Runtime, directory: Path, day: Day) -> list[Played]:
     """Store a day's memories, and ask before each of its actions."""
     keys: dict[str, str] = {}
-    async with session_in(running, directory) as client:
+    async with running.client(directory) as client:
         for key, (kind, text) in day.memories.items():
             told: dict[str, Any] = {"kind": kind} if kind in KINDS else {}
             answer = await client.call("store_memory", content=text, scope="project", **told)
             keys[(await client.call("get_memory", memory_id=answer["memory_id"]))["id"]] = key
         await wait_until(lambda: drained(client), EMBEDDED_S, 0.2)
     played = []
-    async with session_in(running, directory) as client:
+    async with running.client(directory) as client:
         for called, bearing in random.Random(day.name).sample(day.actions, len(day.actions)):
             action = action_of(called)
             answer = {"memory_ids": []}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.client import Json, StdioClient
-from bench.harness import Figure, Runtime, answered, drained, play_in_projects, print_figures, session_in, wait_until
+from bench.harness import Figure, Runtime, answered, drained, play_in_projects, print_figures, wait_until
 from remembrancer.commands.hook_context import DEFAULT_TOKENS, question
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import KINDS
@@ -63,7 +63,7 @@ async def play(running: Runtime, directory: Path, data: Path) -> list[Played]:
     texts = {each["id"]: " ".join(each["content"].split()) for each in memories}
     prompts = [(each["prompt"], frozenset(each["needs"])) for each in json.loads((data / "tasks.json").read_text())]
     prompts += [(each, frozenset()) for each in json.loads((data / "idle.json").read_text())]
-    async with session_in(running, directory) as client:
+    async with running.client(directory) as client:
         keys = await store(client, memories)
 
     def named(memory_id: str) -> str:
@@ -71,7 +71,7 @@ async def play(running: Runtime, directory: Path, data: Path) -> list[Played]:
 
     played = []
     for prompt, needs in prompts:
-        async with session_in(running, directory) as client:
+        async with running.client(directory) as client:
             later = question(prompt, DEFAULT_TOKENS, is_first=False, is_again=False)
             context = await client.call("get_memory_context", **later)
             answer = await answered(client, "recall_memories", query=prompt)

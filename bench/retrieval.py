@@ -22,7 +22,7 @@ from rich.table import Table
 
 from bench.baselines import WordIndex, rank_all, read_passages
 from bench.datasets import Haystack, load_sets
-from bench.harness import Runtime, answered, drained, iso, play_in_projects, session_in, shown_places, wait_until
+from bench.harness import Runtime, answered, drained, iso, play_in_projects, shown_places, wait_until
 from bench.measures import DEPTH, NAMES, Answered, by_kind, percentages, percentile
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
@@ -57,7 +57,7 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
     """Store a haystack's memories, wait for their vectors, and ask its questions."""
     began = time.perf_counter()
     places: dict[str, int] = {}
-    async with session_in(running, directory) as client:
+    async with running.client(directory) as client:
         for place, item in enumerate(haystack.items):
             memory = {
                 "type": haystack.type,
@@ -75,7 +75,7 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
         RuntimePaths(running.home).database, identity.key, identity.dimensions, places, len(haystack.items)
     )
     measured = Measured()
-    async with session_in(running, directory) as client:
+    async with running.client(directory) as client:
         for question in haystack.questions:
             asked_at = time.perf_counter()
             answer = await answered(

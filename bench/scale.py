@@ -51,8 +51,8 @@ class KeptRuntime(Runtime):
         self.environ = {}
         self._project = project
 
-    def client(self) -> StdioClient:
-        return StdioClient(self.home, cwd=self._project, environ=self.environ)
+    def client(self, directory: Path | None = None, **environ: str) -> StdioClient:
+        return super().client(directory or self._project, **environ)
 
     async def aclose(self) -> None:
         if is_up(RuntimePaths(self.home)):

@@ -26,7 +26,7 @@ from rich.table import Table
 from bench.baselines import PassageVectors, WordIndex, rank_all, rows_of
 from bench.client import Json
 from bench.datasets import Asked, Memory, Week, moment, read_json
-from bench.harness import Runtime, answered, drained, iso, runtime, session_in, wait_until
+from bench.harness import Runtime, answered, drained, iso, runtime, wait_until
 from bench.measures import calibration_error
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
@@ -157,19 +157,19 @@ async def play(week: Week) -> Played:
             (directory / ".git").mkdir(parents=True)
             (directory / ".git" / "HEAD").touch()  # makes the directory a project root, wherever the home is
         for (project, _), memories in itertools.groupby(week.memories, lambda each: (each.project, each.session)):
-            async with session_in(running, directories[project]) as client:
+            async with running.client(directories[project]) as client:
                 for each in memories:
                     answer = await answered(client, "store_memory", **_arguments(each, happened[each.id], stored))
                     whole = (await client.call("get_memory", memory_id=answer["memory_id"]))["id"]
                     stored[each.id] = whole
                     for name in (whole, answer["memory_id"]):
                         ids.setdefault(name, set()).add(each.id)
-        async with session_in(running, directories[week.projects[0]]) as client:
+        async with running.client(directories[week.projects[0]]) as client:
             await wait_until(lambda: drained(client), SETTLED_S, 0.5)
         await settle(running)
         answers: list[Answered] = []
         for (project, day), questions in itertools.groupby(week.asked, lambda each: (each.project, each.day)):
-            async with session_in(running, directories[project]) as client:
+            async with running.client(directories[project]) as client:
                 for asked in questions:
                     at = iso(moment(day))
                     given = await answered(client, "recall_memories", query=asked.text, limit=LIMIT, reference_time=at)
@@ -177,7 +177,7 @@ async def play(week: Week) -> Played:
         await settle(running)
         contexts: list[Answered] = []
         for project, questions in itertools.groupby(week.asked, lambda each: each.project):
-            async with session_in(running, directories[project]) as client:
+            async with running.client(directories[project]) as client:
                 for asked in questions:
                     given = await client.call("get_memory_context", task_description=asked.text, detail=True)
                     contexts.append((asked, [Shown(frozenset(ids.get(each, ()))) for each in given["memory_ids"]]))

@@ -1,19 +1,16 @@
 """`python -m examples.first`: shows two sessions and one memory in a minute: stored, killed, found, replaced and
 kept."""
 
-import json
+import asyncio
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Final
 
-import anyio
-from mcp import Client
 from rich.console import Console
 from rich.markup import escape
 
-from examples.sessions import call, command, in_a_home_of_its_own, server, until
+from bench.harness import runtime, wait_until
 
 FACTS: Final = (
     ("The shop's cache is Redis 7, without persistence", "fact"),
@@ -27,45 +24,49 @@ QUESTIONS: Final = {
 }
 """Questions, each with a word of its answer."""
 NEWS: Final = "The shop's cache is Valkey 8 since Monday, because of the licence"
+LOADED_S: Final = 120.0
+"""The time for loading the model."""
 
 
-async def show_first(home: Path, console: Console) -> bool:
-    """Show a typical first day. Returns whether every promise was kept."""
-    broken, project = 0, home / "shop"
-    project.mkdir()
+async def show_first(console: Console) -> bool:
+    """Show a typical first day, in a home of its own. Returns whether every promise was kept."""
+    broken = 0
 
     def promise(text: str, kept: bool) -> None:
         nonlocal broken
         broken += not kept
         console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")
 
-    console.rule("[bold]Monday: an assistant stores what it learns")
-    async with Client(server(home, project)) as monday:
-        stored = [(await call(monday, "store_memory", content=text, kind=kind))["memory_id"] for text, kind in FACTS]
-        console.print(*(f"  stored: {escape(text)}" for text, _ in FACTS), sep="\n")
-        status = json.loads((await command(home, "status", "--json")).stdout)
-        for process in status["processes"]:
-            os.kill(process["pid"], signal.SIGKILL)
-        console.print(f"  … and all {len(status['processes'])} processes are killed with -9")
-    console.rule("[bold]Thursday: another assistant, another editor")
-    async with Client(server(home, project)) as thursday:
+    async with runtime(call_budget_s="40", bridge_budget_s="60") as running:  # a stall of seconds ends no call
+        project = running.home / "shop"
+        project.mkdir()
+        console.rule("[bold]Monday: an assistant stores what it learns")
+        async with running.client(project) as monday:
+            stored = [(await monday.store(text, kind=kind))["memory_id"] for text, kind in FACTS]
+            console.print(*(f"  stored: {escape(text)}" for text, _ in FACTS), sep="\n")
+            processes = (await running.status())["processes"]
+            for process in processes:
+                os.kill(process["pid"], signal.SIGKILL)
+            console.print(f"  … and all {len(processes)} processes are killed with -9")
+        console.rule("[bold]Thursday: another assistant, another editor")
+        async with running.client(project) as thursday:
 
-        async def answer_to(question: str) -> str:
-            memories = (await call(thursday, "recall_memories", query=question, limit=1)).get("memories", ())
-            return "".join(each["content"] for each in memories)
+            async def answer_to(question: str) -> str:
+                memories = (await thursday.call("recall_memories", query=question, limit=1)).get("memories", ())
+                return "".join(each["content"] for each in memories)
 
-        async def finds_by_meaning() -> bool:
-            return "Tuesdays" in await answer_to("when may I release?")  # the memory has no word of the question
+            async def finds_by_meaning() -> bool:
+                return "Tuesdays" in await answer_to("when may I release?")  # the memory has no word of the question
 
-        with console.status("the model is being loaded, once"):
-            await until(finds_by_meaning, what="an answer by meaning")
-        for question, word in QUESTIONS.items():
-            answer = await answer_to(question)
-            promise(f"[bold]{escape(question)}[/]  {escape(answer)}", word in answer)
-        await call(thursday, "store_memory", content=NEWS, kind="decision", supersedes=stored[0])
-        promise(f"[bold]replaced:[/] {escape(NEWS)}", "Valkey" in await answer_to("what do we cache with?"))
-        kept = await call(thursday, "get_memory", memory_id=stored[0])
-        promise(f"[bold]and nothing is lost:[/] {escape(kept['content'])}", kept["content"] == FACTS[0][0])
+            with console.status("the model is being loaded, once"):
+                await wait_until(finds_by_meaning, LOADED_S)
+            for question, word in QUESTIONS.items():
+                answer = await answer_to(question)
+                promise(f"[bold]{escape(question)}[/]  {escape(answer)}", word in answer)
+            await thursday.store(NEWS, kind="decision", supersedes=stored[0])
+            promise(f"[bold]replaced:[/] {escape(NEWS)}", "Valkey" in await answer_to("what do we cache with?"))
+            kept = await thursday.call("get_memory", memory_id=stored[0])
+            promise(f"[bold]and nothing is lost:[/] {escape(kept['content'])}", kept["content"] == FACTS[0][0])
     if broken:
         console.print(f"[red]{broken} promises were not kept.")
     else:
@@ -75,4 +76,4 @@ async def show_first(home: Path, console: Console) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if anyio.run(in_a_home_of_its_own, show_first, Console()) else 1)
+    sys.exit(0 if asyncio.run(show_first(Console())) else 1)

@@ -5,6 +5,7 @@ Real sessions talk to a real runtime, which is down while days pass: then all ti
 `week.toml` has the script and the predictions.
 """
 
+import asyncio
 import json
 import sqlite3
 import sys
@@ -16,13 +17,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
-from mcp import Client
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from examples.sessions import Json, call, command, in_a_home_of_its_own, server, until
+from bench.client import Json, StdioClient
+from bench.harness import Runtime, drained, runtime, wait_until
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.paths import RuntimePaths
 
@@ -39,10 +39,11 @@ WAYS: Final = {"promotion": "at once", "session_end": "at the end"}
 
 
 class Week:
-    """The week in a home. Memories have the story's names."""
+    """The week in a runtime's home. Memories have the story's names."""
 
-    def __init__(self, home: Path, console: Console) -> None:
-        self._home = home
+    def __init__(self, running: Runtime, console: Console) -> None:
+        self._running = running
+        self._paths = RuntimePaths(running.home)
         self._console = console
         self._ids: dict[str, str] = {}
         self._read_by: Counter[str] = Counter()
@@ -59,21 +60,17 @@ class Week:
         following = [*(day for day, _ in days[1:]), days[-1][0] + STORY["holiday_days"]]
         for (day, sessions), next_day in zip(days, following, strict=True):
             self._console.print(f"[bold]day {day}[/]")
-            try:
-                async with anyio.create_task_group() as tasks:
-                    for number, session in sessions:
-                        tasks.start_soon(self._session, number, session)
-            finally:
-                await self._down()
+            async with asyncio.TaskGroup() as tasks:
+                for number, session in sessions:
+                    tasks.create_task(self._session(number, session))
+            await self._running.stop()
             self._let_pass((next_day - day) * DAY_S)
         ways = {name: self._way(memory_id) for name, memory_id in self._ids.items()}
         self._console.print(f"[bold]{STORY['holiday_days']} days later[/], after remembrancer admin maintain --all")
-        try:
-            done = await command(self._home, "admin", "maintain", "--all")
-            if done.returncode != 0:
-                self.missed.append(f"remembrancer admin maintain failed: {done.stderr.decode().strip()}")
-        finally:
-            await self._down()
+        status, _ = await self._running.command("admin", "maintain", "--all")
+        if status != 0:
+            self.missed.append(f"remembrancer admin maintain failed: {status}")
+        await self._running.stop()
         fates = {}
         for name, memory_id in self._ids.items():
             (memory,) = self._rows("SELECT * FROM memories WHERE id = ?", memory_id)
@@ -83,19 +80,14 @@ class Week:
             fates[name] = ", ".join((*ways[name], *superseded, f"{memory['scope']} {memory['status']}"))
         return fates
 
-    async def _down(self) -> None:
-        with anyio.CancelScope(shield=True):
-            await command(self._home, "down")
-
     def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
-        path = RuntimePaths(self._home).database.absolute()
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{self._paths.database.as_uri()}?mode=ro", uri=True)) as connection:
             connection.row_factory = sqlite3.Row
             return connection.execute(query, values).fetchall()
 
     def _let_pass(self, seconds: float) -> None:
         """Make everything older."""
-        for path in (RuntimePaths(self._home).database, RuntimePaths(self._home).write_queue):
+        for path in (self._paths.database, self._paths.write_queue):
             with closing(sqlite3.connect(path)) as connection, connection:
                 tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
                 for (table,) in tables:
@@ -134,10 +126,10 @@ class Week:
     # --- a session ---
 
     async def _session(self, number: int, session: Json) -> None:
-        directory, session_id = self._home / "work" / session["project"], f"week-{number}"
+        directory, session_id = self._running.home / "work" / session["project"], f"week-{number}"
         directory.mkdir(parents=True, exist_ok=True)
         read: set[str] = set()
-        async with Client(server(self._home, directory, REMEMBRANCER_SESSION_ID=session_id)) as client:
+        async with self._running.client(directory, REMEMBRANCER_SESSION_ID=session_id) as client:
             for step in session["steps"]:
                 read |= await self._step(client, number, step)
             self._read_by.update(read)
@@ -161,14 +153,14 @@ class Week:
         about = f"[cyan]{session['project']}[/], {session['about']}"
         self._console.print(f"  {number:>2} {about}: {promoted} promoted", soft_wrap=True)
 
-    async def _step(self, client: Client, number: int, step: Json) -> set[str]:
+    async def _step(self, client: StdioClient, number: int, step: Json) -> set[str]:
         """Do a step of a session, and return the memories that were read in full."""
         match step:
             case {"keep": name}:
                 await self._keep(client, name, step)
             case {"ask": query, "finds": names}:
                 await self._embedded(client)
-                answer = await call(client, "recall_memories", query=query, limit=len(names))
+                answer = await client.call("recall_memories", query=query, limit=len(names))
                 found = {self._named(each["id"]): each for each in answer.get("memories", ())}
                 if found.keys() != set(names):
                     self.missed.append(f"session {number}: {query} finds {sorted(found)}")
@@ -179,53 +171,50 @@ class Week:
                     await self._seek(client, number, name)
             case {"supersede": newer, "older": older}:
                 link = {"relation": "supersedes", "target": self._ids[older]}
-                answer = await call(client, "update_memory", memory_id=self._ids[newer], add_links=[link])
+                answer = await client.call("update_memory", memory_id=self._ids[newer], add_links=[link])
                 if "error" in answer:
                     self.missed.append(f"{newer!r} could not supersede {older!r}: {answer}")
         return set()
 
-    async def _keep(self, client: Client, name: str, step: Json) -> None:
+    async def _keep(self, client: StdioClient, name: str, step: Json) -> None:
         about = [
             {"name": each, "type": kind, "relationship": "concerns"} for each, kind in step.get("about", {}).items()
         ]
         fields: dict[str, Any] = {key: step[key] for key in ("content", "kind", "importance", "confidence")}
         fields |= {"related_entities": about} if about else {}
-        answer = await call(client, "store_memory", scope=step.get("scope", "session"), **fields)
+        answer = await client.call("store_memory", scope=step.get("scope", "session"), **fields)
         ((memory_id,),) = self._rows("SELECT id FROM memories WHERE id LIKE ?", f"%{answer['memory_id']}")
         self._ids[name] = memory_id
 
-    async def _seek(self, client: Client, number: int, name: str) -> None:
+    async def _seek(self, client: StdioClient, number: int, name: str) -> None:
         """Look for another session's memory by its words (among session memories, since shown memories count as read)
         and by its id, in whole answers."""
         content = MEMORIES[name]["content"]
         wanted = {"query": content, "scope": ["session"], "limit": 50, "include_forgotten": True}
-        recalled = await call(client, "recall_memories", **wanted)
-        got = await call(client, "get_memory", memory_id=self._ids[name])
+        recalled = await client.call("recall_memories", **wanted)
+        got = await client.call("get_memory", memory_id=self._ids[name])
         ids = [each["id"] for each in recalled.get("memories", ())]
         if content in json.dumps([recalled, got], ensure_ascii=False) or any(map(self._ids[name].endswith, ids)):
             self.missed.append(f"session {number} saw {name}")
 
-    async def _embedded(self, client: Client) -> None:
-        async def is_done() -> bool:
-            embedding = (await call(client, "get_memory_status")).get("embedding", {})
-            return bool(embedding.get("pending") == 0 and embedding.get("workers"))
-
-        await self._wait(is_done, "the vectors of all memories")
+    async def _embedded(self, client: StdioClient) -> None:
+        await self._wait(lambda: drained(client), "the vectors of all memories")
 
     async def _wait(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
         """Wait, and note a timeout."""
         try:
-            await until(condition, what=what, within_s=WAIT_S)
-        except TimeoutError as error:
-            self.missed.append(str(error))
+            await wait_until(condition, WAIT_S)
+        except TimeoutError:
+            self.missed.append(f"{what} has not come about in {WAIT_S:g} s")
 
 
-async def show_week(home: Path, console: Console) -> bool:
-    """Play the week in a home and show it. Returns whether it went as predicted."""
+async def show_week(console: Console) -> bool:
+    """Play the week in a home of its own and show it. Returns whether it went as predicted."""
     console.rule("[bold]A week of ten sessions in two projects")
     console.print("  tidewatch is the API of a small harbour, slipway its web front end.")
-    week = Week(home, console)
-    fates = await week.play()
+    async with runtime(call_budget_s="40", bridge_budget_s="60") as running:  # a stall of seconds ends no call
+        week = Week(running, console)
+        fates = await week.play()
     table, wrong = Table("", "memory", "predicted", "happened", show_lines=True), 0
     for name, predicted in STORY["fates"].items():
         kept = fates.get(name) == predicted
@@ -243,4 +232,4 @@ async def show_week(home: Path, console: Console) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if anyio.run(in_a_home_of_its_own, show_week, Console()) else 1)
+    sys.exit(0 if asyncio.run(show_week(Console())) else 1)

@@ -1,39 +1,40 @@
 """The week of `make demo-week`: a real runtime, real sessions."""
 
+import asyncio
 import os
-import subprocess
 from functools import partial
 from pathlib import Path
 
-import anyio
 import pytest
-from mcp import StdioServerParameters
 from rich.console import Console
 
-from examples import sessions, week
-from examples.sessions import server
-from tests.forked import run_command, start_runtime
+from bench.client import StdioClient
+from bench.harness import Runtime
+from examples import week
+from tests.forked import run_command
 from tests.patience import PATIENCE_S
+from tests.runtime import Session
 
 
-async def forked_command(home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """As `sessions.command`."""
-    run = partial(run_command, *arguments, environ={**os.environ, **(server(home, home).env or {})})
-    return await anyio.to_thread.run_sync(partial(run, timeout_s=PATIENCE_S))
+class ForkedRuntime(Runtime):
+    """As its base, in the test's home, and forked."""
 
+    def __init__(self, home: Path) -> None:
+        self.home, self.environ = home, {"REMEMBRANCER_CALL_BUDGET_S": "40", "REMEMBRANCER_BRIDGE_BUDGET_S": "60"}
 
-def forked(home: Path, project: Path, **environ: str) -> StdioServerParameters:
-    """As `sessions.server`, with a runtime that is forked."""
-    parameters = server(home, project, **environ)
-    start_runtime({**os.environ, **(parameters.env or {})})
-    return parameters
+    def client(self, directory: Path | None = None, **environ: str) -> StdioClient:
+        return Session(self.home, cwd=directory, environ={**self.environ, **environ})
+
+    async def command(self, *arguments: str, directory: Path | None = None) -> tuple[int, str]:
+        environ = {**os.environ, "REMEMBRANCER_HOME": str(self.home), **self.environ}
+        done = await asyncio.to_thread(
+            partial(run_command, *arguments, environ=environ, timeout_s=PATIENCE_S, directory=directory)
+        )
+        return done.returncode, done.stdout.decode()
 
 
 async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sessions, week):
-        monkeypatch.setattr(module, "command", forked_command)
-        monkeypatch.setattr(module, "server", forked)
     monkeypatch.setattr(week, "WAIT_S", PATIENCE_S)
-    played = week.Week(home, Console(quiet=True))
+    played = week.Week(ForkedRuntime(home), Console(quiet=True))
     assert await played.play() == week.STORY["fates"]
     assert played.missed == []
