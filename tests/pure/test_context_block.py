@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from remembrancer.actors.store.retrieval.context import OpenFiles
 from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Choice, choose, section_of
@@ -18,7 +17,7 @@ from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Section
-from remembrancer.protocol.writes import ProjectRef, SourceRef
+from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory import recall_budget
 from remembrancer.toolsets.memory.answers import memory_of
 from remembrancer.toolsets.memory.context_block import (
@@ -40,6 +39,7 @@ from remembrancer.toolsets.memory.recall_budget import HINT, count_sent, within_
 from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
 from remembrancer.toolsets.tools import Answer, answer_text
 from tests.cases import cases
+from tests.operations import PROJECT
 from tests.pure.memories import recalled
 
 KINDS: tuple[Kind, ...] = ("preference", "decision", "procedure", "fact", "open_end")
@@ -118,8 +118,12 @@ def test_markdown_sees_our_headings_and_one_item_a_memory(found: list[RecalledMe
     if len(made.memory_ids) < 2:  # one that is cut has no group
         return
     groups = {group_of(each) for each in found if each.id in made.memory_ids}
-    assert top_headings(made.text) == [TITLE[3:], *(name for name in GROUPS if name in groups)]
-    assert top_items(made.text) == len(made.memory_ids)
+    tokens = MarkdownIt().parse(made.text)
+    headings = [
+        tokens[at + 1].content for at, each in enumerate(tokens) if (each.type, each.level) == ("heading_open", 0)
+    ]
+    assert headings == [TITLE[3:], *(name for name in GROUPS if name in groups)]
+    assert sum((each.type, each.level) == ("list_item_open", 1) for each in tokens) == len(made.memory_ids)
     ours = (*MARKED.split("\n"), *(f"### {name}" for name in GROUPS), ALL, PART)
     for line in made.text.split("\n"):
         assert line in ours or not line or line.startswith(("- ", "  ")), line
@@ -131,23 +135,6 @@ def test_a_memory_is_one_item_whose_text_is_its_content(content: str) -> None:
     assert [token.type for token in tokens if token.level == 0] == ["bullet_list_open", "bullet_list_close"]
     plain = "".join(render(content, SourceRef()).split()).replace("\\", "")
     assert plain.removeprefix("-") == "".join(neutralised(content).split()).replace("\\", "")
-
-
-def top_headings(text: str) -> list[str]:
-    tokens = parsed(text)
-    return [
-        tokens[place + 1].content
-        for place, token in enumerate(tokens)
-        if token.type == "heading_open" and token.level == 0
-    ]
-
-
-def top_items(text: str) -> int:
-    return sum(token.type == "list_item_open" and token.level == 1 for token in parsed(text))
-
-
-def parsed(text: str) -> list[Token]:
-    return MarkdownIt().parse(text)
 
 
 def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_change() -> None:
@@ -334,14 +321,11 @@ def test_a_memory_is_in_one_section_of_those_that_are_asked_for(
 FILES = OpenFiles.at(["/home/me/code/src/auth/token_store.py", "web\\pages\\Login.tsx", "Makefile", ""])
 
 
-def test_the_query_has_names_and_the_task() -> None:
+def test_the_query_has_names_and_the_task_and_a_source_is_open_if_one_path_is_the_end_of_the_other() -> None:
     assert FILES.query("mend the login") == "token_store Login Makefile mend the login"
     assert OpenFiles.at([]).query("mend") == "mend"
     assert OpenFiles.at([]).query("") == ""
     assert OpenFiles.at([".gitignore"]).query("") == ".gitignore"
-
-
-def test_a_source_is_an_open_file_if_one_path_is_the_end_of_the_other() -> None:
     ours = "/home/me/code/src/auth/token_store.py auth/token_store.py ./token_store.py C:\\web\\pages\\Login.tsx"
     for file in ours.split():
         assert FILES.is_source(file), file
@@ -439,31 +423,18 @@ def test_an_excerpt_takes_no_character_apart(content: str, max_tokens: int) -> N
 
 
 # --- What is shown for a query or a prompt, in which length, and the advice of an empty answer.
-def empty(below: int = 0) -> Recalled:
-    return Recalled((), 0, below, "hybrid", 1.0)
-
-
-def recall(**fields: Any) -> Recall:
-    return Recall("session:s", project=ProjectRef("p_0123456789ab", "/code"), query="query", **fields)
-
-
-@pytest.mark.parametrize(
-    ("fields", "below", "hint"),
-    [
+def test_the_hint_says_whether_filters_narrowed_the_question() -> None:
+    filters: dict[str, Any] = {"kinds": ("fact",), "min_importance": 0.5}
+    for fields, below, hint in (
         ({}, 0, "Nothing was found. Try other words or include_forgotten."),
         ({"include_forgotten": True}, 3, "Nothing was near enough to the query. Try other words."),
-        (
-            {"kinds": ("fact",), "min_importance": 0.5},
-            0,
-            "Nothing was found. Try other words, fewer filters or include_forgotten.",
-        ),
-    ],
-)
-def test_the_hint_says_whether_filters_narrowed_the_question(fields: dict[str, Any], below: int, hint: str) -> None:
-    assert hint_for(recall(**fields), empty(below)) == hint
+        (filters, 0, "Nothing was found. Try other words, fewer filters or include_forgotten."),
+    ):
+        question = Recall("session:s", project=PROJECT, query="query", **fields)
+        assert hint_for(question, Recalled((), 0, below, "hybrid", 1.0)) == hint
 
 
-def test_the_first_words_of_a_text_are_on_one_line() -> None:
+def test_the_first_words_of_a_text_or_of_the_sentence_that_matches_best_are_on_one_line() -> None:
     week = "部署在星期二十点进行" * 9
     for text, line in (
         ("one  two\nthree", "one two three"),
@@ -473,19 +444,13 @@ def test_the_first_words_of_a_text_are_on_one_line() -> None:
         ("", ""),
     ):
         assert first_words(text, 3) == line
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("One is red. Two is green.\nThree is grey.", "… Two is green. Three is …"),
-        ("Green is one, and two is red as well", "Green is one, and two …"),
-        ("Nothing of it.", "Nothing of it."),
-        ("", ""),
-    ],
-)
-def test_a_line_begins_with_the_sentence_that_matches_best(text: str, line: str) -> None:
-    assert first_words(from_best_sentence(text, lambda each: "green" in each.lower()), 5 + ("…" in line[:1])) == line
+    for text, words, line in (
+        ("One is red. Two is green.\nThree is grey.", 6, "… Two is green. Three is …"),
+        ("Green is one, and two is red as well", 5, "Green is one, and two …"),
+        ("Nothing of it.", 5, "Nothing of it."),
+        ("", 5, ""),
+    ):
+        assert first_words(from_best_sentence(text, lambda each: "green" in each.lower()), words) == line
 
 
 def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_whole_like_it() -> None:

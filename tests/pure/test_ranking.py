@@ -399,10 +399,7 @@ def test_pagerank_is_below_the_exact_one_by_no_more_than_it_says_and_walks_no_mo
 
 
 # --- The six profiles, and what each of them adds to the score of a scope.
-PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
-
-
-@given(st.sampled_from(PROFILE_NAMES), st.sets(st.sampled_from(SCOPES), min_size=1))
+@given(st.sampled_from(get_args(ProfileName)), st.sets(st.sampled_from(SCOPES), min_size=1))
 def test_a_profile_orders_the_scopes_as_its_weights_do(name: ProfileName, scopes: set[Scope]) -> None:
     weights, shares = PROFILES[name], scope_shares(PROFILES[name], scopes)
     assert shares.keys() == scopes

@@ -545,20 +545,12 @@ def test_an_unknown_toolset_or_tool_is_told_of_and_the_most_serious_warning_come
     assert chosen == choose_tools(tools, None)[0]
     assert [notice.code for notice in notices] == ["unknown_toolset"]
     assert "known are admin, code, directory, files, graph, memory, nodes" in notices[0].message
-    assert unknown_tool("store_memroy", KNOWN) == (
+    known = ["store_memory", "recall_memories"]
+    assert unknown_tool("store_memroy", known) == (
         "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"
     )
-    assert unknown_tool("zzzz", KNOWN) == "there is no tool 'zzzz': known are store_memory, recall_memories"
-    formed = answer("unknown_toolset", "queued")
+    assert unknown_tool("zzzz", known) == "there is no tool 'zzzz': known are store_memory, recall_memories"
+    formed = with_caveats({}, [Notice(code, f"about {code}") for code in ("unknown_toolset", "queued")])
     formed = with_caveats(formed, [Notice("embedding_failed", "why")])
     assert [each["code"] for each in formed["warnings"]] == ["embedding_failed", "queued", "unknown_toolset"]
     assert set(formed) == {"warnings"}
-
-
-# --- The answer to a client that asks for a tool which is not there.
-KNOWN = ["store_memory", "recall_memories"]
-
-
-# --- Caveats of answers: the most serious comes first, and each is said once.
-def answer(*codes: str, **fields: object) -> Answer:
-    return with_caveats(dict(fields), [Notice(code, f"about {code}") for code in codes])
