@@ -351,10 +351,18 @@ def check_records(at: Examination) -> Finding:
     if is_old(at.paths):
         files_waiting = old_files(at.paths)
         waiting = count(len(files_waiting), "file") if files_waiting else "the projects and shared lanes"
-        advice |= {f"nothing to do: the next start imports {waiting} of release 0.2.0, and keeps them": None}
+        is_damaged = any(file.status == "problem" and not file.advice for file in files)
+        choice = "restore a backup, or do nothing" if is_damaged else "nothing to do"
+        read = "everything readable from " if is_damaged else ""
+        advice |= {f"{choice}: the next start imports {read}{waiting} of release 0.2.0, and keeps them": None}
     if old:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))
-        advice |= {f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}": None}
+        if left_out:
+            advice |= {"a backup of release 0.2.0 may have the rest": None}
+        also = ", with what was not imported" if left_out else ""
+        advice |= {
+            f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}{also}": None
+        }
     status = worst([*(file.status for file in files), "warning" if left_out else "ok"])
     return Finding(status, f"{whole} of {count(len(files), 'file')} whole, {total}", "; ".join(advice), few(details))
 

@@ -328,6 +328,8 @@ def _lines_of(
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     """Read a whole SQLite file and report its state."""
     examined = partial(ExaminedFile, str(path), path.stat().st_size if path.exists() else 0)
+    is_former = schema is FORMER  # is imported, and never repaired
+    advice_if_damaged = "" if is_former else RESTORE
     try:
         with opened(path, limit_s=CHECK_LIMIT_S) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -351,12 +353,12 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
         if code & PRIMARY_CODE not in DAMAGE and is_disk_full(path):
             advice = "free disk space; the file itself may be fine"
             return examined("problem", f"cannot be read now: {error}", advice)
-        return examined("problem", f"cannot be read: {error}", RESTORE)
+        return examined("problem", f"cannot be read: {error}", advice_if_damaged)
     if said != ["ok"]:
-        return examined("problem", f"damaged: {said[0]} (and {len(said) - 1} more)", RESTORE)
+        return examined("problem", f"damaged: {said[0]} (and {len(said) - 1} more)", advice_if_damaged)
     if dangling:
-        return examined("problem", f"{dangling} rows refer to rows that are gone", RESTORE)
-    if 0 < version < schema.latest:
+        return examined("problem", f"{dangling} rows refer to rows that are gone", advice_if_damaged)
+    if 0 < version < schema.latest and not is_former:
         return examined("ok", f"of release {release}: it is copied and upgraded when it is next opened")
     return examined()
 

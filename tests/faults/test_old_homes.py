@@ -360,6 +360,21 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
     assert "missing or empty, although it had memories" in doctor.check_files(at).found
 
 
+def test_a_doctor_says_what_becomes_of_a_damaged_old_file_and_what_its_deletion_would_lose(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    paths.user_database.write_bytes(b"no database at all" * 500)
+    at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
+    before = doctor.check_records(at)
+    assert before.status == "problem"
+    assert "restore a backup, or do nothing: the next start imports everything readable from 2 files" in before.advice
+    assert "--repair" not in before.advice
+    bring_forward(paths)
+    after = doctor.check_records(at)
+    assert after.status == "warning"
+    assert "a backup of release 0.2.0 may have the rest" in after.advice
+    assert after.advice.endswith("with what was not imported")
+
+
 def lay_former_catalogue(paths: RuntimePaths, models: bytes = b"models") -> None:
     """Lay a catalogue with a project that shares the lane `l_one`, and with decisions about models."""
     with closing(sqlite3.connect(paths.catalog)) as connection, connection:
