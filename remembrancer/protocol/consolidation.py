@@ -28,7 +28,6 @@ class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     content: str
     type: MemoryType
-    kind: Kind
     scope: Scope
     derived_from: tuple[str, ...]
 

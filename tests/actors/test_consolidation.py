@@ -421,7 +421,7 @@ async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: Stor
         assert await maintained == Maintained("user")
 
 
-REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "fact", "session", ("a", "b")),), analyzed=2)
+REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "session", ("a", "b")),), analyzed=2)
 WAIT_S = 15.0
 LOOKS_OFTEN = {"remembrancer.actors.store.job_finder.LOOK_S": 0.1}
 

@@ -197,7 +197,7 @@ async def test_a_later_prompt_is_given_only_what_likely_answers_if_not_all_fits(
 TOOL = "reflect_and_consolidate"
 SUMMARY_ID = "memory:01ARZ3NDEKTSV4RRFFQ69G5FA1"
 SOURCES = tuple(f"memory:01ARZ3NDEKTSV4RRFFQ69G5FB{place}" for place in range(3))
-CLUSTER = ConsolidatedMemory(SUMMARY_ID, "The build needs Java 21.", "semantic", "fact", "session", SOURCES)
+CLUSTER = ConsolidatedMemory(SUMMARY_ID, "The build needs Java 21.", "semantic", "session", SOURCES)
 PATTERN = Pattern("asks about error handling", 4, "user", None, SOURCES[:1])
 
 

@@ -100,4 +100,4 @@ async def find_patterns(
 
 def _shown(derived: Derived) -> ConsolidatedMemory:
     memory, sources = derived.memory, tuple(source.id for source in derived.sources)
-    return ConsolidatedMemory(memory.id, memory.content, type_of_kind(memory.kind), memory.kind, memory.scope, sources)
+    return ConsolidatedMemory(memory.id, memory.content, type_of_kind(memory.kind), memory.scope, sources)

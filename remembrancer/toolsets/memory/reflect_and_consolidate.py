@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from remembrancer.memory.text import clean_name, shown
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
@@ -83,20 +85,10 @@ async def _undo(call: Call, run_id: str) -> Answer:
 def _reflected(call: Call, reflected: Reflected) -> Answer:
     """The answer to a reflection. Without a `run_id`, nothing was written."""
     answer: Answer = {
-        "consolidated_memories": [
-            {
-                "id": memory.id,
-                "content": memory.content,
-                "type": memory.type,
-                "derived_from": list(memory.derived_from),
-                "scope": memory.scope,
-            }
-            for memory in reflected.memories
-        ],
+        "consolidated_memories": msgspec.to_builtins(reflected.memories),
         "patterns_detected": [
-            {"pattern": pattern.pattern, "frequency": pattern.frequency, "suggested_scope": pattern.suggested_scope}
-            | non_empty(memory_id=pattern.memory_id)
-            for pattern in reflected.patterns
+            {name: value for name, value in msgspec.to_builtins(each).items() if name != "derived_from"}
+            for each in reflected.patterns
         ],
         "session_stats": {
             "memories_analyzed": reflected.analyzed,
