@@ -88,7 +88,7 @@ class SyncDone(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-class FoundChunk(msgspec.Struct, frozen=True):
+class FoundChunk(msgspec.Struct, frozen=True, rename="camel"):
     """A matching chunk, with its file and lines. `snippet` is its text, shortened if long."""
 
     path: str

@@ -1,9 +1,8 @@
 """Tools and toolsets: how tools are described and registered, and how clients get their answers and errors.
 
-A tool is a function in a module of its own, `toolsets/<family>/<tool>.py`, with the decorator `tool`. The decorator
-registers it under its own name in the toolset of its folder. Its arguments are its parameters after the call, or the
-fields of the struct that is its only one. A tool that does the same as another one under other names is registered by
-`derived_tool`.
+A tool is a function in `toolsets/<family>/` with the decorator `tool`, which registers it under its own name in the
+toolset of the folder. Its arguments are its parameters after the call, or the fields of the struct that is its only
+one. A tool that does the same as another one under other names is registered by `derived_tool`.
 """
 
 import importlib

@@ -19,8 +19,8 @@ from remembrancer.commands.hook_context import action_of, only_looks
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory
-from remembrancer.toolsets.memory.action_block import HEADING
 from remembrancer.toolsets.memory.context_block import render
+from remembrancer.toolsets.memory.get_memory_context import HEADING
 from tests.cases import cases
 from tests.pure.memories import recalled
 

@@ -18,7 +18,7 @@ from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characte
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Section
 from remembrancer.protocol.writes import SourceRef
-from remembrancer.toolsets.memory import recall_budget
+from remembrancer.toolsets.memory import recall_memories
 from remembrancer.toolsets.memory.answers import memory_of
 from remembrancer.toolsets.memory.context_block import (
     ALL,
@@ -35,8 +35,7 @@ from remembrancer.toolsets.memory.context_block import (
     group_of,
     render,
 )
-from remembrancer.toolsets.memory.recall_budget import HINT, count_sent, within_budget
-from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
+from remembrancer.toolsets.memory.recall_memories import HINT, count_sent, given_whole, hint_for, within_budget
 from remembrancer.toolsets.tools import Answer, answer_text
 from tests.cases import cases
 from tests.operations import PROJECT
@@ -373,7 +372,7 @@ def test_what_does_not_fit_is_cut_or_counted_and_of_warnings_the_code_is_left() 
     assert (found["hint"], found["omitted"]) == (HINT, 1)
     assert 1400 < tokens(found) <= 1500
     found = within_budget(answer_of([SENTENCE, SENTENCE]), 80)
-    assert (found["memories"], found["omitted"], found["hint"]) == ([], 2, recall_budget.NO_ROOM)
+    assert (found["memories"], found["omitted"], found["hint"]) == ([], 2, recall_memories.NO_ROOM)
     text = "Only words were searched: the model cannot be loaded. " * 5
     answer = answer_of(
         [SENTENCE] * 50,

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast
 
 import anyio
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from remembrancer import toolsets
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
@@ -50,7 +48,6 @@ from remembrancer.toolsets.tools import (
     _registered,
     answer_text,
     choose_tools,
-    derived_tool,
     load_tools,
     tool,
     unknown_tool,
@@ -481,13 +478,8 @@ class OneArgument(msgspec.Struct):
 
 
 def test_every_combination_of_toolsets_has_each_tool_of_a_module_once_and_within_its_tokens() -> None:
-    folder = Path(toolsets.__file__).parent
     tools = load_tools()
     assert {each.toolset for each in tools} == {"admin", "code", "directory", "files", "graph", "memory", "nodes"}
-    for each in tools:
-        is_derived = each.run.__module__ == derived_tool.__module__
-        assert (folder / each.toolset / f"{each.name}.py").exists() is not is_derived, each.name
-    tools = load_tools()
     most = {"memory": 1120, "files": 600, "nodes": 700, "graph": 2000, "admin": 400, "code": 600, "directory": 200}
     cost = {(each.toolset, each.name): len(answer_text(each.described())) / 4 for each in tools}
     for names in (order for size in range(1, 7) for order in permutations(most, size)):

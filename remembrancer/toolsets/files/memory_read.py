@@ -18,7 +18,7 @@ from remembrancer.memory.text import check_text, shown
 from remembrancer.memory.tokens import whole_characters
 from remembrancer.memory.transcripts import read_turns
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
-from remembrancer.toolsets.files.memory_search import workspace_of
+from remembrancer.toolsets.files.note_index import workspace_of
 from remembrancer.toolsets.files.workspace_files import (
     MAX_TRANSCRIPT_BYTES,
     RealNote,

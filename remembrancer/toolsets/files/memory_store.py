@@ -10,7 +10,7 @@ from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import SyncFiles
 from remembrancer.protocol.writes import NoteWritten, WriteNote
-from remembrancer.toolsets.files.memory_search import workspace_of
+from remembrancer.toolsets.files.note_index import workspace_of
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 INDEXED_WITHIN_S: Final = 0.5

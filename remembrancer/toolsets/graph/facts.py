@@ -1,4 +1,4 @@
-"""Facts: the form in which this toolset shows memories, and the tools that only rename another tool."""
+"""Facts: the form in which this toolset shows memories, their end, and the tools that only rename another tool."""
 
 import time
 from functools import partial
@@ -9,18 +9,18 @@ from msgspec import Meta
 
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.text import check_text
+from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Ranking, Recall, RecalledMemory, Strategy
-from remembrancer.protocol.writes import MemoryType
-from remembrancer.toolsets.admin.erase_memory import erase_memory
-from remembrancer.toolsets.admin.list_memories import listed
-from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, set_fields
-from remembrancer.toolsets.memory.fields import Offset, seconds_of
+from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory, MemoryType
+from remembrancer.toolsets.admin.home_tools import erase_memory, listed
+from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, iso, set_fields
+from remembrancer.toolsets.memory.fields import Offset, clean_reason, seconds_of
 from remembrancer.toolsets.memory.get_memory import get_memory
 from remembrancer.toolsets.memory.get_memory_status import get_memory_status
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.memory.store_memory import store_memory
 from remembrancer.toolsets.memory.update_memory import update_memory
-from remembrancer.toolsets.tools import Answer, Call, derived_tool
+from remembrancer.toolsets.tools import Answer, Call, derived_tool, non_empty, tool
 
 NOW: Final = "now"
 
@@ -159,3 +159,34 @@ _write(
     answer_names={"memory_id": "id"},
     destructive=True,
 )
+
+
+class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: Annotated[str, Meta(description="Of a memory or a relation")]
+    reason: str | None = None
+    replaced_by: Annotated[str, Meta(description="Id of what is true now")] | None = None
+    at: Annotated[str, Meta(description="Since when; default now")] | None = None
+
+
+@tool(
+    'Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.',
+)
+async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
+    """End a memory's period of validity, and keep the reason.
+
+    Raises:
+        NotFound: the caller can see no such memory.
+        InvalidInput: the memory that replaces it does not exist.
+    """
+    memory_id = parse_memory_id(arguments.id, field="id")
+    newer = None if arguments.replaced_by is None else parse_memory_id(arguments.replaced_by, field="replaced_by")
+    at = seconds_of(arguments.at, "at")
+    change = InvalidateMemory(memory_id, clean_reason(arguments.reason), newer, at)
+    result = await call.write(change, InvalidatedResult, ids={"id": memory_id})
+    answer: Answer = {
+        "id": result.memory_id,
+        "valid_until": iso(result.valid_until),
+        "reason": result.reason,
+        "version": result.version,
+    }
+    return answer | non_empty(already_invalid=result.already, replaced_by=newer)

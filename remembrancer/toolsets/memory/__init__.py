@@ -1,4 +1,4 @@
-"""The toolset `memory`: one module for each tool, and the code that several of them share."""
+"""The toolset `memory`, which a session has by default."""
 
 from typing import Final
 

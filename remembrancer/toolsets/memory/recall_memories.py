@@ -1,6 +1,7 @@
 """The tool `recall_memories`."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import accumulate
@@ -17,8 +18,8 @@ from remembrancer.memory.decay import has_ended
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import LIKELY, is_given_whole
-from remembrancer.memory.text import check_text
-from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.memory.text import check_text, neutralised
+from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, beginning_within, estimate_tokens
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, STANDING, Kind
 from remembrancer.protocol.reads import (
@@ -37,9 +38,12 @@ from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
 from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import clean_tags, given, seconds_of
-from remembrancer.toolsets.memory.recall_budget import within_budget
-from remembrancer.toolsets.tools import DATA, Answer, Call, non_empty, note_short_ids, tool
+from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, note_short_ids, tool
 
+HINT: Final = "An excerpt ends early: get_memory shows the full memory."
+NO_ROOM: Final = "max_tokens is too small for any of them."
+DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
+"""The parts of an answer that are dropped before any memory."""
 MAX_QUERY_BYTES: Final = 16_384
 LEAST_TOKENS: Final = 64
 """The size of an answer without memories and without warnings is below this."""
@@ -279,3 +283,47 @@ def hint_for(request: Recall, recalled: Recalled) -> str | None:
     if msgspec.structs.replace(request.filters, include_forgotten=False) != Filters(request.session_id):
         tries += ", fewer filters"
     return f"{says} {tries}." if request.include_forgotten else f"{says} {tries} or include_forgotten."
+
+
+def within_budget(answer: Answer, max_tokens: int) -> Answer:
+    """The answer in at most `max_tokens` as it is sent: the best memories whole, and the first that does not fit cut at
+    its end. `omitted` counts the memories left out."""
+    if _fits(answer, max_tokens):
+        return answer
+    memories = answer["memories"]
+    bare = {name: value for name, value in answer.items() if name not in DISPENSABLE}
+
+    def with_first(number: int, beginning: str | None = None) -> Answer:
+        """The first memories, and the beginning of the next one."""
+        excerpts = [] if beginning is None else [{**memories[number], "content": f"{beginning} …", "excerpt": True}]
+        kept = [*memories[:number], *excerpts]
+        omitted = len(memories) - len(kept)
+        return bare | {"memories": kept} | non_empty(omitted=omitted or None, hint=HINT if excerpts else None)
+
+    number = bisect_left(range(len(memories)), True, key=lambda place: not _fits(with_first(place + 1), max_tokens))
+    if number < len(memories):
+        beginning = beginning_within(
+            memories[number]["content"], max_tokens, lambda text: answer_text(with_first(number, text)), count_sent
+        )
+        if beginning is not None:
+            return with_first(number, beginning)
+    fitted = with_first(number)
+    if number:
+        return fitted
+    if memories and _fits(fitted | {"hint": NO_ROOM}, max_tokens):
+        fitted["hint"] = NO_ROOM
+    if (warnings := fitted.get("warnings")) and not _fits(fitted, max_tokens):
+        fitted["warnings"] = [{"code": warnings[0]["code"]}]
+    return fitted
+
+
+def count_sent(text: str) -> int:
+    """The number of tokens of a text as it is sent."""
+    return estimate_tokens(neutralised(text))
+
+
+def _fits(answer: Answer, max_tokens: int) -> bool:
+    text = answer_text(answer)
+    return len(text) <= max_tokens * CHARACTERS_A_TOKEN and (
+        len(text.encode()) <= max_tokens or count_sent(text) <= max_tokens
+    )

@@ -1,4 +1,4 @@
-"""The tool `list_memories`."""
+"""Tools that show and delete whatever a home holds."""
 
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -7,12 +7,34 @@ import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.fields import DETAILS
+from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
-from remembrancer.protocol.writes import MemoryType, Scope
+from remembrancer.protocol.writes import EraseMemory, MemoryType, Operation, Scope
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
+from remembrancer.toolsets.memory.day_log import read_day, verb_of
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
-from remembrancer.toolsets.tools import Answer, Call, cut_notice, tool
+from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, tool
+
+
+@tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, marks_data=False)
+async def erase_memory(call: Call, memory_id: str) -> Answer:
+    """Delete content, history, vectors, full text and queued copies at once. The id stays known as erased.
+
+    Raises:
+        NotFound: the caller can see no such memory, and none was erased.
+        MemoryUnavailable: the store is away; nothing is queued.
+    """
+    memory_id = parse_memory_id(memory_id)
+    operation = Operation(
+        call.operation_id, call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
+    )
+    result = await call.service.erase(operation)
+    answer: Answer = {"memory_id": memory_id, "status": "erased"}
+    return answer | non_empty(
+        already_erased=result.already, also_said_by=list(result.said_by), also_erased=list(result.also_erased)
+    )
+
 
 _DETAILS: Final = tuple(name for name in DETAILS if name in ListedMemory.__struct_fields__)
 
@@ -72,3 +94,21 @@ def _listed(memory: ListedMemory) -> Answer:
     }
     changed = {"updated": iso(memory.updated_at)} if memory.version > 1 else {}
     return shown | changed | standing_of(memory)
+
+
+@tool("Open the memory browser; its address.", marks_data=False)
+async def open_browser(call: Call) -> Answer:
+    """The address of the memory browser. Raises `MemoryUnavailable` if HTTP cannot be served."""
+    return {"url": await call.service.open_browser()}
+
+
+@tool("What was done on a day.", read_only=True, unlisted=("include_forgotten",))
+async def read_log(call: Call, day: str | None = None, include_forgotten: bool = False) -> Answer:
+    """The log of a day (default: today). Raises `MemoryUnavailable` if the store is away."""
+    period, changes = await read_day(call, given(day, "today"), with_forgotten=include_forgotten)
+    entries = [
+        {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins, "version": each.version}
+        | non_empty(forgotten=each.is_forgotten or None)
+        for each in changes
+    ]
+    return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries}

@@ -1,0 +1,91 @@
+"""Tools that change the standing of a memory, not its text: hidden or shown, its scope, its tags."""
+
+from typing import Final, Literal
+
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.reads import GetMemory
+from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Notice
+from remembrancer.protocol.writes import (
+    ForgetMemory,
+    ForgottenResult,
+    PromotedResult,
+    PromoteMemory,
+    RestoredResult,
+    RestoreMemory,
+    TaggedResult,
+    TagMemory,
+)
+from remembrancer.toolsets.memory.answers import copies_of
+from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_tag_changes
+from remembrancer.toolsets.tools import Answer, Call, Queued, non_empty, tool
+
+UNKNOWN: Final = (
+    "The store cannot tell now whether other memories have the same text: forget it again later with copies."
+)
+
+
+@tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
+async def forget_memory(call: Call, memory_id: str, reason: str | None = None, copies: bool = False) -> Answer:
+    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well, and so are
+    the memories that it replaced, which stay outdated."""
+    change = ForgetMemory(parse_memory_id(memory_id), clean_reason(reason))
+    try:
+        result = await call.write(change, ForgottenResult)
+    except Queued:
+        call.notices += [Notice("queued", UNKNOWN)] * copies
+        raise
+    answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": result.reason}
+    answer |= non_empty(already_forgotten=result.already)
+    question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
+    try:
+        known = await call.service.require(question, call.service.settings.read_budget_s)
+    except AWAY as error:
+        call.notices.append(Notice(error.code, UNKNOWN))
+        return answer
+    answer |= non_empty(supersedes=[each.target for each in known.memory.links if each.relation == "supersedes"])
+    if known.copies and not copies:
+        answer["copies"] = copies_of(known)
+    elif known.copies:
+        for copy in known.copies:
+            await call.submit(ForgetMemory(copy, change.reason), part=copy)
+        answer["copies_forgotten"] = list(known.copies)
+    return answer
+
+
+@tool("Undo a forget, or return to a version.", destructive=True, marks_data=False, unlisted=("reason",))
+async def restore_memory(
+    call: Call, memory_id: str, version: Version | None = None, reason: str | None = None
+) -> Answer:
+    """Restore a forgotten memory, or return to an earlier version."""
+    memory_id = parse_memory_id(memory_id)
+    result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
+    answer: Answer = {"memory_id": memory_id, "status": "active"}
+    answer |= {"restored_fields": list(result.restored_fields), "version": result.version}
+    return answer | non_empty(re_embedded=result.re_embedded, proposed_again=result.proposed_again)
+
+
+@tool("Move a memory between scopes.", unlisted=("reason",))
+async def promote_memory(
+    call: Call, memory_id: str, target_scope: Literal["project", "user"], reason: str | None = None
+) -> Answer:
+    """Make a memory visible to more sessions or projects; or (`project`) decline its promotion to the user, or undo
+    it."""
+    memory_id = parse_memory_id(memory_id)
+    change = PromoteMemory(memory_id, target_scope, clean_reason(reason))
+    result = await call.write(change, PromotedResult)
+    answer: Answer = {"memory_id": memory_id, "previous_scope": result.previous_scope}
+    answer |= non_empty(merged_into=result.merged_into)
+    return answer | {"new_scope": change.target_scope, "reason": change.reason}
+
+
+@tool("Change tags.")
+async def tag_memory(call: Call, memory_id: str, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()) -> Answer:
+    """Add and remove tags."""
+    memory_id = parse_memory_id(memory_id)
+    add, remove = clean_tag_changes(add, remove)
+    if not (add or remove):
+        raise InvalidInput("there is nothing to change: give tags to add or to remove", field="add")
+    result = await call.write(TagMemory(memory_id, add, remove), TaggedResult)
+    return {"memory_id": memory_id, "tags": list(result.tags)}

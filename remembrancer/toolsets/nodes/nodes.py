@@ -1,0 +1,222 @@
+"""Tools for nodes: memories of the project, and the links between them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
+from remembrancer.memory.promotion import used_in
+from remembrancer.memory.text import check_text, clean_name
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory, ListMemories, Recall
+from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Notice
+from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory, UpdatedResult, UpdateMemory
+from remembrancer.toolsets.admin.home_tools import erase_memory
+from remembrancer.toolsets.memory.answers import iso, near_of, source_of
+from remembrancer.toolsets.memory.fields import clean_tags
+from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
+from remembrancer.toolsets.memory.store_memory import STATED
+from remembrancer.toolsets.tools import Answer, Call, derived_tool, tool
+
+MOST: Final = 100
+MOST_CHARACTERS: Final = 60_000
+"""The most nodes and characters in one answer, about 25,000 tokens altogether."""
+NO_LINKS: Final = "Their links are not available now."
+
+
+def node_of(memory: ListedMemory) -> Answer:
+    """A node. Its links are left out while the store is away."""
+    node: Answer = {
+        "id": memory.id,
+        "content": memory.content,
+        "tags": list(memory.tags),
+    }
+    last_accessed_at = memory.created_at
+    if isinstance(memory, LinkedMemory):
+        node["links"] = list(memory.related)
+        last_accessed_at = memory.last_accessed_at or memory.created_at
+    source = source_of(memory.source)
+    return node | {
+        "source": source.get("label") or source.get("file") or source.get("tool") or "",
+        "created_at": iso(memory.created_at),
+        "last_accessed": iso(last_accessed_at),
+        "access_count": memory.access_count,
+    }
+
+
+def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True) -> FollowLinks:
+    """The question for memories with their links, and for those up to `depth` links away."""
+    return FollowLinks(
+        call.caller.project,
+        call.caller.session_id,
+        tuple(memory_ids),
+        depth,
+        MOST,
+        count,
+        MOST_CHARACTERS if depth else MAX_ANSWER_BYTES,
+    )
+
+
+def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The distinct valid ids, and the invalid ones. Raises `InvalidInput` for too many."""
+    check_count(links, field="links", most=MAX_LINKS)
+    ids: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for each in links:
+        try:
+            ids[parse_memory_id(each, field="links")] = None
+        except InvalidInput:
+            others[each[:MAX_NAME]] = None
+    return tuple(ids), tuple(others)
+
+
+async def write_node(
+    call: Call, change: StoreMemory | UpdateMemory, no_ids: Sequence[str], allow_secrets: bool
+) -> Answer:
+    """Write a node, and return it whole; only its id if the write is queued, or the node was just deleted or cannot be
+    read now. `no_ids` are links that are no ids."""
+    result = await call.submit(change, allow_secrets=allow_secrets)
+    assert isinstance(result, StoredResult | UpdatedResult | None)
+    node: Answer = {"id": change.memory_id, "status": "queued"}
+    if result is not None:
+        node = {"id": result.memory_id}
+        with suppress(NotFound, *AWAY):
+            asked = await call.service.ask(follow(call, [result.memory_id], count=False), call.received_at)
+            node = node if asked.is_old else node_of(asked.reply.memories[0])
+    if missing := (*(result.missing if result else ()), *no_ids):
+        text = f"Not linked, since there is no such node: {', '.join(missing)}."
+        call.notices.append(Notice("unknown_link", text))
+    return node | near_of(call.near)
+
+
+@tool("Find nodes by query, tags or both, best (or newest) first.", read_only=True)
+async def recall(
+    call: Call,
+    query: str = "",
+    tags: Annotated[tuple[str, ...], Meta(description="Any of these")] = (),
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10,
+) -> Answer:
+    """The best nodes for the query with any of the tags; without a query, the newest ones.
+
+    Facts that are no longer valid are left out, because a node could not show that.
+    """
+    tags = clean_tags(tags)
+    project, session_id = call.caller.project, call.caller.session_id
+    found: tuple[ListedMemory, ...]
+    used: list[str] = []
+    if query.strip():
+        check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
+        recalling = Recall(
+            session_id,
+            project=project,
+            query=query,
+            tags=tags,
+            limit=limit,
+            counts_accesses=False,
+            sources=("memory",),
+            valid_only=True,
+        )
+        recalled = (await call.ask(recalling, is_search=True)).memories
+        found, used = recalled, used_in(recalled)
+    elif tags:
+        listing = ListMemories(session_id, project=project, tags=tags, limit=limit, valid_at=call.received_at)
+        found = (await call.ask(listing)).memories
+    else:
+        raise InvalidInput("give a query, tags, or both", field="query")
+    ids = [memory.id for memory in found]
+    linked: dict[str, ListedMemory] = {}
+    if found:
+        with suppress(NotFound, *AWAY):  # all may just have been deleted
+            asked = await call.service.ask(follow(call, ids), call.received_at)
+            linked = {memory.id: memory for memory in asked.reply.memories}
+    call.service.shown(call.caller, ids, used=used, tool=call.tool, question=query)
+    if len(linked) < len(ids):
+        call.notices.append(Notice("no_links", NO_LINKS))
+    return {"nodes": [node_of(linked.get(memory.id, memory)) for memory in found]}
+
+
+@tool("A node and those linked to it, the nearest first.", read_only=True)
+async def connections(
+    call: Call, node_id: str, depth: Annotated[int, Meta(ge=0, le=10, description="Links away")] = 1
+) -> Answer:
+    """Walk breadth first from the node; each result has its distance.
+
+    Raises:
+        NotFound: there is no such node.
+        MemoryUnavailable: the store is away.
+    """
+    node_id = parse_memory_id(node_id, field="node_id")
+    found = await call.ask(follow(call, [node_id], depth=depth))
+    ids = [memory.id for memory in found.memories]
+    call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)
+    if found.more:
+        call.notices.append(Notice("more_nodes", "Only the nearest are shown: there are more within that depth."))
+    return {"nodes": [node_of(memory) | {"distance": memory.distance} for memory in found.memories]}
+
+
+@tool("Remember something as a node, linked to others.")
+async def remember(
+    call: Call,
+    content: Annotated[str, Meta(description="The memory to store")],
+    tags: tuple[str, ...] = (),
+    links: Annotated[tuple[str, ...], Meta(description="Ids of nodes to link to, both ways")] = (),
+    source: Annotated[str, Meta(description="Conversation or context")] = "",
+    allow_secrets: bool = False,
+) -> Answer:
+    """Store a node and return it. The same content is the same node, which gets these tags and links as well."""
+    check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
+    ids, no_ids = known_links(links)
+    change = StoreMemory(
+        memory_id=call.memory_id(),
+        content=content,
+        type="semantic",
+        scope="project",
+        session_id=call.caller.session_id,
+        tags=clean_tags(tags),
+        source=SourceRef(label=clean_name(source, field="source", longest=MAX_NAME) if source else None),
+        confidence=STATED,
+        pinned=True,
+        related=ids,
+    )
+    return await write_node(call, change, no_ids, allow_secrets)
+
+
+@tool("Replace a node's content, tags or links.", destructive=True)
+async def update(
+    call: Call,
+    node_id: str,
+    content: str | None = None,
+    tags: Annotated[list[str], Meta(description="In place of all tags")] | None = None,
+    links: Annotated[list[str], Meta(description="In place of all links")] | None = None,
+    allow_secrets: bool = False,
+) -> Answer:
+    """Change the given fields, and return the whole node."""
+    node_id = parse_memory_id(node_id, field="node_id")
+    if content is not None:
+        check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
+    ids, no_ids = known_links(links or ())
+    change = UpdateMemory(
+        node_id,
+        content=content,
+        tags=None if tags is None else clean_tags(tags),
+        related=None if links is None else ids,
+    )
+    if change == UpdateMemory(node_id):
+        raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
+    return await write_node(call, change, no_ids, allow_secrets)
+
+
+derived_tool(
+    __name__,
+    "forget",
+    "Delete a node for good, and all links to it.",
+    erase_memory,
+    renamed={"node_id": "memory_id"},
+    answer_names={"memory_id": "node_id"},
+    destructive=True,
+    marks_data=False,
+)
