@@ -173,15 +173,11 @@ def test_a_file_that_cannot_be_changed_safely_is_refused(client: str, text: str,
         added(text, client)
 
 
-def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    (tmp_path / "mcp.json").write_bytes(b'\xef\xbb\xbf{"servers": {}}')
-    assert read_text(tmp_path / "mcp.json") == '{"servers": {}}'
-
-
-def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+def test_a_file_that_begins_with_a_byte_order_mark_is_read_and_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     target, link = tmp_path / "dotfiles.json", tmp_path / "mcp.json"
-    target.write_text("{}")
+    target.write_bytes(b'\xef\xbb\xbf{"servers": {"a": 1}}')
     link.symlink_to(target)
+    assert read_text(link) == '{"servers": {"a": 1}}'
     write_text(ClientFile("user", link, "servers"), '{"servers": {}}')
     assert (link.is_symlink(), target.read_text()) == (True, '{"servers": {}}')
 
@@ -280,7 +276,7 @@ name = "mcp_servers.remembrancer"
 """
 
 
-def test_codex_gets_a_table_and_keeps_all_other_lines_as_they_are() -> None:
+def test_codex_gets_a_table_and_loses_it_and_keeps_all_other_lines_as_they_are() -> None:
     before = CODEX[: CODEX.index("[mcp_servers.remembrancer]")] + CODEX[CODEX.index("[[profiles]]") :]
     text = added(before, "codex", REMEMBRANCER_HOME='/h "1"')
     lines = iter(text.splitlines())
@@ -289,9 +285,6 @@ def test_codex_gets_a_table_and_keeps_all_other_lines_as_they_are() -> None:
     assert tomllib.loads(text)["mcp_servers"] == {"other": {"command": "x"}, "remembrancer": entry}
     assert added(text, "codex", REMEMBRANCER_HOME='/h "1"') == text
     assert tomllib.loads(added("", "codex")) == {"mcp_servers": {"remembrancer": ENTRY}}
-
-
-def test_what_is_taken_out_of_codex_file_is_our_entry_alone() -> None:
     text, rest = removed(CODEX, "codex"), tomllib.loads(CODEX)
     del rest["mcp_servers"]["remembrancer"]
     assert tomllib.loads(text) == rest
@@ -364,18 +357,13 @@ def test_each_client_gets_its_hooks_and_loses_them(name: str, event: str, matche
     assert merge_hooks(client, place, merge_hooks(client, place, "", wanted), None) == ""
 
 
-def test_everything_else_in_the_settings_stays() -> None:
+def test_everything_else_in_the_settings_stays_and_what_lay_elsewhere_is_replaced_and_not_doubled() -> None:
     before = {"model": "x", "hooks": {"PreToolUse": [OTHERS], "Notification": [OTHERS]}, "env": {"A": "b"}}
     text = with_hooks(json.dumps(before, indent=4))
-    after = json.loads(text)
-    assert after["hooks"]["PreToolUse"][0] == OTHERS
-    assert len(after["hooks"]["PreToolUse"]) == 2
-    assert after["hooks"]["Notification"] == [OTHERS]
-    assert (after["model"], after["env"]) == ("x", {"A": "b"})
+    after, ours = json.loads(text), json.loads(with_hooks(""))["hooks"]
+    hooks = ours | {"PreToolUse": [OTHERS, *ours["PreToolUse"]], "Notification": [OTHERS]}
+    assert after == before | {"hooks": hooks}
     assert json.loads(merge_hooks(CLAUDE, PLACE, text, None)) == before
-
-
-def test_what_was_added_leaves_nothing_and_what_lay_elsewhere_is_replaced_and_not_doubled() -> None:
     assert merge_hooks(CLAUDE, PLACE, with_hooks("{}\n"), None) == ""
     for text in ("{}\n", "", '{"hooks": {}}', '{"version": 1}'):
         assert merge_hooks(CLAUDE, PLACE, text, None) == text

@@ -26,7 +26,7 @@ from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, L
 from remembrancer.commands.hook_files import Session
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
-from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Operation, SessionChange
 from tests.cases import cases
@@ -192,7 +192,7 @@ async def test_a_broken_file_is_deleted_and_the_rest_goes_on(tmp_path: Path, cap
     assert sorted(path.name for path in spool.iterdir()) == [".5-a.event", "2-a.event", "4-a.event"]
 
 
-async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> None:
+async def test_an_event_that_can_be_written_nowhere_waits_and_one_that_never_can_is_deleted(tmp_path: Path) -> None:
     writes = Recorder()
     leave(tmp_path, "one", "two")
     writes.error = QueueFull("later")
@@ -201,19 +201,15 @@ async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> Non
     writes.error = None
     assert await intake_of(tmp_path / "hooks", writes).take_all() == 2
     assert writes.texts == ["one", "two"]
+    for writes.error in (NotFound("gone"), OverflowError("too large")):
+        leave(tmp_path, "three")
+        assert await intake_of(tmp_path / "hooks", writes).take_all() == 0
+        assert list((tmp_path / "hooks").iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [NotFound("gone"), OverflowError("too large")])
-async def test_an_event_that_can_never_be_written_is_deleted(tmp_path: Path, error: Exception) -> None:
-    assert not isinstance(error, RemembrancerError) or not error.retry_possible
-    writes = Recorder()
-    writes.error = error
-    leave(tmp_path, "one")
-    assert await intake_of(tmp_path / "hooks", writes).take_all() == 0
-    assert list((tmp_path / "hooks").iterdir()) == []
-
-
-async def test_of_too_many_events_the_later_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_events_are_refused_and_all_where_others_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hook_files, "MAX_WAITING_EVENTS", 3)
     leave(tmp_path, "0", "1", "2", "3")
     with pytest.raises(OSError, match="doctor"):
@@ -221,6 +217,9 @@ async def test_of_too_many_events_the_later_ones_are_refused(tmp_path: Path, mon
     writes = Recorder()
     await intake_of(tmp_path / "hooks", writes).take_all()
     assert writes.texts == ["0", "1", "2", "3"]
+    (tmp_path / "hooks").chmod(0o777)
+    with pytest.raises(PermissionError):
+        leave(tmp_path, "x")
 
 
 def test_notes_on_sessions_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,13 +230,6 @@ def test_notes_on_sessions_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10
 
 
-def test_nothing_is_left_where_others_may_write(tmp_path: Path) -> None:
-    (tmp_path / "hooks").mkdir(mode=0o700)
-    (tmp_path / "hooks").chmod(0o777)
-    with pytest.raises(PermissionError):
-        leave(tmp_path, "x")
-
-
 # --- The input of a client's hook: cut, and of the right session.
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -246,15 +238,12 @@ JSON = st.recursive(
 )
 
 
-def test_a_tools_answer_says_whether_it_went_well() -> None:
+def test_a_tools_answer_says_whether_it_went_well_and_is_summarized_by_its_texts() -> None:
     for good in (None, "all right", {"stdout": "x"}, {"exitCode": 0}, [{"type": "text", "text": "x"}]):
         assert succeeded(good)
     failed = ({"interrupted": True}, {"is_error": True}, {"success": False}, {"error": "no"}, {"exitCode": 1})
     for bad in ("Error: no such file", *failed):
         assert not succeeded(bad)
-
-
-def test_a_tools_answer_is_summarized_by_its_texts() -> None:
     assert summarized([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]) == "a\nb"
     assert summarized({"content": [{"type": "text", "text": "a"}]}) == "a"
     assert summarized({"filePath": "/x"}) == '{"filePath": "/x"}'
@@ -313,7 +302,7 @@ def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_on
     assert {"task_description", "unseen"}.isdisjoint(again)
 
 
-def test_how_much_is_wanted_and_by_when_comes_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:
+def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:
     environ = {"REMEMBRANCER_HOME": str(tmp_path)}
     assert wanted(find_places(environ), environ) == (DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S)
     (tmp_path / "config.toml").write_text("hook_context_length = 250\nhook_wait_s = 0.5\n")
