@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import msgspec
 
 from remembrancer.journal import contract
-from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged
+from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged, RemembrancerError
 
 
 class _Lane:
@@ -58,12 +58,14 @@ class InProcessJournal(contract.Journal):
     def __init__(self, server: InProcessServer) -> None:
         self._server = server
         self.reachable = True
+        self.refusal: RemembrancerError | None = None
+        """The reason for which it is not, if that is not its absence."""
         self.loses_answers = 0
         """So many of the next appends are done, and their answers lost."""
 
     def _lane(self, lane: str) -> _Lane:
         if not self.reachable:
-            raise JournalAway("the journal is not reachable")
+            raise self.refusal or JournalAway("the journal is not reachable")
         if contract.check_name(lane) not in self._server.lanes:
             raise JournalChanged.missing()
         return self._server.lanes[lane]

@@ -352,12 +352,13 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
 def _lane_line(about: dict[str, object]) -> str:
     lines = [f"{about['title']} ({about['lane']}), here as {about['member']}: " + str(about.get("problem") or "")]
     if "project" in about:
-        whose = "your scope user, on your machines alone" if about.get("user") else about["project"]
+        project = str(about["project"]).removesuffix("/.git")
+        whose = "your scope user, on your machines alone" if about.get("user") else project
         lines.append(f"  {whose}, applied up to {about['position']}")
     if "stopped" in about:
         lines.append(f"  nothing is exchanged: {about['stopped']}")
     if "head" in about:
-        lines[0] += f"{about['head']} changes"
+        lines[0] += count(int(str(about["head"])), "change")
     if isinstance(members := about.get("members"), list):
         lines.append(f"  members: {', '.join(members)}")
     return "\n".join(lines)

@@ -373,7 +373,14 @@ class JetStreamJournal(Journal):
     def _refused(self) -> JournalRefused | None:
         if not self._refusal:
             return None
-        return JournalRefused(f"the server of the journal does not let this host in, or not do this: {self._refusal}")
+        hint = ""
+        if "authorization" in self._refusal.lower():
+            hint = (
+                ". If this machine was removed, it needs a new invitation; 'remembrancer share leave' keeps its copy "
+                "of the memories"
+            )
+        text = f"the server of the journal does not let this host in, or not do this: {self._refusal}{hint}"
+        return JournalRefused(text)
 
     async def _connection(self) -> Client:
         async with self._connecting:

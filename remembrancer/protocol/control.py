@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.sharing import LaneState
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.work import ModelChoice
 
@@ -74,6 +75,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """None: no embedder on another host is allowed."""
     asked: int = 0
     """The number of requests and writes by clients and commands so far. A growing number wakes resting processes."""
+    cut_off: tuple[LaneState, ...] = ()
+    """The shared lanes that exchange nothing with the other machines."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):

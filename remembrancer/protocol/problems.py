@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from remembrancer.protocol.control import GatewayHealth, ProcessState, RemoteEmbedders, RuntimeStatus, StoreHealth
+from remembrancer.protocol.errors import JournalAway
 from remembrancer.protocol.reads import EmbeddingSummary
 
 MIB: Final = 1024 * 1024
@@ -125,7 +126,8 @@ def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
         advice = "`remembrancer admin queue` lists, exports and drops them"
         yield Problem("queued_rejected", "warning", what, advice)
     if gateway.queue_depth:
-        what = f"{gateway.queue_depth} writes are in the queue"
+        what = "1 write is" if gateway.queue_depth == 1 else f"{gateway.queue_depth} writes are"
+        what += " in the queue"
         yield Problem("queued", "warning", what, "they are applied automatically, in order")
 
 
@@ -141,6 +143,12 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
     for reason in store.unusable:
         advice = "until that is fixed, its memories are missing from answers; 'remembrancer doctor' checks all files"
         yield Problem("file_unusable", "warning", reason, advice)
+    for lane in store.cut_off:
+        whose = f"the project {lane.project.removesuffix('/.git')}" if lane.project else "your own memories"
+        what = f"nothing of {whose} is exchanged with the other machines: "
+        passes = lane.code == JournalAway.code
+        advice = "it is tried again automatically" if passes else "'remembrancer share status' shows more"
+        yield Problem("lane_cut_off", "warning" if passes else "problem", what + str(lane.problem), advice)
     if not status.is_resting:
         yield from of_embedding(store.embedding)
     if not (store.embedding.error or store.embedding.workers) and any(

@@ -32,6 +32,7 @@ from remembrancer.protocol.errors import (
     ConfigurationError,
     InvalidInput,
     JournalAway,
+    JournalRefused,
     KeyMissing,
     NotFound,
     RemembrancerError,
@@ -288,13 +289,16 @@ async def test_without_the_journal_what_is_shared_waits_and_what_is_private_does
     await here.store("torch", "the torch burns pitch", "session")
     await there.store("bottle", "the bottle is old")
     await until(lambda: here.lanes._open[LANE].lane.silent is not None)
-    assert here.lanes.notices(PROJECT.id) == (), "a server that restarts is no news"
+    assert (here.lanes.notices(PROJECT.id), here.lanes.cut_off()) == ((), ()), "a server that restarts is no news"
     here.clock += SILENT_S + 5
     (notice,) = here.lanes.notices(PROJECT.id)
     assert notice.code == "partial_results"
     assert "15 s is not here yet" in notice.message
     states = await here.ask(DescribeLanes())
     assert "not reachable" in str(states)
+    assert here.lanes.cut_off() == states, "status and doctor say so"
+    here.journal.refusal = JournalRefused("this host was removed")
+    await until(lambda: [lane.code for lane in here.lanes.cut_off()] == ["journal_refused"])
     here.journal.reachable = True
     await until(lambda: here.finds("project", "bottle") and not here.lanes.notices(PROJECT.id))
 
@@ -372,6 +376,7 @@ async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_
     assert isinstance(refused, KeyMissing)
     (notice,) = here.lanes.notices(PROJECT.id)
     assert "join again" in notice.message
+    assert [lane.code for lane in here.lanes.cut_off()] == ["key_missing"]
     await there.store("bottle", "the bottle is old")
     here.refusal = None
     await here.ask(RejoinLane(LANE))

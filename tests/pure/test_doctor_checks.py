@@ -31,6 +31,7 @@ from remembrancer.protocol.errors import Failure, FileLocked
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.sharing import LaneState
 from tests.operations import store_operation
 from tests.spaces import write_rows
 
@@ -164,6 +165,11 @@ def runtime(
     return RuntimeStatus("/home", rows, heard, StoreHealth(Counts(total=3), replace(WELL, **embedding)))
 
 
+def cut_off(code: str) -> RuntimeStatus:
+    lane = LaneState("l_0123456789ab", "/srv/shop/.git", problem="nobody answers", code=code)
+    return replace(runtime(), store=StoreHealth(Counts(), WELL, cut_off=(lane,)))
+
+
 UNUSABLE = StoreHealth(Counts(), WELL, unusable=("p_1/memory.db cannot be read",))
 
 
@@ -187,6 +193,9 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         (runtime(gateway=None), "warning", "gateway has not reported"),
         (replace(runtime(), store=None), "warning", "store has not reported"),
         (replace(runtime(), store=UNUSABLE), "warning", "p_1/memory.db cannot be read"),
+        (cut_off("journal_away"), "warning", "the project /srv/shop is exchanged with the other machines"),
+        (cut_off("journal_refused"), "problem", "nobody answers"),
+        (runtime(gateway={"queue_depth": 1}), "warning", "1 write is in the queue"),
     ],
 )
 def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(

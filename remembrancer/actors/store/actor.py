@@ -189,6 +189,7 @@ class StoreActor(Actor):
             models=self._scheduler.needed,
             remote=None if self._remote is None else self._remote.state(),
             asked=self._asked,
+            cut_off=self._lanes.cut_off(),
         )
 
     async def _listen_for_workers(self, endpoint: str) -> None:

@@ -91,7 +91,8 @@ class LaneFollower:
                 reason = InternalError(f"a fault of this release, which the log tells: {error!r}")
             if lane.silent is None:
                 logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
-                lane.silent = self._clock(), reason
+            # The latest reason: a server that went away may come back and refuse this host.
+            lane.silent = self._clock() if lane.silent is None else lane.silent[0], reason
             await asyncio.sleep(AGAIN_S)
 
     async def catch_up(self) -> None:

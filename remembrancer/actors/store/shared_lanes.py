@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import suppress
 from functools import partial
@@ -143,14 +143,38 @@ class SharedLanes:
         lane = self._files.shared.get(project_id)
         if lane is None:
             return ()
-        since, error = lane.silent or (self._clock(), None)
         if lane.problem is not None:
             text = f"Nothing is exchanged with the others any more: {lane.problem.message}"
-        elif error is not None and (silent_s := self._clock() - since) >= SILENT_S:
-            text = f"What others have stored in the last {silent_s:.0f} s is not here yet ({error.message})."
+        elif lane.silent is not None and self._is_cut_off(lane):
+            since, error = lane.silent
+            text = (
+                f"What others have stored in the last {self._clock() - since:.0f} s is not here yet ({error.message})."
+            )
         else:
             return ()
         return (Notice("partial_results", text),)
+
+    def cut_off(self) -> tuple[LaneState, ...]:
+        """Return the open lanes that have stopped, or whose journal has been unreachable for `SILENT_S`."""
+        return self._states({key: lane for key, lane in self._files.shared.items() if self._is_cut_off(lane)})
+
+    def _is_cut_off(self, lane: SharedLane) -> bool:
+        since, _ = lane.silent or (self._clock(), None)
+        return lane.problem is not None or self._clock() - since >= SILENT_S
+
+    def _states(self, lanes: Mapping[str, SharedLane]) -> tuple[LaneState, ...]:
+        paths = {project.id: project.path for project in self._files.catalog.projects()} | {USER: ""} if lanes else {}
+        return tuple(
+            LaneState(
+                lane.name,
+                paths.get(key, key),
+                lane.mark.position,
+                lane.behind,
+                None if lane.obstacle is None else lane.obstacle.message,
+                None if lane.obstacle is None else lane.obstacle.code,
+            )
+            for key, lane in sorted(lanes.items())
+        )
 
     # Journals.
 
@@ -333,18 +357,7 @@ class SharedLanes:
         return Operation(new_ulid(), project, "", self._clock(), ImportMemory(given))
 
     async def _describe(self, _request: DescribeLanes, _context: RequestContext) -> tuple[LaneState, ...]:
-        paths = {project.id: project.path for project in self._files.catalog.projects()} | {USER: ""}
-        return tuple(
-            LaneState(
-                lane.name,
-                paths.get(key, key),
-                lane.mark.position,
-                lane.behind,
-                None if lane.obstacle is None else lane.obstacle.message,
-                None if lane.obstacle is None else lane.obstacle.code,
-            )
-            for key, lane in sorted(self._files.shared.items())
-        )
+        return self._states(self._files.shared)
 
 
 def _connection(paths: RuntimePaths, lane: str) -> Connection:
