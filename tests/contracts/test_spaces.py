@@ -136,7 +136,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "outcome_of": lambda it: it.outcome_of("first"),
     "portable": lambda it: it.portable(IDS[0], None),
     "follow": lambda it: it.follow(IDS, SESSION, 2, 9),
-    "uses": lambda it: it.uses(SESSION),
+    "uses": lambda it: it.uses(SESSION, 99),
     "counts": lambda it: (it.counts(None).total, it.counts(None).entities, it.counts(SESSION).relationships),
     "browse": lambda it: [it.browse(request) for request in BROWSED],
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),

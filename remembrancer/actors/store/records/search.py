@@ -286,21 +286,24 @@ class SqliteSearch(SqliteWords):
         rows = self._file.read(_IDS_WITH, (wanted,))
         return [memory_id for (memory_id,) in rows]
 
-    def uses(self, session_id: str) -> list[tuple[str, int]]:
-        """Return all tags and names of entities, each with its number of unforgotten memories (at least one)."""
+    def uses(self, session_id: str, limit: int) -> list[tuple[str, int]]:
+        """Return the `limit` most used tags, and names of entities, each with its number of unforgotten memories."""
         tags = self._file.read(
-            f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
-                WHERE m.forgotten_at IS NULL AND {visible()} GROUP BY t.tag""",  # noqa: S608 - fixed clauses
-            (session_id,),
+            f"""SELECT t.tag, count(*) FROM {_SCANNED} CROSS JOIN memory_tags AS t ON t.memory = m.number
+                WHERE m.space = @SPACE AND m.forgotten_at IS NULL AND {shown_to()}
+                GROUP BY t.tag ORDER BY 2 DESC, 1 LIMIT ?""",  # noqa: S608 - fixed clauses
+            (session_id, limit),
         )
         entities = self._file.read(
-            f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
-                CROSS JOIN memory_entities AS s ON s.entity = e.number
-                CROSS JOIN memories AS m ON m.number = s.memory
-                WHERE e.space = @SPACE AND m.forgotten_at IS NULL AND {visible()} GROUP BY e.number""",  # noqa: S608
-            (session_id,),
+            f"""SELECT e.name, (
+                    SELECT count(DISTINCT s.memory) FROM memory_entities AS s
+                    WHERE s.entity = e.number AND s.memory NOT IN (
+                        SELECT a.number FROM {APART} WHERE a.forgotten_at IS NOT NULL
+                        UNION ALL SELECT a.number FROM {APART} WHERE a.scope = 'session' AND a.session_id != ?1))
+                FROM entities AS e WHERE e.space = @SPACE ORDER BY 2 DESC, 1 LIMIT ?2""",  # noqa: S608
+            (session_id, limit),
         )
-        return [*tags, *entities]
+        return [*tags, *(each for each in entities if each[1])]  # no name of another session's alone
 
     def counts(self, session_id: str | None) -> Counts:
         """Count everything; of session memories only those of `session_id` (None: all)."""

@@ -151,7 +151,7 @@ class Gathering:
             return ()
         uses: Counter[str] = Counter()
         names: dict[str, str] = {}
-        for name, count in self._view.reader.uses(self._request.session_id):
+        for name, count in self._view.reader.uses(self._request.session_id, 2 * SUBJECTS):  # spellings of a name
             key = name_key(name)
             names.setdefault(key, name)
             uses[key] = max(uses[key], count)
