@@ -46,15 +46,13 @@ class _Connection:
     peer: Peer
     heard_at: float
     model: str = ""
-    ready: ModelChoice | None = None
-    """The choice whose model it has, if it is admitted."""
     refused: str | None = None
     error: str | None = None
 
-    def state(self, now: float, embedded: int) -> RemoteEmbedder:
+    def state(self, now: float, embedded: int, *, is_admitted: bool) -> RemoteEmbedder:
         """Return the worker's state for display."""
         state: Literal["refused", "ready", "starting"] = (
-            "refused" if self.refused else "ready" if self.ready else "starting"
+            "refused" if self.refused else "ready" if is_admitted else "starting"
         )
         why = self.refused or self.error
         return RemoteEmbedder(self.peer.name, state, self.model, embedded, why, round(now - self.heard_at, 1))
@@ -128,7 +126,9 @@ class RemoteWorkers:
                 for known in self._connections.values()
                 if known.peer.key == member.public and now - known.heard_at <= self._silence_s
             ]
-            embedders += [each.state(now, self._scheduler.embedded[each.peer.incarnation]) for each in connected]
+            for each in connected:
+                embedded, is_admitted = self._scheduler.embedded[each.peer.incarnation], self._is_admitted(each.peer)
+                embedders.append(each.state(now, embedded, is_admitted=is_admitted))
             if not connected:
                 reason = self._refusals.get(member.public)
                 embedders.append(RemoteEmbedder(member.name, "refused" if reason else "away", error=reason))
@@ -159,7 +159,6 @@ class RemoteWorkers:
             self._forget(connection)
         elif state.error is not None:
             connection.model, connection.error = state.choice.model[:SHOWN_CHARACTERS], state.error[:SHOWN_CHARACTERS]
-            connection.ready = None
             self._scheduler.hear(connection.peer, msgspec.structs.replace(state, error=connection.error))
         elif state.identity is not None:
             self._consider(connection, state, state.identity)
@@ -167,7 +166,7 @@ class RemoteWorkers:
     def _consider(self, connection: _Connection, state: WorkerState, identity: ModelIdentity) -> None:
         """Admit a worker, refuse it, or redirect it to another model."""
         connection.model, connection.error = identity.model[:SHOWN_CHARACTERS], None
-        self._withdraw(connection)
+        self._scheduler.lose(connection.peer)
         if state.choice not in self._scheduler.needed:
             self._redirect(connection, self._scheduler.needed[0])
             return
@@ -178,7 +177,6 @@ class RemoteWorkers:
             wanted = "" if known is None else f", and this memory's vectors are of {known.key}"
             self._refuse(connection, f"its model is {identity.key[:SHOWN_CHARACTERS]}{wanted}")
             return
-        connection.ready = state.choice
         self._refusals.pop(connection.peer.key, None)
         logger.info("an embedder on another host works", extra={"worker": connection.peer.name})
         credit = max(1, min(state.credit, MOST_CREDIT))
@@ -202,20 +200,19 @@ class RemoteWorkers:
                 self._forget(connection)
             except RemembrancerError as error:
                 logger.warning("an embedder on another host hangs", extra={"worker": peer.name, "why": error.message})
-                self._withdraw(connection)
+                self._scheduler.lose(connection.peer)
             else:
                 connection.heard_at = self._clock()
-                if connection.ready is None:
+                if not self._is_admitted(peer):
                     self._take(connection, state)
-                elif (better := self._scheduler.better_choice(peer, connection.ready)) is not None:
-                    self._withdraw(connection)
+                elif (better := self._scheduler.better_choice(peer)) is not None:
+                    self._scheduler.lose(connection.peer)
                     self._redirect(connection, better)
             await anyio.sleep(PING_S)
 
-    def _withdraw(self, connection: _Connection) -> None:
-        """Give a worker no more work until its state has been heard again."""
-        self._scheduler.lose(connection.peer)
-        connection.ready = None
+    def _is_admitted(self, peer: Peer) -> bool:
+        """True if a worker is given work. One that is lost is not, until its state has been heard again."""
+        return peer in self._scheduler.workers
 
     def _forget(self, connection: _Connection) -> None:
         self._connections.pop(connection.peer.routing_id, None)
@@ -227,7 +224,7 @@ class RemoteWorkers:
 
     def _refuse(self, connection: _Connection, reason: str) -> None:
         """Give a worker no more work until it is restarted."""
-        self._withdraw(connection)
+        self._scheduler.lose(connection.peer)
         connection.refused = reason
         self._note_refusal(connection.peer.key, reason)
         self._say_refused(connection.peer, reason)
