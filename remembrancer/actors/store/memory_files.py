@@ -73,7 +73,6 @@ class MemoryFiles:
         self.limits = limits
         self._on_open = on_open
         self._database: SqliteFile | None = None
-        self._memories: HomeTexts | None = None
         self._open: dict[str, Records] = {}
         """The spaces of projects."""
         self._user: Records | None = None
@@ -173,7 +172,6 @@ class MemoryFiles:
         self._left_out = tuple(problems(self._paths).values())
         names = [name for (name,) in database.read("SELECT name FROM spaces")]
         self._database = self.catalog.database = database
-        self._memories = HomeTexts(database, self._clock)
         self._user = Records(database, USER, self._clock, self.limits)
         for name in filter(PROJECT_ID.fullmatch, names):
             self._open[name] = Records(database, name, self._clock, self.limits)
@@ -262,7 +260,7 @@ class MemoryFiles:
 
     def texts(self) -> list[EmbeddedTexts]:
         """Return all texts to embed: the memories of all spaces together, and the open indexes."""
-        memories = [] if self._database is None or self._memories is None else [self._memories]
+        memories = [] if self._database is None else [HomeTexts(self._database, self._clock)]
         return [*memories, *self.indexes.values()]
 
     def is_there(self, project: ProjectRef) -> bool:

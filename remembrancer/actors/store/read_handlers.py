@@ -108,8 +108,7 @@ class ReadHandlers(Handlers):
         self._lane_notices = lane_notices
         self._vector_timeout_s = QUERY_VECTOR_SHARE * parts.settings.read_budget_s
         self._started_at = time.monotonic()
-        self._touched: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-        self._used: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._touched = defaultdict[tuple[str, str], tuple[Counter[int], set[str]]](lambda: (Counter(), set()))
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of reads."""
@@ -131,9 +130,9 @@ class ReadHandlers(Handlers):
     def take_touched(self) -> dict[tuple[str, str], tuple[Counter[int], set[str]]]:
         """Return and reset the accesses to be counted, by file and session: how often answers have shown each memory,
         and the ids of used memories."""
-        touched, used = self._touched, self._used
-        self._touched, self._used = defaultdict(Counter), defaultdict(set)
-        return {key: (touched.get(key, Counter()), used.get(key, set())) for key in {**touched, **used}}
+        touched = dict(self._touched)
+        self._touched.clear()
+        return touched
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
         async with self._readers.turn(request.project.id):
@@ -224,9 +223,9 @@ class ReadHandlers(Handlers):
     def _note_shown(self, shown: Mapping[str, Sequence[int]], session_id: str, used: Collection[str] = ()) -> None:
         """Count accesses to these memories by file, and record the ids of used ones."""
         for name, numbers in shown.items():
-            self._touched[name, session_id].update(numbers)
-            if used:
-                self._used[name, session_id].update(used)
+            shown_now, used_now = self._touched[name, session_id]
+            shown_now.update(numbers)
+            used_now.update(used)
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
         view, threads = await self._view(request.project), self._readers.threads
@@ -264,7 +263,7 @@ class ReadHandlers(Handlers):
             by_file = view.by_file(ref for ref, _ in shown)
             names = {ref: name for name, refs in by_file.items() for ref in refs}
             for place, (number, each) in enumerate(shown):
-                touched = self._touched[names[number], request.session_id]
+                touched, _ = self._touched[names[number], request.session_id]
                 touched[number] += request.counts_accesses
                 if touched[number]:  # shown, but not stored yet
                     count = each.access_count + touched[number]

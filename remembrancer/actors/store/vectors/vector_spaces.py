@@ -136,13 +136,8 @@ class VectorSpaces:
         Uses other `threads` than the upkeep's own, which may be busy for long.
         """
         vectors = self.searchable(name)
-        if vectors is None or not vectors.records.links_duplicates:
-            return
-
-        def own() -> PassageVectors:
-            return vectors.records.passages(PassageFilter(vectors.model, [memory]))
-
-        await self._link(vectors, own, threads)
+        if vectors is not None and vectors.records.links_duplicates:
+            await self._link(vectors, PassageFilter(vectors.model, [memory]), threads)
 
     async def run(self) -> None:
         """Run the upkeep of comparisons, memory and Chroma until cancelled or closed."""
@@ -202,22 +197,19 @@ class VectorSpaces:
         """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
         name, records = vectors.records.name, vectors.records
         after = await self._on_thread(partial(records.compared, vectors.model))
-
-        def fresh() -> PassageVectors:
-            return records.passages(PassageFilter(vectors.model, after=after, limit=COMPARED_AT_ONCE))
-
         if self._closing:
             raise _Closed
+        fresh = PassageFilter(vectors.model, after=after, limit=COMPARED_AT_ONCE)
         numbers = await self._link(vectors, fresh, self._thread)
         if numbers:
             await self._committer.run(name, partial(records.note_compared, vectors.model, numbers[-1]))
         return len(numbers) == COMPARED_AT_ONCE
 
-    async def _link(self, vectors: ExactVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
-        """Store the near-duplicates of the passages that `read` returns. Returns their numbers."""
+    async def _link(self, vectors: ExactVectors, which: PassageFilter, threads: Executor) -> list[int]:
+        """Store the near-duplicates of these passages. Returns their numbers."""
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
-            passages = read()
+            passages = vectors.records.passages(which)
             links, pairs = compared(vectors, passages)
             return passages, links + self._judge(cast(Records, vectors.records), pairs)  # only records have links
 
