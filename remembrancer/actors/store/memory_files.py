@@ -35,11 +35,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.paths import RuntimePaths, is_empty
 from remembrancer.protocol.reads import Counts
-from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.protocol.writes import (
-    Operation,
-    ProjectRef,
-)
+from remembrancer.protocol.writes import ProjectRef
 
 if TYPE_CHECKING:
     from remembrancer.actors.store.shared_lane import SharedLane
@@ -83,9 +79,6 @@ class MemoryFiles:
         self._left_out: tuple[str, ...] = ()
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(clock)
-        self._starts: dict[tuple[str, str], Operation] = {}
-        """The starts of sessions in projects without a space, by project and session. A restart of the store loses
-        them."""
         self.indexes: dict[str, FileIndex] = {}
         """The indexes of projects' own files, by name. They are embedded like memories."""
         self._again_at = 0.0
@@ -283,33 +276,14 @@ class MemoryFiles:
         if records is None or is_unknown:
             check_project_id(project.id)
             records = await self._committer.run(project.id, partial(self._make, self.database, project))
-            while starts := [
-                self._starts.pop(key) for key in list(self._starts) if key[0] == project.id
-            ]:  # more may arrive until the space is known
-                await self._committer.run(project.id, partial(self._register, project, records, starts))
             records = self._open.setdefault(project.id, records)
             self._on_open(records)
         return records
-
-    def note_session(self, operation: Operation, change: StartSession | EndSession) -> None:
-        """Remember the start of a session in a project without a space, until the space is made or the session ends."""
-        key = operation.project.id, change.session_id
-        self._starts.pop(key, None)
-        if isinstance(change, StartSession):
-            self._starts[key] = operation
 
     def _make(self, database: SqliteFile, project: ProjectRef) -> Records:
         records = Records(database, project.id, self._clock, self.limits)
         self.catalog.register(project)
         return records
-
-    def _register(self, project: ProjectRef, records: Records, starts: Sequence[Operation]) -> None:
-        """Register the sessions that started before the space existed."""
-        for operation, outcome in zip(starts, records.apply(starts), strict=True):
-            if isinstance(outcome.reply, RemembrancerError):  # the session's first write registers it
-                logger.warning("a session was not registered", extra={"file": records.name, "code": outcome.reply.code})
-            elif isinstance(operation.change, StartSession):
-                self.catalog.note_session(project, operation.change.directory)
 
     def move(self, old: str, new: ProjectRef, directory: str) -> None:
         """Rename a project's space, after any space of the new name was merged into it. Runs on the records'

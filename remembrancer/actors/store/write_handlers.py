@@ -57,6 +57,9 @@ class WriteHandlers:
         self._scheduler = scheduler
         self._replaced = replaced
         self._purge_journals = purge_journals
+        self._starts: dict[tuple[str, str], Operation] = {}
+        """The starts of sessions in projects without a space, by project and session. A restart of the store loses
+        them."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of writes."""
@@ -132,6 +135,10 @@ class WriteHandlers:
         await self._files.wait_for_opening()
         if not self._is_ready(operation):
             await self._files.project(operation.project)
+        if self._files.open_project(operation.project) is not None:
+            waiting = [key for key in self._starts if key[0] == operation.project.id]
+            for start in [self._starts.pop(key) for key in waiting]:
+                await self._apply(start)
 
     async def _without_commit(self, operation: Operation) -> Outcome | None:
         """Return the outcome of an operation that is no change of records, having opened its project; else None."""
@@ -142,7 +149,9 @@ class WriteHandlers:
             return await self._files.notes_of(project).write(operation)
         if isinstance(change, StartSession | EndSession) and project is None:
             # A project gets its space with its first memory; until then a session has nothing to record.
-            self._files.note_session(operation, change)
+            self._starts.pop((operation.project.id, change.session_id), None)
+            if isinstance(change, StartSession):
+                self._starts[operation.project.id, change.session_id] = operation
             return Outcome(Applied(operation.operation_id, SessionResult(change.session_id, "active")))
         return None
 
