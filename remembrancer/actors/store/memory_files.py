@@ -76,7 +76,8 @@ class MemoryFiles:
         self.shared: dict[str, SharedLane] = {}
         """The shared lanes of projects, by project id, and the user's, under the name of the user's space."""
         self._unusable: str | None = None
-        self._left_out: tuple[str, ...] = ()
+        self.left_out: dict[str, str] = {}
+        """The reasons why files of release 0.2.0 were not imported completely, by the names of their spaces."""
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(clock)
         self.indexes: dict[str, FileIndex] = {}
@@ -162,7 +163,7 @@ class MemoryFiles:
         return database
 
     def _take(self, database: SqliteFile) -> None:
-        self._left_out = tuple(problems(self._paths).values())
+        self.left_out = problems(self._paths)
         names = [name for (name,) in database.read("SELECT name FROM spaces")]
         self._database = self.catalog.database = database
         self._user = Records(database, USER, self._clock, self.limits)
@@ -190,7 +191,7 @@ class MemoryFiles:
         """The problems to report: the last error in opening or reading the database, and the parts of the 0.2.0 files
         that could not be migrated."""
         damage = self._unusable or (self._database.damage if self._database is not None else None)
-        return (*filter(None, (damage,)), *self._left_out)
+        return (*filter(None, (damage,)), *self.left_out.values())
 
     def note_unusable(self, error: RemembrancerError) -> None:
         """Record that the database is damaged or of a newer release."""

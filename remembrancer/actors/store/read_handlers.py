@@ -313,6 +313,8 @@ class ReadHandlers(Handlers):
         view = View(sources, database=files.database)
         # Includes the project's lane, which is opened with its space.
         view.notices += (*self._lane_notices(project.id), *of_user)
+        if not files.left_out.keys().isdisjoint([*view.names, *([project.id] if is_asked else ())]):
+            view.notices.append(Notice(RecordsUnusable.code, NOT_IMPORTED))
         return view
 
 
@@ -397,6 +399,7 @@ def _sendable(answer: Recalled, notices: list[Notice]) -> Recalled:
     return msgspec.structs.replace(answer, memories=answer.memories[:kept])
 
 
+NOT_IMPORTED: Final = "Memories of release 0.2.0 are missing here, since not all of their file could be read."
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 """Errors for which a space is left out of an answer, with a notice."""
 

@@ -31,6 +31,7 @@ NOTHING_ELSE: Final = "Nothing is remembered here."
 ALL_OF_THIS: Final = "This is all of it."
 NOTHING_OF_THIS: Final = "Nothing of this is remembered here."
 """Used in a context that is restricted to some sections."""
+UNREADABLE: Final = "Not all that is remembered can be read: 'remembrancer doctor' says why."
 AWAY: Final = "The memory is unavailable: this is the last known content."
 NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."
 Away = Literal["starting", "unavailable"]
@@ -78,6 +79,7 @@ def build_block(
     notes: int = 0,
     subjects: Sequence[tuple[str, int]] = (),
     is_whole_memory: bool = True,
+    is_readable: bool = True,
     is_addition: bool = False,
     away: Away | None = None,
     today: str = "",
@@ -86,8 +88,9 @@ def build_block(
 
     Memories that do not fit are left out from the end; a single memory that is too long is cut. `ids` are short forms.
     `is_all` says that no other memory is valid here, apart from those `left_out` (by what they are); if
-    `is_whole_memory` is False, this holds for the requested sections only. `is_addition`: the session has an earlier
-    block, so that this one says nothing about the rest. `notes` is the number of the project's files of notes. `away`:
+    `is_whole_memory` is False, this holds for the requested sections only. If `is_readable` is False, memories
+    are missing because of damage. `is_addition`: the session has an earlier block, so that this one says nothing about
+    the rest. `notes` is the number of the project's files of notes. `away`:
     the block holds only what is known without the store, and says so. Open ends that were due before `today` are
     overdue.
     """
@@ -99,7 +102,8 @@ def build_block(
     included = list(memories)
     while included:
         is_whole = is_all and len(included) == len(memories)
-        nothing_else = [_but(ALL if is_whole_memory else ALL_OF_THIS, left_out or {}, ids)]
+        all_of_it = _but(ALL if is_whole_memory else ALL_OF_THIS, left_out or {}, ids)
+        nothing_else = [all_of_it if is_readable else UNREADABLE]
         closing = [] if away or is_addition else nothing_else if is_whole else [PART, *_index_of(subjects)]
         closing += [searched] if searched and not is_addition else []
         groups = _groups_of(included, ids, today)
@@ -116,6 +120,7 @@ def build_block(
     unknown = NOTHING if is_whole_memory else NOTHING_OF_THIS
     if left_out and any(left_out.values()):
         unknown = _but(NOTHING_ELSE if is_whole_memory else NOTHING_OF_THIS, left_out, ids)
+    unknown = unknown if is_readable else UNREADABLE
     unknown = f"{unknown} {searched}".rstrip()
     nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN
     is_full = bool(memories) or not (is_all or away)
