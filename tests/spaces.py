@@ -72,8 +72,13 @@ def spoil_page(file: Path, table: str, *others: int, content: bytes = bytes(4096
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,))
+    overwrite_pages(file, root, *others, content=content)
+
+
+def overwrite_pages(file: Path, *pages: int, content: bytes = bytes(4096)) -> None:
+    """Overwrite pages of a database, which are counted from 1."""
     with file.open("r+b") as spoiled:
-        for page in (root, *others):
+        for page in pages:
             spoiled.seek((page - 1) * 4096)
             spoiled.write(content)
 

@@ -21,6 +21,7 @@ from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
 from tests.contracts.records_rig import RecordsRig
 from tests.forked import is_killed
 from tests.operations import SESSION, change_operation, memory_id_of, store_operation
+from tests.spaces import overwrite_pages
 
 PLACES = 50
 KILLS = 12
@@ -70,10 +71,7 @@ class Home:
     def damaged(self, *pages: int, filled: random.Random | None = None) -> Path:
         path = self.directory / "damaged.db"
         shutil.copyfile(self.path, path)
-        with path.open("r+b") as file:
-            for page in pages:
-                file.seek((page - 1) * PAGE)
-                file.write(bytes(PAGE) if filled is None else filled.randbytes(PAGE))
+        overwrite_pages(path, *pages, content=bytes(PAGE) if filled is None else filled.randbytes(PAGE))
         return path
 
     def repaired(self, damaged: Path, *, copy: bool = True) -> tuple[Repaired, dict[str, set[tuple[Any, ...]]]]:
@@ -176,10 +174,7 @@ def test_what_is_in_the_log_alone_is_not_lost_and_without_a_file_the_copy_is_all
         for suffix in ("", "-wal"):
             shutil.copyfile(f"{path}{suffix}", f"{home.damaged(page)}{suffix}")
     damaged = home.directory / "damaged.db"
-    with damaged.open("r+b") as file:
-        for each in (1, page):
-            file.seek((each - 1) * PAGE)
-            file.write(bytes(PAGE))
+    overwrite_pages(damaged, 1, page)
     done, found = home.repaired(damaged)
     damaged.with_name("damaged.db-wal").unlink()
     assert found["memories"] == set(logged)
@@ -241,9 +236,7 @@ def damaged_beside_a_log(home: Home, place: Path) -> Iterator[Path]:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         with connection:
             connection.execute("UPDATE sessions SET client = 'in the log alone'")
-        with path.open("r+b") as file:
-            file.seek((home.roots["memories"] - 1) * PAGE)
-            file.write(bytes(PAGE))
+        overwrite_pages(path, home.roots["memories"])
         yield path
 
 

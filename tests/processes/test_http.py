@@ -57,7 +57,7 @@ async def test_the_sdk_s_client_works_over_http_in_both_eras(door: Door, era: st
         assert wrong.is_error
 
 
-def test_a_client_over_http_gets_the_instructions_of_its_tools(door: Door) -> None:
+def test_a_client_gets_the_instructions_of_its_tools_and_what_is_wrong_is_told_in_a_sentence(door: Door) -> None:
     door.start()
     about = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
@@ -66,10 +66,6 @@ def test_a_client_over_http_gets_the_instructions_of_its_tools(door: Door) -> No
     assert "store_memory at once what matters later" in usual
     assert "search_code" in door.post(begin, **accepted, x_remembrancer_toolsets="memory,code").text
     assert "search_code" not in usual
-
-
-def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: Door) -> None:
-    door.start()
     assert door.call("store_memory", content="The well is deep")["kind"] == "fact"
     (found,) = door.call("recall_memories", query="deep well")["memories"]
     assert found["content"] == "The well is deep"
@@ -343,18 +339,12 @@ class Saw(Link):
         return data[: len(data) // 2]
 
 
-def stored_once(door: Door, token: Path, answers: list[dict[str, Any]]) -> None:
-    """Each answer was for a memory of its own, and there are no others."""
-    assert not any("already_known" in each for each in answers)
-    assert len({each["memory_id"] for each in answers}) == len(answers)
-    own = token.read_text().strip()
-    until(lambda: door.count_in_project(own) == len(answers))
-
-
-async def test_a_way_that_is_cut_again_and_again_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
+async def test_a_way_that_is_cut_and_a_killed_gateway_on_the_other_host_lose_and_double_nothing(
+    door: Door, tmp_path: Path
+) -> None:
     token = token_file(door, tmp_path)
     door.start()
-    saw = Saw(door.port)
+    runtime, saw = Runtime(door.home), Saw(door.port)
     async with (
         saw.listening() as port,
         bridged(f"http://127.0.0.1:{port}/mcp", "--token-file", str(token)) as client,
@@ -362,23 +352,18 @@ async def test_a_way_that_is_cut_again_and_again_loses_and_doubles_nothing(door:
         saw.is_sharp = True
         answers = [await client.store(f"Fact number {number}") for number in range(20)]
     assert saw.cuts >= 6
-    stored_once(door, token, answers)
-
-
-async def test_a_killed_gateway_on_the_other_host_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
-    token = token_file(door, tmp_path)
-    door.start()
-    runtime = Runtime(door.home)
     async with bridged(door.url, "--token-file", str(token)) as client:
-        answers = []
-        for number in range(30):
+        for number in range(20, 50):
             storing = asyncio.create_task(client.store(f"Fact number {number}"))
             await asyncio.sleep(0)
-            if number in (5, 20):
+            if number in (25, 40):
                 runtime.process("gateway").kill()
             answers.append(await storing)
     until(door.is_up)
-    stored_once(door, token, answers)
+    assert not any("already_known" in each for each in answers), "each has a memory of its own"
+    assert len({each["memory_id"] for each in answers}) == len(answers)
+    own = token.read_text().strip()
+    until(lambda: door.count_in_project(own) == len(answers))
 
 
 class _Other(QuietHandler):
