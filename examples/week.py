@@ -186,6 +186,12 @@ class Week:
         ((memory_id,),) = self._rows("SELECT id FROM memories WHERE id LIKE ?", f"%{answer['memory_id']}")
         self._ids[name] = memory_id
 
+        async def is_promoted() -> bool:
+            return bool(self._way(memory_id))
+
+        if "at once" in STORY["fates"][name]:  # before the session ends, which promotes as well
+            await self._wait(is_promoted, f"the promotion of {name}")
+
     async def _seek(self, client: StdioClient, number: int, name: str) -> None:
         """Look for another session's memory by its words (among session memories, since shown memories count as read)
         and by its id, in whole answers."""
