@@ -9,13 +9,13 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import tomlkit
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Report, Rows, command, count, option
+from remembrancer.commands.report import Line, Report, Rows, command, count, option
 from remembrancer.config.home import Home, beside, locate, read_settings_file, read_settings_text
 from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.other_formats import read_other_format
@@ -30,9 +30,6 @@ from remembrancer.config.reading import (
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import write_whole
-
-if TYPE_CHECKING:
-    from remembrancer.commands.report import Line
 
 
 @command(

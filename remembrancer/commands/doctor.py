@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import psutil
@@ -32,7 +32,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
 from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.projects import gone_of
-from remembrancer.commands.report import Report, command, count, flag
+from remembrancer.commands.report import Line, Report, command, count, flag
 from remembrancer.commands.runtime_client import look, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.status import duration
@@ -49,9 +49,6 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import RuntimePaths, is_empty
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, Problem, find_problems
-
-if TYPE_CHECKING:
-    from remembrancer.commands.report import Line
 
 CheckStatus = Literal["ok", "warning", "problem"]
 MARKS: Final[dict[CheckStatus, str]] = {

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from msgspec import Struct
     from rich.console import RenderableType
 
-    Facts = Mapping[str, Any] | Sequence[Any] | Struct
-    Line = str | RenderableType
-    """A line of plain text, a table, or a styled text from Rich."""
-
+Facts: TypeAlias = "Mapping[str, Any] | Sequence[Any] | Struct"
+Line: TypeAlias = "str | RenderableType"
+"""A line of plain text, a table, or a styled text from Rich."""
 Table = Mapping[str, tuple[str, str, str]]
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import click
 import msgspec
@@ -43,7 +43,7 @@ from remembrancer.commands.clients import (
     write_text,
 )
 from remembrancer.commands.config import write_setting
-from remembrancer.commands.report import Report, argument, command, flag
+from remembrancer.commands.report import Line, Report, argument, command, flag
 from remembrancer.commands.runtime_client import end_runtime
 from remembrancer.commands.terminal import styled
 from remembrancer.config.home import locate
@@ -51,9 +51,6 @@ from remembrancer.config.reading import read_configuration
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.toolsets.files.workspace_files import native_files
-
-if TYPE_CHECKING:
-    from remembrancer.commands.report import Line
 
 ALL: Final = "all-found"
 NAMES: Final = (*(client.name for client in clients()), ALL)

@@ -12,13 +12,13 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Report, Rows, argument, count, flag, option
+from remembrancer.commands.report import Line, Report, Rows, argument, count, flag, option
 from remembrancer.commands.selection import (
     LOOK_S,
     Answer,
@@ -33,13 +33,10 @@ from remembrancer.commands.selection import (
 )
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.short_ids import WHOLE
+from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
-
-if TYPE_CHECKING:
-    from remembrancer.commands.report import Line
-    from remembrancer.memory.times.windows import TimeWindow
 
 MEANING_S: Final = 3.0
 """The time that a search waits for a model to load; then it searches by words only, and says so."""
@@ -75,7 +72,6 @@ def until(text: str) -> str:
 
 
 def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
-    from remembrancer.memory.times.windows import TimeWindow, time_windows  # the calendar takes a while to load
     from remembrancer.toolsets.memory.answers import iso
 
     units = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from rich.markup import escape
@@ -15,7 +15,7 @@ from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
 from remembrancer.commands.projects import notice_of_move
-from remembrancer.commands.report import Report, Rows, command, count, flag
+from remembrancer.commands.report import Line, Report, Rows, command, count, flag
 from remembrancer.commands.runtime_client import directory_here, look, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import locate
@@ -34,9 +34,6 @@ from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S
 from remembrancer.toolsets.files.workspace_files import native_files
-
-if TYPE_CHECKING:
-    from remembrancer.commands.report import Line
 
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 
