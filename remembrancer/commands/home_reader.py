@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Literal
 
@@ -64,7 +64,6 @@ CHECK_LIMIT_S: Final = 30.0
 FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
-GIT_DIRECTORY: Final = ".git"
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -195,8 +194,8 @@ class HomeReader:
         found = []
         for project_id in filter(PROJECT_ID.fullmatch, counts):
             path, directory, created_at, used_at = known.get(project_id, (None, None, None, None))
-            if directory is None and path is not None:
-                directory = _working_tree(path)
+            if directory is None and path is not None:  # no session has named it
+                directory = path.removesuffix("/.git")
             lane = shared.get(project_id)
             memories, forgotten = map(sum, zip(counts[project_id], counts.get(lane or "", (0, 0)), strict=True))
             about = (project_id, path, directory, created_at, used_at)
@@ -361,12 +360,3 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     if 0 < version < schema.latest and not is_former:
         return examined("ok", f"of release {release}: it is copied and upgraded when it is next opened")
     return examined()
-
-
-def _working_tree(path: str) -> str | None:
-    """Guess the directory of a project that no session has named: the one beside its git directory. None for a bare
-    repository with worktrees."""
-    place = PurePath(path)
-    if place.name == GIT_DIRECTORY:
-        return str(place.parent)
-    return None if place.suffix == GIT_DIRECTORY else path
