@@ -245,8 +245,12 @@ def directory_of(project: ProjectRef) -> str:
     return project.path.removesuffix("/.git")
 
 
-def who(session_id: str, sessions: Mapping[str, ListedSession]) -> str:
-    """A readable name for a session: its client. An unknown session belongs to another project, or is long past."""
+def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
+    """A readable name for a session: its client. An unknown session belongs to another project, or is long past. With
+    the member of a shared project that made a change, on that machine."""
+    if member and session_id in (BROWSER_SESSION, SHELL_SESSION):
+        return f"{member}, in the {'browser' if session_id == BROWSER_SESSION else 'shell'}"
     known = sessions.get(session_id)
-    client = ELSEWHERE if known is None else known.client or "A session"
-    return PEOPLE.get(session_id) or client_title(client)
+    client = "A session" if known is None and member else ELSEWHERE if known is None else known.client or "A session"
+    name = PEOPLE.get(session_id) or client_title(client)
+    return f"{name} on {member}" if member else name

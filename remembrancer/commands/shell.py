@@ -460,7 +460,8 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
     changed = f", changed {_minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
-    lines.append(f"stored {_minute(answer['created_at'])} by {_author(answer, clients)}{changed}")
+    first = next((each for each in answer["history"] if each["version"] == 1), answer)
+    lines.append(f"stored {_minute(answer['created_at'])} by {_author(first, clients)}{changed}")
     if answer.get("access_count"):
         lines.append(f"used {count(answer['access_count'], 'time')}, last {_minute(answer['last_accessed'])}")
     entities = [each["name"] for each in answer.get("related_entities", ())]
@@ -591,8 +592,11 @@ def _relation(edge: Answer) -> str:
 
 
 def _author(change: Answer, clients: Mapping[str, str]) -> str:
-    session = str(change["session_id"])
-    return PEOPLE.get(session) or clients.get(session, session)
+    session, member = str(change["session_id"]), change.get("member")
+    name = PEOPLE.get(session) or clients.get(session, session)
+    if member is None:
+        return name
+    return name.replace("you", member) if session in PEOPLE else f"{name} on {member}"  # of a shared memory
 
 
 def _minute(at: str) -> str:

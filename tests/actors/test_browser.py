@@ -20,11 +20,12 @@ from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.app import Browser
 from remembrancer.browser.door import Door, Turned
 from remembrancer.browser.history import live
-from remembrancer.browser.view import ShownLog, View, Writes
+from remembrancer.browser.view import ShownLog, View, Writes, who
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Recall, Recalled
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Asked, MemoryService
 from tests.actors.gateway_rig import PATIENT, Rig
@@ -161,3 +162,16 @@ async def test_homes_on_one_machine_do_not_sign_each_other_s_visitors_out(tmp_pa
         assert [await look(port) for port in ports] == ["in", "in", "in"]
         await look("8081", "/leave")
         assert [await look(port) for port in ports] == ["in", "out", "in"]
+
+
+@pytest.mark.parametrize(
+    ("session_id", "member", "name"),
+    [
+        (SHELL_SESSION, "", "You, in the shell"),
+        (SHELL_SESSION, "laptop", "laptop, in the shell"),
+        (BROWSER_SESSION, "laptop", "laptop, in the browser"),
+        ("session:other", "laptop", "A session on laptop"),
+    ],
+)
+def test_a_change_of_another_machine_has_that_machine_s_name(session_id: str, member: str, name: str) -> None:
+    assert who(session_id, {}, member) == name

@@ -192,6 +192,7 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     assert there.finds("project", "lantern")
     shown = there.memory("project", memory_id, "session:elsewhere")
     assert [entry.change for entry in shown.history] == ["stored", "tagged"]
+    assert {entry.details["member"] for entry in shown.history} == {here.paths.home.name}
     await until(lambda: here.finds("project", "torch"))
     number = here.records("project").number_of(torch)
     assert number in pending(here.records("project")), "what others store gets its vectors"

@@ -417,6 +417,12 @@ async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
         assert await finds(at_desk, "The lantern burns oil", "The lantern of this session alone")
         await at_laptop.store("The lantern hangs at the gate")
         await until(lambda: finds(at_desk, "The lantern hangs at the gate"))
+        await done("add", "The lantern is green", home=other, directory=laptop)
+        await until(lambda: finds(at_desk, "The lantern is green"))
+        (green,) = (await done("search", "green lantern", home=home, directory=desk))["memories"][:1]
+        for question in ((), ("--history",)):
+            told = await asyncio.to_thread(patiently, "show", green["id"], *question, home=home, directory=desk)
+            assert "laptop, in the shell" in told.stdout, "not the user of this machine"
 
         server.end()
         for client, content in ((at_desk, "The lantern went out"), (at_laptop, "The lantern was lit again")):
@@ -426,6 +432,7 @@ async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
         everything = (
             "The lantern burns oil",
             "The lantern hangs at the gate",
+            "The lantern is green",
             "The lantern went out",
             "The lantern was lit again",
         )
@@ -434,9 +441,9 @@ async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
         assert "laptop" in (await exchanging(home))["lanes"][0]["members"]
         ours, theirs = rows(home, lane), rows(other, lane)
         assert ours == theirs
-        assert ([row[1] for row in ours[0]][:2], len(ours[1])) == (list(everything[:2]), 4)
+        assert ([row[1] for row in ours[0]][:3], len(ours[1])) == (list(everything[:3]), 5)
         left = await done("share", "leave", "--yes", home=other, directory=laptop)
-        assert left == {"left": lane, "memories": 4}
+        assert left == {"left": lane, "memories": 5}
         assert await finds(at_laptop, *everything), "a copy stays"
 
 

@@ -299,10 +299,10 @@ class SharedLanes:
         """Move memories into a lane, and return the outcome of each. Runs on the lane's thread."""
         memories = [memory for each in ids if (memory := own.portable(each, None)) is not None]
         given = [_apart(lane, memory) for memory in memories]
-        outcomes = lane.apply([self._import(project, memory) for memory in given])
+        outcomes = lane.apply([self._import(lane, project, memory) for memory in given])
         for memory, other, outcome in zip(memories, given, outcomes, strict=True):
             if other.id != memory.id and not isinstance(outcome.reply, RemembrancerError):
-                own.complete(self._import(project, memory), partial(let_go, memory=memory))
+                own.complete(self._import(lane, project, memory), partial(let_go, memory=memory))
         return outcomes
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:
@@ -343,18 +343,22 @@ class SharedLanes:
                     await self._committer.run(name, opened.lane.announce_key)
         return await self._describe(DescribeLanes(), context)
 
-    def _import(self, project: ProjectRef, memory: PortableMemory) -> Operation:
-        """Return the operation that imports a memory from another lane. A memory that already exists stays as it is, so
+    def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
+        """Return the operation that imports a memory into a lane, with this host as the member who made the changes
+        before that, except those that already name one. A memory that already exists stays as it is, so
         the import can be repeated.
 
         The history from its session is left out, since others may not see it. The user's memories come with their full
         history; two machines may have the same text, which then becomes one memory.
         """
-        if project.id == USER:
-            return Operation(new_ulid(), project, "", self._clock(), ImportMemory(memory, joins_same=True))
-        history = tuple(entry for entry in memory.history if entry.record.scope != "session")
+        is_users = project.id == USER
+        history = tuple(
+            msgspec.structs.replace(entry, details={"member": lane.member, **entry.details})
+            for entry in memory.history
+            if is_users or entry.record.scope != "session"
+        )
         given = msgspec.structs.replace(memory, history=history)
-        return Operation(new_ulid(), project, "", self._clock(), ImportMemory(given))
+        return Operation(new_ulid(), project, "", self._clock(), ImportMemory(given, joins_same=is_users))
 
     async def _describe(self, _request: DescribeLanes, _context: RequestContext) -> tuple[LaneState, ...]:
         return self._states(self._files.shared)
