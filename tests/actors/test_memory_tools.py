@@ -19,7 +19,7 @@ from remembrancer.protocol.reads import MemoryShown
 from remembrancer.protocol.runs import ApplyRun, ChainLink, LoggedPromotion, ReviseMemory
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, Operation, PortableMemory
-from remembrancer.toolsets.memory.get_memory import shown
+from remembrancer.toolsets.memory.get_memory import short, shown
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
@@ -272,7 +272,7 @@ def test_a_memory_is_explained() -> None:
         promotion_chain=(ChainLink("session", "memory:m", at_s, score=0.71234, reason="of use"),),
         source_project="p_0123456789ab",
         accessed_in=("session:a", "session:b"),
-        links=(MemoryLink(NEAR, "similar_to", 0.97654321, at_s),),
+        links=(MemoryLink(NEAR, "similar_to", 0.97654321, at_s), MemoryLink("memory:p", "contradicts", 0.2, at_s)),
         last_accessed_at=at_s,
         history=tuple(
             HistoryEntry(number, change, at_s + late_s, "session:test", "op", version)
@@ -286,7 +286,7 @@ def test_a_memory_is_explained() -> None:
         near_duplicates=(NEAR,),
         strength=0.41,
         is_stale=True,
-        incoming=(MemoryLink(NEAR, "derived_from", 1.0, 1.0),),
+        incoming=(MemoryLink("memory:n", "contradicts", 0.3, 1.0), MemoryLink("memory:q", "contradicts", 0.24, 1.0)),
         promotions=(log_entry,),
         observed_in=("p_0123456789ab",),
         reasons=("Stored by session s.",),
@@ -302,9 +302,15 @@ def test_a_memory_is_explained() -> None:
         "status": "consolidated",
         "strength": 0.41,
         "is_stale": True,
-        "links": [{"target": NEAR, "relation": "similar_to", "strength": 0.9765}],
+        "links": [
+            {"target": NEAR, "relation": "similar_to", "strength": 0.9765},
+            {"target": "memory:p", "relation": "contradicts", "strength": 0.2},
+        ],
         "near_duplicates": [NEAR],
-        "incoming_links": [{"source": NEAR, "relation": "derived_from", "strength": 1.0}],
+        "incoming_links": [
+            {"source": "memory:n", "relation": "contradicts", "strength": 0.3},
+            {"source": "memory:q", "relation": "contradicts", "strength": 0.24},
+        ],
         "last_accessed": at,
         "promotion_chain": [
             {"action": "promoted", "from_scope": "session", "memory_id": "memory:m", "at": at}
@@ -321,6 +327,10 @@ def test_a_memory_is_explained() -> None:
     }
     assert {name: answer[name] for name in expected} == expected
     assert not {"why", "strength", "is_stale"} & set(then), "what is true now is not said of what was then"
+    told = short(answer)
+    assert [told[name] for name in ("links", "incoming_links")] == [
+        answer[name][:1] for name in ("links", "incoming_links")
+    ]
 
 
 async def recalled(client: RawClient, query: str, **arguments: Any) -> list[str]:

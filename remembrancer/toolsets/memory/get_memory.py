@@ -6,6 +6,7 @@ import msgspec
 
 from remembrancer.memory.changes import spans_of
 from remembrancer.memory.fields import DETAILS
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown
@@ -22,6 +23,7 @@ DETAIL: Final = (
     *("access_count", "last_accessed", "sessions_used", "promotion_chain", "promotions", "observed_in_projects"),
 )
 """The fields that only an answer with `detail` has."""
+LINKS: Final = ("links", "incoming_links")
 IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
 
 
@@ -49,8 +51,10 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 
 
 def short(details: Answer) -> Answer:
-    """The answer without details, empty fields, and fields with their usual value."""
-    answer = non_empty(**{name: value for name, value in details.items() if name not in DETAIL})
+    """The answer without details, contradictions that are hardly probable, empty fields, and fields with their usual
+    value."""
+    telling = {name: [each for each in details[name] if not _is_doubtful(each)] for name in LINKS if name in details}
+    answer = non_empty(**{name: value for name, value in (details | telling).items() if name not in DETAIL})
     if details.get("embedded") is False:
         answer["embedded"] = False
     if "done" in details:
@@ -143,6 +147,11 @@ def _recorded(record: PortableMemory | MemoryVersion, *, forgotten: bool) -> Ans
         **state_of(record),
         "status": "forgotten" if forgotten else record.status,
     }
+
+
+def _is_doubtful(link: dict[str, Any]) -> bool:
+    """True for a contradiction that is only worth a look in Review."""
+    return bool(link["relation"] == "contradicts" and link["strength"] < PROBABLE)
 
 
 def _link(link: MemoryLink, end: str) -> dict[str, Any]:
