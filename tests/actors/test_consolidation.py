@@ -135,8 +135,8 @@ async def consolidating(rig: StoreRig, work: CarryOut = carry_out) -> AsyncItera
         tasks.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def workplace(home: Path) -> AsyncIterator[Workplace]:
+@pytest.fixture
+async def place(home: Path) -> AsyncIterator[Workplace]:
     """A store, an embedder, and a consolidator at work."""
     async with store_rig(home) as rig, consolidating(rig) as (loop, link):
         await rig.worker()
@@ -144,52 +144,49 @@ async def workplace(home: Path) -> AsyncIterator[Workplace]:
         assert loop.health().failed == 0, loop.health()
 
 
-async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        known = await place.note(CONVENTION, scope="project", importance=0.5, confidence=0.6)
-        said_again = await place.note(SAME, importance=0.9, confidence=0.7, tags=("docs",))
-        await place.end()
-        memories = await place.memories()
-        assert (memories[said_again].scope, memories[said_again].status) == ("session", "promoted")
-        target = memories[known]
-        assert (target.importance, target.confidence, target.access_count) == (0.9, 0.65, 1)
-        assert target.tags == ("docs",)
-        shown = await place.show(known)
-        (step,) = shown.memory.promotion_chain
-        assert (step.action, step.memory_id, step.session_id, step.content) == ("merged", said_again, SESSION, SAME)
-        assert [(each.memory_id, each.merged_into) for each in shown.promotions] == [(said_again, known)]
+async def test_what_says_the_same_as_the_project_does_is_merged_into_it(place: Workplace) -> None:
+    await place.start()
+    known = await place.note(CONVENTION, scope="project", importance=0.5, confidence=0.6)
+    said_again = await place.note(SAME, importance=0.9, confidence=0.7, tags=("docs",))
+    await place.end()
+    memories = await place.memories()
+    assert (memories[said_again].scope, memories[said_again].status) == ("session", "promoted")
+    target = memories[known]
+    assert (target.importance, target.confidence, target.access_count) == (0.9, 0.65, 1)
+    assert target.tags == ("docs",)
+    shown = await place.show(known)
+    (step,) = shown.memory.promotion_chain
+    assert (step.action, step.memory_id, step.session_id, step.content) == ("merged", said_again, SESSION, SAME)
+    assert [(each.memory_id, each.merged_into) for each in shown.promotions] == [(said_again, known)]
 
 
-async def test_related_observations_become_one_fact_of_their_session_and_stay_to_be_found(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        notes = await place.observe()
-        await place.end()
-        memories = await place.memories()
-        (made,) = [memory for memory in memories.values() if memory.is_derived]
-        assert (made.kind, made.scope, made.session_id) == ("fact", "session", SESSION)
-        assert set(made.derived_from) == set(notes)
-        assert {memories[note].status for note in notes} == {"consolidated"}
-        assert [made.content.count(text) for text in OBSERVATIONS] == [1] * len(notes)
-        found = await place.rig.gateway.found("checkout test timeout runner", strategy="keyword")
-        assert made.id in found
-        assert set(found).isdisjoint(notes), "one summary, and not its four sources"
-        assert made.id in [link.target for link in (await place.show(notes[0])).incoming]
+async def test_related_observations_become_one_fact_of_their_session_and_stay_to_be_found(place: Workplace) -> None:
+    await place.start()
+    notes = await place.observe()
+    await place.end()
+    memories = await place.memories()
+    (made,) = [memory for memory in memories.values() if memory.is_derived]
+    assert (made.kind, made.scope, made.session_id) == ("fact", "session", SESSION)
+    assert set(made.derived_from) == set(notes)
+    assert {memories[note].status for note in notes} == {"consolidated"}
+    assert [made.content.count(text) for text in OBSERVATIONS] == [1] * len(notes)
+    found = await place.rig.gateway.found("checkout test timeout runner", strategy="keyword")
+    assert made.id in found
+    assert set(found).isdisjoint(notes), "one summary, and not its four sources"
+    assert made.id in [link.target for link in (await place.show(notes[0])).incoming]
 
 
-async def test_two_projects_that_end_at_once_keep_to_themselves(home: Path) -> None:
-    async with workplace(home) as place:
+async def test_two_projects_that_end_at_once_keep_to_themselves(place: Workplace) -> None:
+    for project in (PROJECT, OTHER_PROJECT):
+        await place.start(project=project)
+    one = await place.note(CONVENTION, importance=0.8, confidence=0.8)
+    two = await place.note(SAME, importance=0.8, confidence=0.8, project=OTHER_PROJECT)
+    async with anyio.create_task_group() as tasks:
         for project in (PROJECT, OTHER_PROJECT):
-            await place.start(project=project)
-        one = await place.note(CONVENTION, importance=0.8, confidence=0.8)
-        two = await place.note(SAME, importance=0.8, confidence=0.8, project=OTHER_PROJECT)
-        async with anyio.create_task_group() as tasks:
-            for project in (PROJECT, OTHER_PROJECT):
-                tasks.start_soon(place.end, SESSION, project)
-        assert (await place.memories())[one].scope == "project"
-        assert (await place.memories(OTHER_PROJECT))[two].scope == "project"
-        assert len(await place.memories()) == len(await place.memories(OTHER_PROJECT)) == 1
+            tasks.start_soon(place.end, SESSION, project)
+    assert (await place.memories())[one].scope == "project"
+    assert (await place.memories(OTHER_PROJECT))[two].scope == "project"
+    assert len(await place.memories()) == len(await place.memories(OTHER_PROJECT)) == 1
 
 
 PREFERENCE = "The user prefers small commits with a reason in each message over a large commit at the end"
@@ -207,114 +204,111 @@ async def used_in_three_sessions(place: Workplace, memory_id: str) -> None:
     await place.until(memory_id, sessions_used=3)
 
 
-async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_back(home: Path) -> None:
-    async with workplace(home) as place:
-        fields = {"scope": "project", "kind": "preference", "importance": 0.5, "confidence": 0.8}
-        one = await place.note(PREFERENCE, **fields)
-        await place.start("session:last", PROJECT)
-        await place.end("session:last", PROJECT)
-        assert await place.memories(None) == {}, "one project alone has said it"
-        assert await proposals(place) == {one: "it speaks of the user, and names nothing of the project"}
-        two = await place.note(f"{PREFERENCE}!", project=OTHER_PROJECT, **fields)
-        await place.start("session:last", OTHER_PROJECT)
-        await place.end("session:last", OTHER_PROJECT)
-        shared = await place.memories(None)
-        assert list(shared) == [two]
-        assert shared[two].confidence == 0.9
-        assert (await place.memories())[one].status == "promoted"
-        assert await proposals(place, OTHER_PROJECT) == {}
-        shown = await place.show(two, OTHER_PROJECT)
-        assert shown.observed_in == (OTHER_PROJECT.id, PROJECT.id)
-        reason = f"the project {name_of(PROJECT)} says the same, and it speaks of the user"
-        assert shown.memory.promotion_chain[0].reason == reason
+async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_back(place: Workplace) -> None:
+    fields = {"scope": "project", "kind": "preference", "importance": 0.5, "confidence": 0.8}
+    one = await place.note(PREFERENCE, **fields)
+    await place.start("session:last", PROJECT)
+    await place.end("session:last", PROJECT)
+    assert await place.memories(None) == {}, "one project alone has said it"
+    assert await proposals(place) == {one: "it speaks of the user, and names nothing of the project"}
+    two = await place.note(f"{PREFERENCE}!", project=OTHER_PROJECT, **fields)
+    await place.start("session:last", OTHER_PROJECT)
+    await place.end("session:last", OTHER_PROJECT)
+    shared = await place.memories(None)
+    assert list(shared) == [two]
+    assert shared[two].confidence == 0.9
+    assert (await place.memories())[one].status == "promoted"
+    assert await proposals(place, OTHER_PROJECT) == {}
+    shown = await place.show(two, OTHER_PROJECT)
+    assert shown.observed_in == (OTHER_PROJECT.id, PROJECT.id)
+    reason = f"the project {name_of(PROJECT)} says the same, and it speaks of the user"
+    assert shown.memory.promotion_chain[0].reason == reason
 
-        back = PromoteMemory(two, "project", "not everywhere")
-        with pytest.raises(InvalidInput, match="another project"):
-            await place.change(back)
-        await place.change(back, project=OTHER_PROJECT)
-        assert await place.memories(None) == {}
-        (again,) = (await place.memories(OTHER_PROJECT)).values()
-        assert (again.id, again.scope, again.status) == (two, "project", "active")
-        await place.start("session:later", OTHER_PROJECT)
-        await place.end("session:later", OTHER_PROJECT)
-        assert await place.memories(None) == {}, "for good"
-        assert any("taken back" in reason for reason in (await place.show(two, OTHER_PROJECT)).reasons)
-
-
-async def test_what_only_one_project_knows_is_proposed_and_goes_to_the_user_when_somebody_says_so(home: Path) -> None:
-    async with workplace(home) as place:
-        fields = {"scope": "project", "kind": "convention", "importance": 0.9, "confidence": 0.9}
-        kept = await place.note(DEPLOYS, **fields)
-        taken = await place.note("Commit messages are in the imperative", **fields)
-        shown = await place.note("Branches are named after their tickets", **fields)
-        for session_id in ("session:a", "session:b", "session:c"):
-            await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (shown,)))
-        await used_in_three_sessions(place, kept)
-        await used_in_three_sessions(place, taken)
-        await place.start("session:last")
-        await place.end("session:last")
-        assert await place.memories(None) == {}
-        assert set(await proposals(place)) == {kept, taken}, "to have been shown is no use"
-        assert all("it was used in 3 sessions" in reason for reason in (await proposals(place)).values())
-        await place.change(PromoteMemory(kept, "project"))
-        await place.change(PromoteMemory(taken, "user"))
-        assert list(await place.memories(None)) == [taken]
-        assert await proposals(place) == {}
-        await place.start("session:later")
-        await place.end("session:later")
-        assert await proposals(place) == {}
+    back = PromoteMemory(two, "project", "not everywhere")
+    with pytest.raises(InvalidInput, match="another project"):
+        await place.change(back)
+    await place.change(back, project=OTHER_PROJECT)
+    assert await place.memories(None) == {}
+    (again,) = (await place.memories(OTHER_PROJECT)).values()
+    assert (again.id, again.scope, again.status) == (two, "project", "active")
+    await place.start("session:later", OTHER_PROJECT)
+    await place.end("session:later", OTHER_PROJECT)
+    assert await place.memories(None) == {}, "for good"
+    assert any("taken back" in reason for reason in (await place.show(two, OTHER_PROJECT)).reasons)
 
 
-async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        notes = await place.observe()
-        plan = await place.reflect(dry_run=True)
-        assert plan.run_id is None
-        assert await place.statuses() == dict.fromkeys(notes, "active")
-        (planned,) = plan.memories
-        assert set(planned.derived_from) == set(notes)
-        done = await place.reflect()
-        assert done.run_id is not None
-        assert [memory.id for memory in done.memories] == [planned.id]
-        assert (done.analyzed, done.skipped) == (len(notes), 0)
-        before = await place.memories()
-        again = await place.reflect()
-        assert (again.memories, again.run_id) == ((), None)
-        assert await place.memories() == before
-        await place.change(UndoRun(done.run_id, "project"))
-        assert await place.statuses() == dict.fromkeys(notes, "active")
+async def test_what_only_one_project_knows_is_proposed_and_goes_to_the_user_when_somebody_says_so(
+    place: Workplace,
+) -> None:
+    fields = {"scope": "project", "kind": "convention", "importance": 0.9, "confidence": 0.9}
+    kept = await place.note(DEPLOYS, **fields)
+    taken = await place.note("Commit messages are in the imperative", **fields)
+    shown = await place.note("Branches are named after their tickets", **fields)
+    for session_id in ("session:a", "session:b", "session:c"):
+        await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (shown,)))
+    await used_in_three_sessions(place, kept)
+    await used_in_three_sessions(place, taken)
+    await place.start("session:last")
+    await place.end("session:last")
+    assert await place.memories(None) == {}
+    assert set(await proposals(place)) == {kept, taken}, "to have been shown is no use"
+    assert all("it was used in 3 sessions" in reason for reason in (await proposals(place)).values())
+    await place.change(PromoteMemory(kept, "project"))
+    await place.change(PromoteMemory(taken, "user"))
+    assert list(await place.memories(None)) == [taken]
+    assert await proposals(place) == {}
+    await place.start("session:later")
+    await place.end("session:later")
+    assert await proposals(place) == {}
 
 
-async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(home: Path) -> None:
-    async with workplace(home) as place:
-        for number, text in enumerate(STEPS):
-            session_id = f"session:{number}"
-            await place.start(session_id)
-            await place.note(text, kind="procedure", scope="project", session_id=session_id)
-        for name in ("first", "again"):
-            await place.rig.gateway.until_embedded()
-            (pattern,) = (await place.reflect(name, strategy="extract_patterns")).patterns
-            memories = await place.memories()
-            assert len(memories) == len(STEPS) + 1
-            made = memories[pattern.memory_id or ""]
-            assert (made.kind, made.scope, made.type) == ("procedure", "project", "procedural")
-            assert pattern.frequency == 3 or name == "again"
+async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(place: Workplace) -> None:
+    await place.start()
+    notes = await place.observe()
+    plan = await place.reflect(dry_run=True)
+    assert plan.run_id is None
+    assert await place.statuses() == dict.fromkeys(notes, "active")
+    (planned,) = plan.memories
+    assert set(planned.derived_from) == set(notes)
+    done = await place.reflect()
+    assert done.run_id is not None
+    assert [memory.id for memory in done.memories] == [planned.id]
+    assert (done.analyzed, done.skipped) == (len(notes), 0)
+    before = await place.memories()
+    again = await place.reflect()
+    assert (again.memories, again.run_id) == ((), None)
+    assert await place.memories() == before
+    await place.change(UndoRun(done.run_id, "project"))
+    assert await place.statuses() == dict.fromkeys(notes, "active")
 
 
-async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(home: Path) -> None:
-    async with workplace(home) as place:
-        notes = await place.observe("project")
+async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(place: Workplace) -> None:
+    for number, text in enumerate(STEPS):
+        session_id = f"session:{number}"
+        await place.start(session_id)
+        await place.note(text, kind="procedure", scope="project", session_id=session_id)
+    for name in ("first", "again"):
         await place.rig.gateway.until_embedded()
-        plan = await place.maintain(dry_run=True)
-        assert plan.done == {"derived": Done(1)}
-        assert await place.statuses() == dict.fromkeys(notes, "active")
-        done = await place.maintain()
-        (made,) = done.of("derived").ids
-        assert await place.statuses() == {**dict.fromkeys(notes, "consolidated"), made: "active"}
-        again = await place.maintain()
-        assert again == Maintained(PROJECT.id, examined=1)
-        assert plan.run_ids == again.run_ids == ()
+        (pattern,) = (await place.reflect(name, strategy="extract_patterns")).patterns
+        memories = await place.memories()
+        assert len(memories) == len(STEPS) + 1
+        made = memories[pattern.memory_id or ""]
+        assert (made.kind, made.scope, made.type) == ("procedure", "project", "procedural")
+        assert pattern.frequency == 3 or name == "again"
+
+
+async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(place: Workplace) -> None:
+    notes = await place.observe("project")
+    await place.rig.gateway.until_embedded()
+    plan = await place.maintain(dry_run=True)
+    assert plan.done == {"derived": Done(1)}
+    assert await place.statuses() == dict.fromkeys(notes, "active")
+    done = await place.maintain()
+    (made,) = done.of("derived").ids
+    assert await place.statuses() == {**dict.fromkeys(notes, "consolidated"), made: "active"}
+    again = await place.maintain()
+    assert again == Maintained(PROJECT.id, examined=1)
+    assert plan.run_ids == again.run_ids == ()
 
 
 class Dying(StoreConnection):
@@ -368,33 +362,32 @@ def rows_of(place: Workplace) -> list[int]:
         return [connection.execute(query, (SESSION,)).fetchone()[0] for query in of_session]
 
 
-async def test_what_closed_sessions_noted_goes_after_a_while(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_closed_sessions_noted_goes_after_a_while(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "SESSION_DETAILS_KEPT_S", 0.001)
-    async with workplace(home) as place:
-        await place.start()
-        scratch = await place.note("try the other flag", kind="scratchpad")
-        outcome = await place.note("pytest: 3 failed", kind="tool_outcome")
-        kept = await place.note("the coffee machine is out of order", kind="observation", importance=0.2)
-        await place.start(OTHER_SESSION)
-        running = await place.note("still needed", kind="scratchpad", session_id=OTHER_SESSION)
-        events = RecordEvents(SESSION, (Turn("user", "hello", 1.0),), (ToolCall("Bash", 2.0),))
-        await place.change(events)
-        assert "notes" not in (await place.maintain()).done, "not while the session runs"
-        await place.end()
-        plan = await place.maintain(dry_run=True)
-        assert rows_of(place) == [1, 1]
-        done = await place.maintain()
-        counts = [{sort: of.count for sort, of in each.done.items()} for each in (plan, done)]
-        assert counts == [{"notes": 2}, {"notes": 2, "pruned": 2}]
-        assert set(await place.memories()) == {kept, running}
-        assert rows_of(place) == [0, 0]
-        assert (await place.session()).status == "completed"
-        again = await place.maintain()
-        assert (again.done, again.run_ids) == ({}, ())
-        (run_id,) = done.run_ids
-        await place.change(UndoRun(run_id, "project"), session_id="")
-        assert {scratch, outcome} <= set(await place.memories())
-        assert "notes" not in (await place.maintain()).done, "somebody wanted it back"
+    await place.start()
+    scratch = await place.note("try the other flag", kind="scratchpad")
+    outcome = await place.note("pytest: 3 failed", kind="tool_outcome")
+    kept = await place.note("the coffee machine is out of order", kind="observation", importance=0.2)
+    await place.start(OTHER_SESSION)
+    running = await place.note("still needed", kind="scratchpad", session_id=OTHER_SESSION)
+    events = RecordEvents(SESSION, (Turn("user", "hello", 1.0),), (ToolCall("Bash", 2.0),))
+    await place.change(events)
+    assert "notes" not in (await place.maintain()).done, "not while the session runs"
+    await place.end()
+    plan = await place.maintain(dry_run=True)
+    assert rows_of(place) == [1, 1]
+    done = await place.maintain()
+    counts = [{sort: of.count for sort, of in each.done.items()} for each in (plan, done)]
+    assert counts == [{"notes": 2}, {"notes": 2, "pruned": 2}]
+    assert set(await place.memories()) == {kept, running}
+    assert rows_of(place) == [0, 0]
+    assert (await place.session()).status == "completed"
+    again = await place.maintain()
+    assert (again.done, again.run_ids) == ({}, ())
+    (run_id,) = done.run_ids
+    await place.change(UndoRun(run_id, "project"), session_id="")
+    assert {scratch, outcome} <= set(await place.memories())
+    assert "notes" not in (await place.maintain()).done, "somebody wanted it back"
 
 
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")

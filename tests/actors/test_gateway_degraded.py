@@ -302,8 +302,8 @@ def operation(number: int, content: str = "x", project: str = "p_0") -> Operatio
 
 
 @asynccontextmanager
-async def opened(path: Path, limit: int = 1000) -> AsyncIterator[WriteQueue]:
-    queue = WriteQueue(path, limit)
+async def opened(path: Path) -> AsyncIterator[WriteQueue]:
+    queue = WriteQueue(path, 1000)
     try:
         await queue.open()
         yield queue
@@ -311,33 +311,40 @@ async def opened(path: Path, limit: int = 1000) -> AsyncIterator[WriteQueue]:
         await queue.aclose()
 
 
-async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(tmp_path: Path) -> None:
+@pytest.fixture
+async def queue(tmp_path: Path) -> AsyncIterator[WriteQueue]:
     async with opened(tmp_path / "queue.db") as queue:
-        await queue.append(operation(1))
-        with locked(tmp_path / "queue.db"), pytest.raises(MemoryUnavailable, match="another program"):
-            await queue.settle(["0" * 31 + "1"], {})
-        assert queue.depth == 1
-        await queue.settle(["0" * 31 + "1"], {})
-        assert queue.depth == 0
+        yield queue
 
 
-async def test_an_operation_is_queued_once_also_when_it_comes_twice_at_once(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        await queue.append(operation(1))
-        async with anyio.create_task_group() as tasks:
-            for number in (1, 2, 2, 3):
-                tasks.start_soon(queue.append, operation(number))
-        assert queue.depth == 3
-        assert len(await queue.head("p_0", 10, 10_000)) == 3
+async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(queue: WriteQueue, tmp_path: Path) -> None:
+    await queue.append(operation(1))
+    with locked(tmp_path / "queue.db"), pytest.raises(MemoryUnavailable, match="another program"):
+        await queue.settle([operation(1).operation_id], {})
+    assert queue.depth == 1
+    await queue.settle([operation(1).operation_id], {})
+    assert queue.depth == 0
 
 
-async def test_the_head_is_bounded_in_number_and_size_but_never_empty(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        for number in range(5):
-            await queue.append(operation(number, "y" * 1000))
-        assert len(await queue.head("p_0", 3, 10**9)) == 3
-        assert len(await queue.head("p_0", 5, 3000)) == 2
-        assert len(await queue.head("p_0", 5, 10)) == 1
+async def test_an_operation_is_queued_once_also_when_it_comes_twice_at_once_and_each_project_has_a_lane(
+    queue: WriteQueue,
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        for number in (1, 1, 2, 2, 3):
+            tasks.start_soon(queue.append, operation(number))
+    assert (queue.depth, len(await queue.head("p_0", 10, 10_000))) == (3, 3)
+    await queue.append(operation(4, project="p_1"))
+    assert not queue.is_next(operation(5, project="p_1"))
+    assert queue.is_next(operation(6, project="p_2"))
+    await queue.append(operation(7, project="p_2"))
+    assert await queue.head("p_2", 10, 10_000) == [operation(7, project="p_2")]
+    assert [queue.waits(project) for project in ("p_0", "p_1", "p_3")] == [3, 1, 0]
+
+
+async def test_the_head_is_bounded_in_number_and_size_but_never_empty(queue: WriteQueue) -> None:
+    for number in range(5):
+        await queue.append(operation(number, "y" * 1000))
+    assert [len(await queue.head("p_0", *most)) for most in ((3, 10**9), (5, 3000), (5, 10))] == [3, 2, 1]
 
 
 async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_path: Path) -> None:
@@ -388,20 +395,15 @@ async def test_what_fails_the_store_goes_aside(tmp_path: Path, monkeypatch: pyte
     assert applied == [operation(number) for number in range(1, 1 + others)]
 
 
-async def test_what_was_erased_before_it_is_rejected_is_not_counted_as_set_aside(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        await queue.append(operation(0))
-        await queue.erase("memory:0")
-        await queue.settle([], {operation(0).operation_id: Failure("invalid_input", "it was erased")})
-        assert (queue.depth, queue.rejected) == (0, 0)
-
-
-async def test_an_operation_that_this_release_cannot_read_is_kept_aside(tmp_path: Path) -> None:
+async def test_what_was_erased_is_not_set_aside_when_it_is_rejected_and_what_cannot_be_read_is(tmp_path: Path) -> None:
     path = tmp_path / "queue.db"
     async with opened(path) as queue:
-        await queue.append(operation(1))
-        await queue.append(operation(2))
-    write_rows(path, "UPDATE queued SET operation = x'c1' WHERE sequence = 1")
+        for number in range(3):
+            await queue.append(operation(number))
+        await queue.erase("memory:0")
+        await queue.settle([], {operation(0).operation_id: Failure("invalid_input", "it was erased")})
+        assert (queue.depth, queue.rejected) == (2, 0)
+    write_rows(path, "UPDATE queued SET operation = x'c1' WHERE sequence = (SELECT min(sequence) FROM queued)")
     async with opened(path) as queue:
         assert await queue.head("p_0", 10, 10_000) == [operation(2)]
         assert (queue.depth, queue.rejected) == (1, 1)
@@ -428,16 +430,6 @@ async def test_a_file_that_is_deleted_while_it_is_open_is_made_anew_with_its_wri
         shutil.copy(f"{path}-wal", f"{kept}-wal")  # as a crash would leave them
     async with opened(kept) as queue:
         assert await queue.head("p_0", 10, 10_000) == [operation(1), operation(2)]
-
-
-async def test_each_project_has_a_lane(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        await queue.append(operation(1, project="p_1"))
-        assert not queue.is_next(operation(2, project="p_1"))
-        assert queue.is_next(operation(3, project="p_2"))
-        await queue.append(operation(6, project="p_2"))
-        assert await queue.head("p_2", 10, 10_000) == [operation(6, project="p_2")]
-        assert (queue.waits("p_1"), queue.waits("p_3")) == (1, 0)
 
 
 @pytest.mark.parametrize("writes", [1, 300])
