@@ -4,6 +4,8 @@ A chunk is a range of the original text, so its lines can be shown and opened. B
 tables, as parsed by markdown-it-py; front matter is one more block.
 """
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,19 +42,24 @@ class Chunk(NamedTuple):
     text: str
 
 
-def chunks_of(text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True) -> list[Chunk]:
+def chunks_of(
+    text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True, blocks: Sequence[Block] | None = None
+) -> list[Chunk]:
     """The chunks of a text in order, each estimated at no more than `tokens`; together they have all non-blank lines.
 
     A chunk that continues where the previous one was cut begins with up to `overlap` tokens of it: whole lines, or else
     sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
-    fit. Without `at_blocks`, headings and blocks are treated as ordinary lines.
+    fit. Without `at_blocks`, headings and blocks are treated as ordinary lines. `blocks` are given for a text that is
+    not Markdown.
 
     Raises:
         ValueError: `tokens` is too small, or `overlap` is more than half of it.
     """
     if tokens < LEAST_CHUNK_TOKENS or not 0 <= overlap <= tokens // 2:
         raise ValueError(f"a chunk has {LEAST_CHUNK_TOKENS} tokens at least, and an overlap of half of that at most")
-    return list(_Cutter(text, tokens, overlap, at_blocks).chunks())
+    if blocks is None:
+        blocks = _blocks_of(text, line_starts(text)) if at_blocks else ()
+    return list(_Cutter(text, tokens, overlap, blocks).chunks())
 
 
 class Block(NamedTuple):
@@ -93,9 +100,9 @@ class _Piece(NamedTuple):
 
 
 class _Cutter:
-    def __init__(self, text: str, tokens: int, overlap: int, at_blocks: bool) -> None:
+    def __init__(self, text: str, tokens: int, overlap: int, blocks: Sequence[Block]) -> None:
         self._text = text
-        self._at_blocks = at_blocks
+        self._blocks = blocks
         self._limit = tokens
         self._overlap = overlap
         self._starts = line_starts(text)
@@ -134,7 +141,7 @@ class _Cutter:
     def _pieces(self) -> Iterator[_Piece]:
         """The pieces to pack. A heading stays with the text after it if both fit into a chunk."""
         waiting: _Piece | None = None
-        for block in _filled(_blocks_of(self._text, self._starts) if self._at_blocks else [], 0, len(self._blank)):
+        for block in _filled(self._blocks, 0, len(self._blank)):
             opens = block.level > 0
             for each in self._cut(block):
                 piece = each._replace(opens_section=opens, heading=block.path)

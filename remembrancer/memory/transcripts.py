@@ -10,16 +10,17 @@ and Gemini repeats a message that has grown.
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from remembrancer.memory.chunks import Chunk, chunks_of
+from remembrancer.memory.chunks import Block, Chunk, chunks_of, line_starts
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.limits import moment
-from remembrancer.memory.tokens import estimate_tokens
 
 RESULT_CHARACTERS: Final = 400
 """The number of characters kept of a tool's result; its beginning says what it was, its end how it went."""
@@ -75,36 +76,13 @@ def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
 
 
 def chunks_of_turns(turns: Sequence[TranscriptTurn], tokens: int = 400, overlap: int = 80) -> Iterator[Chunk]:
-    """Turns packed into chunks, in which lines are turn numbers and the heading is the day; a long turn is cut.
-
-    A chunk begins with the last turns of the previous one, up to `overlap` tokens.
-    """
-    held: list[tuple[TranscriptTurn, str, int]] = []
-    fresh = 0  # number of held turns that are not in any chunk yet
-    for turn in turns:
-        text = f"{turn.role.capitalize()}: {turn.text}"
-        size = estimate_tokens(text) + 1  # with the line break before the next
-        if fresh and (size > tokens or sum(each[2] for each in held) + size > tokens):
-            yield _chunk(held)
-            fresh = 0
-        if not fresh:
-            room = min(overlap, tokens - size)
-            while held and sum(each[2] for each in held) > room:
-                del held[0]
-        if size > tokens:
-            for piece in chunks_of(text, tokens, overlap):
-                yield Chunk(turn.number, turn.number, _day(turn), piece.text)
-            held = []
-            continue
-        held.append((turn, text, size))
-        fresh += 1
-    if fresh:
-        yield _chunk(held)
-
-
-def _chunk(held: Sequence[tuple[TranscriptTurn, str, int]]) -> Chunk:
-    first, last = held[0][0], held[-1][0]
-    return Chunk(first.number, last.number, _day(first), "\n\n".join(text for _, text, _ in held))
+    """Turns packed into chunks, in which lines are turn numbers and the heading is the day; a long turn is cut."""
+    texts = [f"{turn.role.capitalize()}: {turn.text}\n\n" for turn in turns]
+    lines = list(accumulate((len(line_starts(text)) - 1 for text in texts), initial=0))
+    blocks = [Block(*span, path=_day(turn)) for span, turn in zip(pairwise(lines), turns, strict=True)]
+    for chunk in chunks_of("".join(texts), tokens, overlap, blocks=blocks):
+        first, last = (turns[bisect_left(lines, line) - 1] for line in (chunk.start_line, chunk.end_line))
+        yield Chunk(first.number, last.number, chunk.heading, chunk.text)
 
 
 def _day(turn: TranscriptTurn) -> str:

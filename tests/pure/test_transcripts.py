@@ -178,7 +178,7 @@ def test_turns_are_packed_with_the_last_of_the_chunk_before_and_a_long_one_is_cu
         assert before.start_line < after.start_line <= before.end_line < after.end_line
     assert all(estimate_tokens(chunk.text) <= 200 for chunk in chunks)
     chunks = list(chunks_of_turns([turn(1, "Hello."), turn(2, "word " * 900, "assistant"), turn(3, "Bye.")], 200, 40))
-    assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(1, 1), *[(2, 2)] * (len(chunks) - 2), (3, 3)]
+    assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(1, 2), *[(2, 2)] * (len(chunks) - 2), (2, 3)]
     assert len(chunks) > 5
     assert list(chunks_of_turns([turn(1, "Hello."), turn(2, "Good day.", "assistant")])) == [
         Chunk(1, 2, "2026-02-16", "User: Hello.\n\nAssistant: Good day.")
