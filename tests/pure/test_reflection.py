@@ -24,7 +24,6 @@ from remembrancer.actors.consolidator.clusters import (
 )
 from remembrancer.actors.consolidator.communities import Edge, find_communities
 from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
-from remembrancer.actors.consolidator.standing_for import says_the_same
 from remembrancer.memory.replacement import (
     LONG_EARLIER,
     LONG_LATER,
@@ -202,10 +201,10 @@ def test_what_says_the_same_as_well_stands_for_a_memory_and_in_two_projects_near
     assert [other.id for _, other, _ in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]
     text = "The API runs on Postgres"
     one, other = memory(1, text), memory(2, text + ".")
-    assert says_the_same(one, [(other, 0.99)], 10.0, 0.85) == (other, 0.99)
-    assert says_the_same(one, [(other, 0.85)], 10.0, 0.85) is None
+    assert promoting.says_the_same(one, [(other, 0.99)], 10.0, 0.85) == (other, 0.99)
+    assert promoting.says_the_same(one, [(other, 0.85)], 10.0, 0.85) is None
     for changes in ({"valid_until": 5.0}, {"derived_from": ("memory:other",)}, {"derived_from": (one.id,)}):
-        assert says_the_same(one, [(memory(2, text, **changes), 0.99)], 10.0, 0.85) is None
+        assert promoting.says_the_same(one, [(memory(2, text, **changes), 0.99)], 10.0, 0.85) is None
 
 
 # --- Themes: what comes up in several sessions, where it belongs, and whether it says how to do something.

@@ -10,12 +10,10 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, central_memory, cluster_memories, vectors_of
-from remembrancer.actors.consolidator.standing_for import says_the_same
+from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, central_memory, cluster_memories
 from remembrancer.actors.consolidator.store_connection import Group, derive
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.project_specifics import is_project_specific
-from remembrancer.memory.promotion import MERGE_COSINE
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import counted
 from remembrancer.protocol.consolidation import Material, Pattern
@@ -76,7 +74,7 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
             owner = memory.session_id if memory.scope == "session" else ""
             owners.setdefault((memory.scope, owner), []).append(memory)
     clusters = [cluster for _, group in sorted(owners.items()) for cluster in cluster_memories(group)]
-    return [_sum_up(portion, now) for cluster in clusters for portion in _portions(cluster)]
+    return [_sum_up(portion) for cluster in clusters for portion in _portions(cluster)]
 
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
@@ -128,26 +126,12 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
     yield from (portion for portion in portions if len(portion) >= LEAST_MEMBERS)
 
 
-def _sum_up(sources: Sequence[Material], now: float) -> Derived:
+def _sum_up(sources: Sequence[Material]) -> Derived:
     """A summary that says what each source states, a line for each: its day (in UTC, for all hosts of a lane the same)
-    and its own words, or those of one that says the same.
-
-    So nothing is lost behind it, and it can be seen from the words alone whether it stands for a source.
-    """
-    rows = vectors_of(sources)
-    cosines = rows @ rows.T
-    quoted: list[int] = []
-    links: list[AddLink] = []
-    for place in sorted(range(len(sources)), key=lambda place: -len(sources[place].content)):
-        near = sorted(((sources[each], float(cosines[place, each])) for each in quoted), key=lambda pair: -pair[1])
-        same = says_the_same(sources[place], near, now, MERGE_COSINE)
-        if same is None:
-            quoted.append(place)
-        else:
-            links.append(AddLink(sources[place].id, same[0].id, "supports", min(1.0, same[1])))
+    and its own words. So nothing is lost behind it, and it can be seen from the words alone whether it stands for a
+    source."""
     content = "\n".join(
-        f"{datetime.fromtimestamp(sources[place].happened_at, UTC):%Y-%m-%d}: {sources[place].content}"
-        for place in sorted(quoted)
+        f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )
     summary = _derive("summary", "fact", sources, content)
     reason = f"{summary.memory.id} sums it up with {counted(len(sources) - 1, 'other', 'others')}"
@@ -163,7 +147,7 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
         for source in sources
     )
     adding, *derivations = summary.group
-    return Derived(summary.memory, summary.sources, (adding, *marks, *derivations, *links))
+    return Derived(summary.memory, summary.sources, (adding, *marks, *derivations))
 
 
 def _plan(members: Sequence[Material], frequency: int, project_name: str) -> PatternPlan:

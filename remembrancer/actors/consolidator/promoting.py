@@ -16,7 +16,6 @@ from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.clusters import vectors_of
 from remembrancer.actors.consolidator.derived_memories import name_of
-from remembrancer.actors.consolidator.standing_for import alike, other_words, says_the_same
 from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Found,
@@ -45,7 +44,7 @@ from remembrancer.memory.promotion import (
     to_user,
 )
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
-from remembrancer.memory.wording import normalised
+from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.consolidation import Material, ReadMemories, ReadProjects, Upkept
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
@@ -68,6 +67,37 @@ Promoted = tuple[Material, Verdict]
 """A memory that is promoted, and why."""
 
 logger = logging.getLogger(__name__)
+
+
+# --- Which memory says the same: in doubt two stay two.
+
+
+def says_the_same(
+    memory: Material, near: Sequence[tuple[Material, float]], now: float, min_cosine: float
+) -> tuple[Material, float] | None:
+    """The nearest of these that a memory may be merged into, the nearest being given first.
+
+    What says something else is as near as what says the same: merging into that would hide what is new. So would
+    merging into what was made of others, which may be made of this one.
+    """
+    for other, cosine in alike(memory, near, now, min_cosine):
+        if not other.is_derived and same_in_words(memory.content, other.content):
+            return other, cosine
+    return None
+
+
+def alike(
+    memory: Material, near: Sequence[tuple[Material, float]], now: float, min_cosine: float
+) -> list[tuple[Material, float]]:
+    """The memories of these that are so near another one that a person may want to see both."""
+    return [
+        (other, cosine)
+        for other, cosine in near
+        if cosine > min_cosine
+        and not has_ended(other.valid_until, now)
+        and other.id not in memory.derived_from
+        and memory.id not in other.derived_from
+    ]
 
 
 # --- From a session into its project.
@@ -205,7 +235,7 @@ def _step(
         source_project=project,
         score=verdict.score,
         reason=verdict.reason,
-        content=None if into is None else other_words(memory, into),
+        content=None if into is None or normalised(memory.content) == normalised(into.content) else memory.content,
     )
 
 
