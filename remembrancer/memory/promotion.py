@@ -146,17 +146,12 @@ def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
     return [each.id for each in first if each.scores.relevance > USED_ABOVE]
 
 
-def promoted_at_session_end(memories: Iterable[Material], now: float) -> list[tuple[Material, Verdict]]:
-    """The memories of one session that are promoted to the project: the highest scores first, up to the limit."""
-    return _strongest(memories, at_session_end, SESSION_END_LIMIT, now)
-
-
-def proposed_to_user(
-    memories: Iterable[Material], now: float, *, project_name: str = ""
+def strongest(
+    memories: Iterable[Material], decide: Callable[[Material], Verdict], now: float, limit: int | None = None
 ) -> list[tuple[Material, Verdict]]:
-    """The memories of one project that are proposed for promotion to the user: the highest scores first, up to the
-    limit."""
-    return _strongest(memories, lambda each: to_user(each, project_name=project_name), USER_LIMIT, now)
+    """The memories that are promoted according to `decide`: the strongest first, up to the limit."""
+    promoted = [(memory, verdict) for memory in memories if (verdict := decide(memory)).promote]
+    return sorted(promoted, key=lambda pair: (-strength_of(pair[0], now), pair[0].id))[:limit]
 
 
 def merged_confidence(existing: float, target: Literal["project", "user"]) -> float:
@@ -209,10 +204,3 @@ def _threshold(score: float, least: float) -> Verdict:
 
 def _score(memory: Material) -> float:
     return promotion_score(memory.importance, memory.confidence, memory.sessions_used, memory.kind, bool(memory.vector))
-
-
-def _strongest(
-    memories: Iterable[Material], decide: Callable[[Material], Verdict], limit: int, now: float
-) -> list[tuple[Material, Verdict]]:
-    promoted = [(memory, verdict) for memory in memories if (verdict := decide(memory)).promote]
-    return sorted(promoted, key=lambda pair: (-strength_of(pair[0], now), pair[0].id))[:limit]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.consolidator import session_end
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
 from remembrancer.actors.consolidator.derived_memories import (
     LONGEST_SOURCE,
@@ -23,7 +24,6 @@ from remembrancer.actors.consolidator.maintenance import plan_archiving
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_connection import PART_EDITS, Group, packed
-from remembrancer.memory import promotion
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory
@@ -219,7 +219,7 @@ def test_what_is_summed_up_meanwhile_keeps_nothing_from_the_next_session(memorie
 def test_what_was_undone_is_not_promoted_again_and_summaries_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan([strong(1, "tests run before each push", undone="promoted")]).groups == []
     assert moved(plan([strong(1, "tests run before each push", undone="consolidated")]))
-    monkeypatch.setattr(promotion, "SESSION_END_LIMIT", 2)
+    monkeypatch.setattr(session_end, "SESSION_END_LIMIT", 2)
     notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
     summary = strong(9, "all notes", kind="fact", importance=1.0, derived_from=("memory:other",))
     chosen = [memory.id for memory, _ in promoted_of([summary, *notes], NOW)]

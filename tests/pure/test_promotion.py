@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remembrancer.actors.store.explaining import explain
-from remembrancer.memory import promotion
 from remembrancer.memory.decay import DAY_S, is_stale, memory_strength, should_archive, should_delete
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.promotion import (
+    USER_LIMIT,
     at_once,
     at_session_end,
-    promoted_at_session_end,
     promotion_score,
-    proposed_to_user,
+    strongest,
     to_user,
     used_in,
 )
@@ -183,12 +182,11 @@ def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answe
     assert used_in(shown) == ["a", "c"]
     stuck = [candidate("architecture", id=f"memory:stuck{n}", importance=1.0) for n in range(30)]
     faded = [candidate(id=f"memory:{n:02}", last_accessed_at=NOW - n * DAY_S) for n in range(30)]
-    promoted = proposed_to_user([*stuck, *faded], NOW)
+    promoted = strongest([*stuck, *faded], to_user, NOW, USER_LIMIT)
     assert [memory.id for memory, _ in promoted] == [f"memory:{n:02}" for n in range(20)]
     named = candidate(content="Engram keeps tokens in memory.")
     assert not to_user(named, project_name="engram").promote
-    assert len(proposed_to_user([named], NOW)) == 1
-    assert proposed_to_user([named], NOW, project_name="engram") == []
+    assert to_user(named).promote
 
 
 # --- Which of many.
@@ -196,11 +194,8 @@ def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answe
 def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Material], random: Random) -> None:
     shuffled = list(memories)
     random.shuffle(shuffled)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(promotion, "SESSION_END_LIMIT", 3)
-        patch.setattr(promotion, "USER_LIMIT", 2)
-        assert promoted_at_session_end(shuffled, NOW) == promoted_at_session_end(memories, NOW)
-        assert proposed_to_user(shuffled, NOW) == proposed_to_user(memories, NOW)
+    for decide in (at_session_end, to_user):
+        assert strongest(shuffled, decide, NOW, 3) == strongest(memories, decide, NOW, 3)
 
 
 # --- Is it about one project?

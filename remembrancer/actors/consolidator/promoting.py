@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -29,18 +30,19 @@ from remembrancer.actors.consolidator.store_connection import (
     vectors_wait_s,
 )
 from remembrancer.config.settings import Settings
-from remembrancer.memory.decay import has_ended, strength_of
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.promotion import (
     MERGE_COSINE,
     SPEAKING_KINDS,
     USER_KINDS,
+    USER_LIMIT,
     USER_MIN_IMPORTANCE,
     USER_MIN_SESSIONS,
     Verdict,
     at_once,
     merged_confidence,
-    proposed_to_user,
     speaks_of_user,
+    strongest,
     to_user,
 )
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
@@ -109,8 +111,7 @@ async def promote_now(
     """Promote those memories of running sessions that are so good that they do not wait for the session's end."""
     request = ReadMemories(project, memory_ids=tuple(memory_ids), scopes=("session",), statuses=("active",))
     memories = await read_settled(store, request, vectors_wait_s(settings))
-    memories.sort(key=lambda each: (-strength_of(each, clock()), each.id))
-    promoted = [(memory, verdict) for memory in memories if (verdict := at_once(memory)).promote]
+    promoted = strongest(memories, at_once, clock())
     if not promoted:
         return
     plan = await plan_for_project(store, project, promoted, clock())
@@ -272,7 +273,7 @@ async def propose_to_user(
         for memory in await all_memories(store, msgspec.structs.replace(request, **fields)):
             promising[memory.id] = memory
     memories = [each for each in promising.values() if each.id not in left_out]
-    chosen = proposed_to_user(memories, clock(), project_name=name_of(project))
+    chosen = strongest(memories, partial(to_user, project_name=name_of(project)), clock(), USER_LIMIT)
     if dry_run:
         return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
     near = await store.find_near(None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)

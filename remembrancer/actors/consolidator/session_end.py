@@ -22,7 +22,7 @@ from remembrancer.actors.consolidator.store_connection import (
     vectors_wait_s,
 )
 from remembrancer.config.settings import Settings
-from remembrancer.memory.promotion import promoted_at_session_end
+from remembrancer.memory.promotion import SESSION_END_LIMIT, at_session_end, strongest
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.runs import CloseSession, SaveTopics
 from remembrancer.protocol.session_life import SessionEntry
@@ -63,5 +63,7 @@ def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
     return [
         each
         for is_derived in (False, True)
-        for each in promoted_at_session_end([memory for memory in mine if memory.is_derived == is_derived], now)
+        for each in strongest(
+            (memory for memory in mine if memory.is_derived == is_derived), at_session_end, now, SESSION_END_LIMIT
+        )
     ]
