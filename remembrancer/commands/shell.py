@@ -150,7 +150,8 @@ def search(
         memory.pop("answers", None)  # each open end is an answer, whatever it says
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
-        nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
+        found_none = "Nothing is open here." if asks_for_all else "Nothing was found."
+        nothing = found_none if has_notes else _nothing(where, found_none)
         return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
     most = len(memories) if shows_all else min(BEST, len(memories))
     others = (len(memories) if is_whole else min(total, number)) - most

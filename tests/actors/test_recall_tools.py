@@ -9,7 +9,7 @@ from remembrancer.memory.relevance import LIKELY, PERHAPS
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
-from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST
+from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST, NOTHING_OPEN
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, RawClient, Rig
 
@@ -109,6 +109,19 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
     assert len(few["memories"]) <= 2
     for other in (own, filtered, few, again, after_context):
         assert other.get("hint") != AND_STANDING
+
+
+async def test_a_question_for_what_is_left_to_do_is_answered_by_each_open_end_or_that_there_is_none(
+    client: RawClient,
+) -> None:
+    await client.store("Run the linter first", kind="convention")
+    none = await client.call("recall_memories", query="what is left to do?")
+    assert (none["memories"], none["hint"], none["total_matched"]) == ([], NOTHING_OPEN, 0)
+    await client.store("Paint the boat", kind="open_end")
+    asked = await client.call("recall_memories", query="what is left to do?")
+    (boat,) = asked["memories"]
+    assert (boat["content"], "answers" in boat, "hint" in asked) == ("Paint the boat", False, False)
+    assert asked["total_matched"] == 1
 
 
 async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(client: RawClient) -> None:

@@ -255,6 +255,10 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
     assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
+    shell("edit", memory_id, "--done")
+    left = shell("search", "what is left to do?", status=exit_codes.FAILED)
+    assert left == "Nothing is open here.\n"
+    shell("edit", memory_id, "--reopen")
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")

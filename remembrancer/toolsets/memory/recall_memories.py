@@ -51,6 +51,7 @@ MOST_TOKENS: Final = 100_000
 OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 """Filters that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
+NOTHING_OPEN: Final = "Nothing is open."
 NEAREST: Final = "Nothing answers the query; these are the nearest memories."
 AND_STANDING: Final = "Whole texts without a relevance hold for every task."
 LEAST_ROOM: Final = 10
@@ -122,16 +123,17 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     detail, is_degraded = arguments.detail, call.degraded
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, ListedMemory]()
+    total, open_ends = recalled.total_matched, set[str]()
+    asks_for_all = not (detail or is_degraded) and arguments.limit is None and _asks_for_open_ends(request)
     if not (detail or is_degraded):
         memories = with_lines(memories, arguments.limit)
-        open_ends: list[RecalledMemory] = []
-        if arguments.limit is None and _asks_for_open_ends(request):
-            open_ends = await _open_ends(call)
-            known = {each.id for each in open_ends}
-            memories = [*open_ends, *(each for each in memories if each.id not in known and is_given_whole(each))]
-            none_answers = none_answers and not open_ends
-        full = {each.id for each in open_ends} | given_whole(memories, with_nearest=none_answers)
-        is_answered = bool(open_ends) or any(each.scores.relevance >= LIKELY for each in memories)
+        if asks_for_all:
+            found = await _open_ends(call)
+            open_ends = {each.id for each in found}
+            memories = [*found, *(each for each in memories if each.id not in open_ends and is_given_whole(each))]
+            none_answers, total = False, 0
+        full = open_ends | given_whole(memories, with_nearest=none_answers)
+        is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
         if has_room and not (is_answered or is_narrowed):
@@ -141,17 +143,20 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
     def entry_of(memory: RecalledMemory) -> Answer:
         if memory.id in full:
-            return memory_of(memory, detail=detail, is_judged=not is_degraded)
+            # Each open end is an answer to a question for all of them, whatever it says.
+            return memory_of(memory, detail=detail, is_judged=not is_degraded and memory.id not in open_ends)
         return standing_line(memory) if memory.id in standing else line_of(memory, terms)
 
     hint = None
     if standing:
         hint = AND_STANDING
+    elif asks_for_all and not open_ends:
+        hint = NOTHING_OPEN
     elif none_answers and not (is_degraded or places):
         hint = NEAREST if memories else hint_for(request, recalled)
     answer: Answer = {
         "memories": [*map(entry_of, memories), *map(standing_line, behind)],
-        "total_matched": max(recalled.total_matched, len(memories) + len(behind)),
+        "total_matched": max(total, len(memories) + len(behind)),
     }
     answer |= non_empty(
         code=places,
