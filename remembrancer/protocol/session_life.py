@@ -64,12 +64,9 @@ class RecordEvents(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 
 
 class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The state of a session after a `StartSession`, an `EndSession` or a `RecordEvents`."""
+    """The outcome of a `StartSession`, an `EndSession` or a `RecordEvents`."""
 
     session_id: str
-    status: SessionStatus
-    turns: int = 0
-    """The number of turns recorded so far."""
 
 
 class SessionEntry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -152,7 +152,7 @@ class WriteHandlers:
             self._starts.pop((operation.project.id, change.session_id), None)
             if isinstance(change, StartSession):
                 self._starts[operation.project.id, change.session_id] = operation
-            return Outcome(Applied(operation.operation_id, SessionResult(change.session_id, "active")))
+            return Outcome(Applied(operation.operation_id, SessionResult(change.session_id)))
         return None
 
     def _completed(self, operation: Operation, outcome: Outcome) -> Answer:

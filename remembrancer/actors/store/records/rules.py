@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.moves import (
     step_of,
 )
 from remembrancer.actors.store.records.run_rules import apply_run, undo_run
-from remembrancer.actors.store.records.sessions import count_turns, session_record_of
+from remembrancer.actors.store.records.sessions import session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer, restating
@@ -538,7 +538,7 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
            ended_at = NULL, ending = NULL, client = coalesce(excluded.client, client)""",
         (change.session_id, writer.at, change.client or None),
     )
-    return _result(writer, change.session_id)
+    return SessionResult(change.session_id)
 
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
@@ -554,20 +554,14 @@ def _end_session(writer: Writer, change: EndSession) -> SessionResult:
     )
     if ended.rowcount:
         writer.write_record(change.session_id)
-    return _result(writer, change.session_id)
+    return SessionResult(change.session_id)
 
 
 def _record_events(writer: Writer, change: RecordEvents) -> SessionResult:
     """Record turns and tool calls of a session."""
     writer.note_active(change.session_id)
     writer.space.record_events(change)
-    return SessionResult(change.session_id, "active", count_turns(writer.space.query, change.session_id))
-
-
-def _result(writer: Writer, session_id: str) -> SessionResult:
-    rows = writer.space.query("SELECT status FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
-    turns = count_turns(writer.space.query, session_id)
-    return SessionResult(session_id, rows[0][0] if rows else "abandoned", turns)
+    return SessionResult(change.session_id)
 
 
 RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
