@@ -20,7 +20,7 @@ from remembrancer.toolsets.tools import load_tools
 COMMANDS = ("runtime_commands", "status", "doctor", "shell", "backup", "export")
 MODULES = (
     *(f"remembrancer.actors.{role}.actor" for role in ("store", "gateway", "consolidator", "embedder", "indexer")),
-    *("remembrancer.actors.launcher.process_control", "remembrancer.actors.bridge.bridge", "remembrancer.command_line"),
+    *("remembrancer.actors.launcher.runtime", "remembrancer.actors.bridge.bridge", "remembrancer.command_line"),
     *(f"remembrancer.commands.{name}" for name in COMMANDS),
     *("tests.forked", "onnxruntime"),
 )

@@ -22,7 +22,7 @@ from typing import IO, Final
 import msgspec
 
 from remembrancer.actors.gateway import write_queue
-from remembrancer.actors.gateway.queue_contents import copy_queue, read_queue
+from remembrancer.actors.gateway.write_queue import copy_queue, read_queue
 from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.snapshots import check_copy, fold_log

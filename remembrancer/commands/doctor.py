@@ -22,7 +22,7 @@ import psutil
 from rich.markup import escape
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.queue_contents import read_queue
+from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
 from remembrancer.actors.snapshots import SQLITE_RELEASE

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from remembrancer.actors.gateway.queue_contents import read_queue
+from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import ExportWritten, HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of

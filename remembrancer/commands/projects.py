@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.gateway.queue_contents import read_queue
-from remembrancer.actors.gateway.write_queue import NOTES
+from remembrancer.actors.gateway.write_queue import NOTES, read_queue
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here

@@ -9,8 +9,7 @@ from typing import Final
 import click
 import msgspec
 
-from remembrancer.actors.gateway.queue_contents import QueuedWrite, read_queue
-from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.gateway.write_queue import QueuedRow, QueueFile, read_queue
 from remembrancer.commands.backup import locked
 from remembrancer.commands.report import Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import paths_here
@@ -52,14 +51,14 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     return Report({"writes": len(chosen)}, f"Deleted for good: {count(len(chosen), 'write')}.")
 
 
-def _decoded(write: QueuedWrite) -> Operation | None:
+def _decoded(write: QueuedRow) -> Operation | None:
     try:
         return _operation.decode(write.operation)
     except msgspec.DecodeError:  # from a newer release
         return None
 
 
-def _about(write: QueuedWrite) -> str:
+def _about(write: QueuedRow) -> str:
     operation = _decoded(write)
     if operation is None:
         return "(of another release)"
@@ -70,7 +69,7 @@ def _about(write: QueuedWrite) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-def _listed(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite]) -> Report:
+def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:
     facts = [
         [
             {name: value for name, value in write._asdict().items() if name != "operation"} | {"about": _about(write)}
@@ -101,7 +100,7 @@ def _listed(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite]) -> Repo
     return Report({"queued": facts[0], "set_aside": facts[1]}, tables or nothing)
 
 
-def _exported(write: QueuedWrite) -> str:
+def _exported(write: QueuedRow) -> str:
     """A write as a line of JSON."""
     operation = _decoded(write)
     content = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}

@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from remembrancer import __version__
-from remembrancer.actors.launcher.children import Command, actor_command
-from remembrancer.actors.launcher.runtime import Runtime
+from remembrancer.actors.launcher.runtime import Command, Runtime, actor_command
 from remembrancer.actors.launcher.supervision import check_embedders, parse_scale
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, argument, command, flag, option

@@ -19,6 +19,7 @@ import anyio
 import msgspec
 
 from remembrancer.actors.migrations import Schema, Step, drop_copies
+from remembrancer.actors.snapshots import copy_snapshot, snapshot_of
 from remembrancer.protocol.errors import (
     UNREADABLE,
     Failure,
@@ -78,13 +79,22 @@ class Waiting(NamedTuple):
 
 
 class QueuedRow(NamedTuple):
-    """A row of `queued`, without its number."""
+    """A write that waits, or was refused with this `code` and `message`. `operation` is encoded."""
 
     operation_id: str
     operation: bytes
     lane: str
     memory_id: str
     queued_at: float
+    code: str | None = None
+    message: str | None = None
+
+
+class QueueContents(NamedTuple):
+    """The whole content of a queue, the oldest write first."""
+
+    queued: list[QueuedRow]
+    refused: list[QueuedRow]
 
 
 class QueueFile:
@@ -192,7 +202,8 @@ class QueueFile:
     def append(self, rows: Iterable[QueuedRow]) -> None:
         """Append rows durably, in one transaction. A row that is queued already stays as it is."""
         with self._opened() as database, _transaction(database):
-            database.executemany(f"INSERT OR IGNORE INTO queued ({_QUEUED}) VALUES (?, ?, ?, ?, ?)", rows)  # noqa: S608
+            values = (row[: _QUEUED.count(",") + 1] for row in rows)
+            database.executemany(f"INSERT OR IGNORE INTO queued ({_QUEUED}) VALUES (?, ?, ?, ?, ?)", values)  # noqa: S608
 
     def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
         """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one.
@@ -284,6 +295,27 @@ def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
     """The row of `queued` for an operation."""
     memory_id = memory_id_of(operation.change) or ""
     return QueuedRow(operation.operation_id, _encoder.encode(operation), lane, memory_id, now)
+
+
+def read_queue(path: Path) -> QueueContents:
+    """Read the waiting and the refused writes, from any process.
+
+    Raises:
+        SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: it cannot be read.
+    """
+    with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
+        if file is None:
+            return QueueContents([], [])
+        queued = file.rows(f"SELECT {_QUEUED} FROM queued ORDER BY sequence")  # noqa: S608 - our names
+        refused = file.rows(f"SELECT {_QUEUED}, code, message FROM rejected ORDER BY rowid")  # noqa: S608
+    return QueueContents([QueuedRow(*row) for row in queued], [QueuedRow(*row) for row in refused])
+
+
+def copy_queue(path: Path, target: Path) -> None:
+    """Copy the queue and check the copy, if there is something to copy. Works from any process."""
+    with snapshot_of(path, SCHEMA) as file:
+        if file is not None:
+            copy_snapshot(file, target)
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
