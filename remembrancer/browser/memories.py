@@ -159,8 +159,8 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
     return f"The search leaves it out by {' and '.join(standing)}." if standing else ""
 
 
-async def memory(view: View) -> Response:
-    """One memory in full."""
+async def memory(view: View, unsaved: str | None = None) -> Response:
+    """One memory in full. `unsaved` is an edited text that was not saved, since the memory has changed meanwhile."""
     memory_id = await view.whole_id(_id_of(view))
     answer = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
@@ -178,8 +178,12 @@ async def memory(view: View) -> Response:
             is_compared = place and len(history) - place <= COMPARED
             versions.append(Version(entry, word_diff(before, text) if is_compared else Markup(""), text != before))
             before = text
+        now = answer.memory.content
         return view.page(
             "memory.html",
+            200 if unsaved is None else 400,
+            text=now if unsaved is None else unsaved,
+            diff="" if unsaved is None else word_diff(now, unsaved),
             shown=answer,
             memory=answer.memory,
             versions=versions[::-1],
@@ -211,13 +215,17 @@ def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> M
 
 
 async def edit(view: View) -> Response:
-    """Change the content of a memory and its metadata."""
-    before = await _now(view, _id_of(view))
+    """Change the fields of a memory that differ from the version in which the page showed it; others keep what
+    somebody else may have changed meanwhile. Nothing is saved if both have changed the text."""
+    now = await _now(view, _id_of(view))
+    before = next((each.record for each in now.history if str(each.version) == view.said("version")), now)
     content = view.exactly("content").replace("\r\n", "\n")
     if not content.strip():
         raise InvalidInput("A memory cannot be empty: forget it instead.")
     changes: dict[str, Any] = {}
-    if content != before.content:
+    if content not in (before.content, now.content):
+        if before.content != now.content:
+            return await memory(view, content)
         changes["content"] = content
     if view.said("summary") != (before.summary or ""):
         changes["summary"] = view.said("summary")
@@ -233,8 +241,8 @@ async def edit(view: View) -> Response:
         changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
     if changes:
         secrets = {"allow_secrets": True} if view.said("allow_secrets") else {}
-        await view.call("update_memory", memory_id=before.id, **changes, **secrets)
-    return _next(view, before.id, "edit", {before.id: f"restore/{before.version}"} if changes else {})
+        await view.call("update_memory", memory_id=now.id, **changes, **secrets)
+    return _next(view, now.id, "edit", {now.id: f"restore/{now.version}"} if changes else {})
 
 
 async def erase(view: View) -> Response:

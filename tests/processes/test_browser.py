@@ -466,6 +466,30 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     assert "turns the key first" in Page(visit.undo(page)).text
 
 
+def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) -> None:
+    memory = visit.stored("the harbour opens at six", kind="fact")
+
+    def version_in(page: str) -> str:
+        (form,) = (each.fields for each in Page(page).forms if each.action.endswith("/edit"))
+        return form["version"][0]
+
+    fields = {"content": "the harbour opens at six", "kind": "fact", "importance": "0.50", "tags": "", "summary": ""}
+    fields["version"] = version_in(visit.get(f"/memory/{memory}"))
+    visit.do(f"/memory/{memory}/edit", **fields | {"content": "the harbour opens at seven"})
+    page = visit.do(f"/memory/{memory}/edit", **fields | {"tags": "harbour"})
+    assert "opens at seven" in Page(page).text, "a page of the first version has changed its tags alone"
+    assert "harbour" in visit.get("/", tag="harbour")
+    refused = visit.send(f"/memory/{memory}/edit", **fields | {"content": "the harbour opens at eight"})
+    assert (refused.status_code, "nothing is saved" in refused.text) == (400, True)
+    assert "\nthe harbour opens at eight</textarea>" in refused.text
+    assert "opens at seven" in Page(visit.get(f"/memory/{memory}")).text
+    page = visit.do(
+        f"/memory/{memory}/edit",
+        **fields | {"content": "the harbour opens at eight", "version": version_in(refused.text)},
+    )
+    assert "opens at eight" in Page(page).text
+
+
 def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says_so(visit: Visit) -> None:
     file = visit.directory / "MEMORY.md"
     file.write_text("# The shop\n\nAnna owns payments.\n\n- two approvals\n")
