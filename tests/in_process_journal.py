@@ -62,6 +62,8 @@ class InProcessJournal(contract.Journal):
         """The reason for which it is not, if that is not its absence."""
         self.loses_answers = 0
         """So many of the next appends are done, and their answers lost."""
+        self.append_error: RemembrancerError | None = None
+        self.read_error: RemembrancerError | None = None
 
     def _lane(self, lane: str) -> _Lane:
         if not self.reachable:
@@ -85,6 +87,8 @@ class InProcessJournal(contract.Journal):
         self, lane: str, entries: Sequence[contract.NewEntry], *, behind: contract.LaneMark
     ) -> contract.LaneMark:
         contract.check_entries(entries)
+        if self.append_error is not None:
+            raise self.append_error
         found = self._lane(lane)
         await asyncio.sleep(0)  # others come first now and then, as they do over a network
         found.check(behind)
@@ -102,6 +106,8 @@ class InProcessJournal(contract.Journal):
         return found.mark(found.head)
 
     async def read(self, lane: str, *, after: contract.LaneMark, limit: int = 1000) -> contract.EntryPage:
+        if self.read_error is not None:
+            raise self.read_error
         found = self._lane(lane)
         found.check(after)
         following = range(after.position + 1, found.head + 1)

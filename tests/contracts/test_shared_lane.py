@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from remembrancer.actors.store import shared_lane
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Filters, PassageFilter, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT
-from remembrancer.journal.contract import SNAPSHOT_FORM, START, EntryPage, LaneMark, LaneSnapshot, NewEntry, Trimmed
+from remembrancer.journal.contract import SNAPSHOT_FORM, START, LaneMark, LaneSnapshot, NewEntry, Trimmed
 from remembrancer.protocol.errors import (
     EntryDamaged,
     InvalidInput,
@@ -366,37 +366,13 @@ def test_what_both_promote_is_one_memory_that_is_found_by_both_ids(hosts: Hosts)
     assert len(hosts.server.lanes[LANE].entries) == 2
 
 
-class Troubled(InProcessJournal):
-    """A journal that raises an error where it is asked to append or to read."""
-
-    append_error: RemembrancerError | None = None
-    read_error: RemembrancerError | None = None
-
-    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        if self.append_error is not None:
-            raise self.append_error
-        return await super().append(lane, entries, behind=behind)
-
-    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        if self.read_error is not None:
-            raise self.read_error
-        return await super().read(lane, after=after, limit=limit)
-
-
-def trouble(hosts: Hosts, host: Host) -> Troubled:
-    journal = Troubled(hosts.server)
-    host.lane.rejoin(journal, "host")
-    return journal
-
-
 def test_what_a_full_server_refused_is_stored_when_there_is_room(hosts: Hosts) -> None:
-    journal = trouble(hosts, hosts[0])
-    journal.append_error = StorageFull("the server of the journal has no room")
+    hosts[0].journal.append_error = StorageFull("the server of the journal has no room")
     reply = hosts[0].reply(LANTERN)
     assert isinstance(reply, StorageFull)
     assert (reply.retry_possible, hosts[0].lane.counts(None).total) == (True, 0)
     assert hosts[0].lane.problem is None, "it reads on, and tries again"
-    journal.append_error = None
+    hosts[0].journal.append_error = None
     hosts[0].submit(LANTERN)
     hosts.settle()
     assert agreed(hosts).version == 1
@@ -410,15 +386,14 @@ def test_an_entry_that_cannot_be_opened_stops_the_lane_or_has_writes_wait(
     hosts[0].submit(LANTERN)
     hosts[1].catch_up()
     hosts[0].submit(CANDLE)
-    journal = trouble(hosts, hosts[1])
-    journal.read_error = error
+    hosts[1].journal.read_error = error
     with pytest.raises(type(error)):
         hosts[1].lane.catch_up()
     reply = hosts[1].reply(torch)
     assert isinstance(reply, JournalAway) if isinstance(error, KeyMissing) else reply is error
     assert hosts[1].lane.counts(None).total == 1, "what was before can be read"
     assert len(hosts.server.lanes[LANE].entries) == 2, "nothing is appended behind it or sealed with a former key"
-    journal.read_error = None
+    hosts[1].journal.read_error = None
     if isinstance(error, EntryDamaged):
         hosts[1].lane.rejoin(hosts[1].journal, "host1")
     hosts[1].submit(torch)

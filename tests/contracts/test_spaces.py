@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -324,55 +324,53 @@ def test_threads_that_end_leave_no_open_file(tmp_path: Path) -> None:
 
 
 OURS, LANE, THEIRS = PROJECT.id, "l_000000000001", "p_ffffffffffff"
-FILTERS: Callable[[str], Filters] = lambda session: Filters(session, include_forgotten=True)  # noqa: E731
-VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
-    "recall": lambda view, session, numbers, ids: [
-        recalled(view, Recall(session, project=PROJECT, query="who lit the beacon", strategy=strategy, limit=50))
+
+
+class Viewer(NamedTuple):
+    """A session that asks a view, with the numbers and ids of all memories that there are."""
+
+    view: View
+    reader: Reader
+    session: str
+    filters: Filters
+    numbers: list[int]
+    ids: list[str]
+
+
+VIEWED: dict[str, Callable[[Viewer], object]] = {
+    "recall": lambda it: [
+        recalled(it.view, Recall(it.session, project=PROJECT, query="who lit the beacon", strategy=strategy, limit=50))
         for strategy in get_args(Strategy)
     ],
-    "happened_in": lambda view, session, numbers, ids: view.load(
-        view.happened_in(TimeWindow(0.0, 1e12, 0.0, 0.0), FILTERS(session)), None
-    ),
-    "graph": lambda view, session, numbers, ids: [
-        search_graph(SearchGraph(PROJECT, session, "beacon"), view, 1e12)[0],
-        search_graph(SearchGraph(PROJECT, session), view, 1e12)[0],
+    "happened_in": lambda it: it.view.load(it.view.happened_in(TimeWindow(0.0, 1e12, 0.0, 0.0), it.filters), None),
+    "graph": lambda it: [
+        search_graph(SearchGraph(PROJECT, it.session, entity), it.view, 1e12)[0] for entity in ("beacon", None)
     ],
-    "ranking_facts": lambda view, session, numbers, ids: view.load(view.ranking_facts(numbers, FILTERS(session)), None),
-    "load": lambda view, session, numbers, ids: view.load(numbers, FILTERS(session)),
-    "top": lambda view, session, numbers, ids: [
-        view.load(view.reader.top(FILTERS(session), order, 50), None) for order in get_args(Order)
-    ],
-    "from_files": lambda view, session, numbers, ids: view.load(
-        view.reader.from_files([""], FILTERS(session), 50), None
-    ),
-    "matching": lambda view, session, numbers, ids: view.load(view.reader.matching(FILTERS(session), 99) or [], None),
-    "list": lambda view, session, numbers, ids: [
-        list_memories(ListMemories(session, project=PROJECT, include_forgotten=True, limit=50, valid_at=at), view)
+    "ranking_facts": lambda it: it.view.load(it.view.ranking_facts(it.numbers, it.filters), None),
+    "load": lambda it: it.view.load(it.numbers, it.filters),
+    "top": lambda it: [it.view.load(it.reader.top(it.filters, order, 50), None) for order in get_args(Order)],
+    "from_files": lambda it: it.view.load(it.reader.from_files([""], it.filters, 50), None),
+    "matching": lambda it: it.view.load(it.reader.matching(it.filters, 99) or [], None),
+    "list": lambda it: [
+        list_memories(ListMemories(it.session, project=PROJECT, include_forgotten=True, limit=50, valid_at=at), it.view)
         for at in (None, 1e12)
     ],
-    "neighbours": lambda view, session, numbers, ids: view.load(
-        view.reader.neighbours(numbers, FILTERS(session)).facts, None
-    ),
-    "follow": lambda view, session, numbers, ids: view.reader.follow(ids, session, 2, 50),
-    "visible": lambda view, session, numbers, ids: view.visible(ids, FILTERS(session)),
-    "portable": lambda view, session, numbers, ids: [view.reader.portable(each, session, PROJECT.id) for each in ids],
-    "surroundings": lambda view, session, numbers, ids: [
-        (view.reader.surroundings(each, found.content, session),)
-        for each in ids
-        if (found := view.reader.portable(each, session, PROJECT.id)) is not None
+    "neighbours": lambda it: it.view.load(it.reader.neighbours(it.numbers, it.filters).facts, None),
+    "follow": lambda it: it.reader.follow(it.ids, it.session, 2, 50),
+    "visible": lambda it: it.view.visible(it.ids, it.filters),
+    "portable": lambda it: [it.reader.portable(each, it.session, PROJECT.id) for each in it.ids],
+    "surroundings": lambda it: [
+        (it.reader.surroundings(each, found.content, it.session),)
+        for each in it.ids
+        if (found := it.reader.portable(each, it.session, PROJECT.id)) is not None
     ],
-    "counts": lambda view, session, numbers, ids: (
-        view.reader.counts(session).by_type,
-        view.reader.counts(session).by_scope,
-    ),
-    "proposals": lambda view, session, numbers, ids: view.reader.proposals(),
-    "describe_session": lambda view, session, numbers, ids: view.reader.describe_session(session),
-    "session_start": lambda view, session, numbers, ids: view.reader.session_start(session),
-    "browse": lambda view, session, numbers, ids: [
-        view.reader.browse(kind(PROJECT, session)) for kind in (ReadActivity, FindPairs, ReadGraph)
-    ],
+    "counts": lambda it: (it.reader.counts(it.session).by_type, it.reader.counts(it.session).by_scope),
+    "proposals": lambda it: it.reader.proposals(),
+    "describe_session": lambda it: it.reader.describe_session(it.session),
+    "session_start": lambda it: it.reader.session_start(it.session),
+    "browse": lambda it: [it.reader.browse(kind(PROJECT, it.session)) for kind in (ReadActivity, FindPairs, ReadGraph)],
 }
-"""Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
+"""Every question of a view that a session asks."""
 BY_SHOWN = {"find", "records_of", "by_file", "spaces_of"}
 BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 BY_SHOWN |= {"uses"}
@@ -442,6 +440,7 @@ def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str
         numbers = [number for (number,) in database.read("SELECT number FROM memories")]
         for session, names in (("alice", (OURS, LANE, USER)), ("bob", (OURS, LANE)), ("bob", (THEIRS, USER))):
             view = View([Source(spaces[name]) for name in names])
+            viewer = Viewer(view, view.reader, session, Filters(session, include_forgotten=True), numbers, list(known))
             hidden = {
                 part
                 for memory_id, (name, owner, word) in known.items()
@@ -449,7 +448,7 @@ def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str
                 for part in (memory_id, word)
             }
             for question, ask in VIEWED.items():
-                answer = repr(ask(view, session, numbers, list(known)))
+                answer = repr(ask(viewer))
                 assert not [each for each in hidden if each in answer], question
-            seen = {each.id for each in view.load(numbers, FILTERS(session)).values()}
+            seen = {each.id for each in view.load(numbers, viewer.filters).values()}
             assert seen == {each for each, (_, _, word) in known.items() if word not in hidden}

@@ -111,23 +111,14 @@ class SharedSoak(Figures):
     hosts: int = HOSTS
     operations: int = 0
     acknowledged: int = 0
-    replayed: int = 0
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     changes: Counter[str] = msgspec.field(default_factory=Counter)
     """The operations that were acknowledged, by what they change."""
-    sent_again: Counter[str] = msgspec.field(default_factory=Counter)
     faults: Counter[str] = msgspec.field(default_factory=Counter)
-    entries: int = 0
-    memories: int = 0
-    versions: int = 0
-    snapshots_taken: int = 0
     worked: Counter[str] = msgspec.field(default_factory=Counter)
-    """The number of times that a host's consolidator has maintained what is shared."""
-    runs: int = 0
-    """The runs that this has made."""
+    """The number of runs by which a host's consolidator has maintained what is shared."""
     removed: int = 0
     """Members that were let in and removed."""
-    settled_s: float = 0.0
 
 
 # Hosts
@@ -142,8 +133,6 @@ class Host:
         self.ahead_s = APART_S * number
         self.links: list[Link] = []
         self.lane = self.users_lane = ""
-        self.sent_again: Counter[str] = Counter()
-        """Why something was asked again."""
         self._look_s = look_s
         self._launcher = Launcher(home)
         self._dealer: Dealer[OthersWrote] = Dealer(
@@ -195,15 +184,10 @@ class Host:
         """As `ask`, of somebody who asks again where that is said to help, while others go on."""
         async with asyncio.timeout(HANGS_S):
             while True:
-                try:
+                with suppress(*AWAY):
                     answer = await self.ask(request, answer_s)
-                except AWAY as error:
-                    why = error.code
-                else:
                     if not (isinstance(answer, Failure) and answer.retry_possible):
                         return answer
-                    why = answer.code
-                self.sent_again[why] += 1
                 await asyncio.sleep(AGAIN_S)
 
     def time(self) -> float:
@@ -245,10 +229,8 @@ class Consolidator:
         async def work_and_undo(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Outcome:
             result = await carry_out(job, store, settings, clock)
             if isinstance(result, Maintained) and job.lane_time is not None:
-                name = f"host {host.number}"
-                soak.worked[name] += 1
                 for run_id in result.run_ids:
-                    soak.runs += 1
+                    soak.worked[f"host {host.number}"] += 1
                     if dice.random() < UNDONE:
                         undo = UndoRun(run_id, "project", if_there=True)
                         await store.submit(Operation(f"undo-{run_id}", host.project, "", host.time(), undo))
@@ -458,8 +440,7 @@ class Session:
         """Send operations as the write queue does; those that are not answered by it."""
         try:
             answer = await self._host.ask(SubmitBatch(tuple(operations)), ANSWER_S)
-        except AWAY as error:
-            self._host.sent_again[error.code] += 1
+        except AWAY:
             return operations
         if not isinstance(answer, BatchApplied):
             return operations
@@ -475,7 +456,6 @@ class Session:
             self._soak.acknowledged += 1
             kind = type(operation.change).__name__
             self._soak.changes[kind] += 1
-            self._soak.replayed += answer.replayed
             self.answered.append(Answered(operation, answer))
             return
         self._soak.refused[answer.code] += 1
@@ -754,16 +734,10 @@ class World:
                 for ours, theirs in differing[:3]:
                     self._soak.wrong.append(f"hosts 0 and {number} differ in {len(differing)} rows: {ours} is {theirs}")
             with self.hosts[0].read_space(lane) as file:
-                self._soak.entries += file.execute("SELECT position FROM lane").fetchone()[0]
-                self._soak.memories += file.execute("SELECT count(*) FROM memories").fetchone()[0]
-                self._soak.versions += file.execute("SELECT count(*) FROM history").fetchone()[0]
                 self._compare_histories(file)
         for host in self.hosts:
             answered = [each for owner, session in sessions if owner is host for each in session.answered]
             self._compare_answers(host, answered)
-            logged = (RuntimePaths(host.home).logs / "store.log").read_text()
-            self._soak.snapshots_taken += logged.count("a snapshot was taken")
-            self._soak.sent_again += host.sent_again
 
     def _compare_histories(self, file: sqlite3.Connection) -> None:
         versions: dict[str, list[int]] = {}
@@ -931,12 +905,10 @@ async def run(
                 breaking.cancel()
                 with suppress(asyncio.CancelledError):
                     await breaking
-            healed = time.monotonic()
             try:
                 await world.settle()
             except TimeoutError:
                 soak.wrong.append("the hosts do not agree in time")
-            soak.settled_s = time.monotonic() - healed
         world.compare(crew)
     except BaseException:
         print(f"what is left: {world.directory}", file=sys.stderr)
