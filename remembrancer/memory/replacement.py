@@ -296,8 +296,6 @@ FEATURES: Final = (
     ),
 )
 INTERCEPT: Final = -10.06
-_COSTLY: Final = ("rivals", "slots")
-"""The features that take longest; both only lower the probability."""
 
 
 def table_of(pair: TextPair) -> list[float]:
@@ -305,18 +303,10 @@ def table_of(pair: TextPair) -> list[float]:
     return [each.of(pair) for each in FEATURES]
 
 
-def probability(pair: TextPair, least: float = 0.0) -> float:
-    """The probability that the later text replaces the earlier one, in [0, 1].
-
-    If it is below `least`, the result is any number from the probability up to `least`, which is found sooner.
-    """
-    share = share_of(pair.earlier, pair.later)
-    logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES if each.name not in _COSTLY)
-    at_most = share / (1.0 + math.exp(-logit))
-    if at_most < least:
-        return at_most
-    logit += sum(each.weight * each.of(pair) for each in FEATURES if each.name in _COSTLY)
-    return share / (1.0 + math.exp(-logit))
+def probability(pair: TextPair) -> float:
+    """The probability that the later text replaces the earlier one, in [0, 1]."""
+    logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
+    return share_of(pair.earlier, pair.later) / (1.0 + math.exp(-logit))
 
 
 def share_of(earlier: Read, later: Read) -> float:

@@ -65,7 +65,7 @@ class ReplacedMemories:
                 continue
             apart_s = later.happened_at - earlier.happened_at
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
-            at_most = probability(compared, POSSIBLE)
+            at_most = probability(compared)
             if at_most >= POSSIBLE and not same_in_words(earlier.content, later.content):
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
