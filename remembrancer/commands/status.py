@@ -95,7 +95,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "remote_embedders": msgspec.to_builtins(store.remote) if store else None,
         "resting": status.is_resting if status else None,
         "unusable": list(store.unusable) if store else [],
-        "counts": msgspec.to_builtins(store.counts) if store else {},
+        "counts": msgspec.to_builtins(store.counts) if store and store.counts else {},
         "gateway": _fields(gateway, GatewayHealth),
         "consolidator": _fields(status.consolidator if status else None, ConsolidatorHealth),
         "indexer": _fields(status.indexer if status else None, IndexerHealth),
@@ -133,7 +133,9 @@ def _work(status: RuntimeStatus) -> list[str]:
     lines = ["Embedders, consolidator and indexer are stopped until they are needed."] if status.is_resting else []
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
-        lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {count(counts.entities, 'entity')}")
+        if counts is not None:
+            entities = count(counts.entities, "entity")
+            lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {entities}")
         lines.append(
             f"embedding   {embedding.model} by {embedding.engine}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"

@@ -58,9 +58,9 @@ class RemoteEmbedders(msgspec.Struct, frozen=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, tag=True):
-    """The store's health."""
+    """The store's health. `counts` is None until the memories have been counted."""
 
-    counts: Counts
+    counts: Counts | None
     embedding: EmbeddingSummary
     rejected_frames: int = 0
     unusable: tuple[str, ...] = ()
@@ -75,6 +75,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """None: no embedder on another host is allowed."""
     asked: int = 0
     """The number of requests and writes by clients and commands so far. A growing number wakes resting processes."""
+    opening: bool = False
+    """True while the memories of an older release are brought forward."""
     cut_off: tuple[LaneState, ...] = ()
     """The shared lanes that exchange nothing with the other machines."""
 

@@ -45,6 +45,9 @@ SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
 """States of a process that do not pass by themselves."""
 
 
+OPENING: Final = "the memories of an older release are being brought forward, which may take a minute"
+
+
 def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     """Everything that makes the runtime degraded, the most important first; empty when all is well."""
     away = {process.role for process in status.processes if process.state != "ready"}
@@ -140,6 +143,8 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
     if store is None:
         yield from _not_reported("store", away)
         return
+    if store.opening:
+        yield Problem("memories_opening", "warning", OPENING, "nothing to do: until then, writes wait in the queue")
     for reason in store.unusable:
         advice = "until that is fixed, its memories are missing from answers; 'remembrancer doctor' checks all files"
         yield Problem("file_unusable", "warning", reason, advice)

@@ -244,13 +244,15 @@ async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monk
     committer = Committer()
     files = MemoryFiles(paths, committer, time.time, lambda _: None)
     try:
-        with pytest.raises(FileLocked, match="being opened"):
+        with pytest.raises(FileLocked, match="being brought forward"):
             files.user_file.counts(None)
+        assert files.is_opening
         waiting = asyncio.create_task(files.wait_for_opening())
         await asyncio.sleep(0)
         may_go_on.set()
         await waiting
         assert files.user_file.counts(None).total > 0
+        assert not files.is_opening
     finally:
         may_go_on.set()
         committer.close()

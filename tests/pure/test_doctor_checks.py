@@ -170,6 +170,7 @@ def cut_off(code: str) -> RuntimeStatus:
     return replace(runtime(), store=StoreHealth(Counts(), WELL, cut_off=(lane,)))
 
 
+OPENING = StoreHealth(None, WELL, opening=True)
 UNUSABLE = StoreHealth(Counts(), WELL, unusable=("p_1/memory.db cannot be read",))
 
 
@@ -192,6 +193,7 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         (runtime(gateway={"store": "reconnecting"}), "warning", "reconnecting"),
         (runtime(gateway=None), "warning", "gateway has not reported"),
         (replace(runtime(), store=None), "warning", "store has not reported"),
+        (replace(runtime(), store=OPENING), "warning", "older release are being brought forward"),
         (replace(runtime(), store=UNUSABLE), "warning", "p_1/memory.db cannot be read"),
         (cut_off("journal_away"), "warning", "the project /srv/shop is exchanged with the other machines"),
         (cut_off("journal_refused"), "problem", "nobody answers"),

@@ -73,7 +73,7 @@ class StoreActor(Actor):
         super().__init__(spec)
         self._lock = FileLock(spec.paths.store_lock)
         self._readers = Readers()
-        self._counted: tuple[object, Counts] = (None, Counts())
+        self._counted: tuple[object, Counts | None] = (None, None)
         """The counts of all memories, and the version of the records that they are of."""
         self._asked = 0
         """The number of requests by clients and commands, apart from those about the store's state."""
@@ -175,7 +175,7 @@ class StoreActor(Actor):
     def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
             choice, _ = model_choices(self.spec.settings)
-            return StoreHealth(Counts(), EmbeddingSummary(choice.engine, choice.model, 0, 0, 0, vectors_ready=False))
+            return StoreHealth(None, EmbeddingSummary(choice.engine, choice.model, 0, 0, 0, vectors_ready=False))
         if self._files.size_bytes <= COUNTED_AT_ONCE_BYTES and self._files.version != self._counted[0]:
             with contextlib.suppress(RemembrancerError, OSError):  # the background task tries again and reports it
                 self._count()
@@ -189,6 +189,7 @@ class StoreActor(Actor):
             models=self._scheduler.needed,
             remote=None if self._remote is None else self._remote.state(),
             asked=self._asked,
+            opening=self._files.is_opening,
             cut_off=self._lanes.cut_off(),
         )
 

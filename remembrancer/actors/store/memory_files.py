@@ -34,6 +34,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.paths import RuntimePaths, is_empty
+from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import ProjectRef
 
@@ -83,7 +84,7 @@ class MemoryFiles:
         self.indexes: dict[str, FileIndex] = {}
         """The indexes of projects' own files, by name. They are embedded like memories."""
         self._again_at = 0.0
-        self._refusal = FileLocked("the memories are being opened").to_failure()
+        self._refusal = FileLocked(OPENING).to_failure()
         self._reopening: asyncio.Task[None] | None = None
         if MEMORY.is_older(paths.database) or is_old(paths):  # migrating may take long, so it runs on its own thread
             self._open_soon()
@@ -127,6 +128,11 @@ class MemoryFiles:
     def is_open(self) -> bool:
         """True if the database is open."""
         return self._database is not None
+
+    @property
+    def is_opening(self) -> bool:
+        """True while the database of an older release is brought forward, which answers do not wait for."""
+        return self._database is None and self._reopening is not None and self._unusable is None
 
     async def wait_for_opening(self) -> SqliteFile:
         """Return the database, waiting a moment if it is being opened: a home of release 0.2.0 is migrated first.

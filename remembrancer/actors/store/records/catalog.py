@@ -7,6 +7,7 @@ from typing import Any
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import FileLocked
+from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.writes import ProjectRef
 
 
@@ -81,6 +82,6 @@ class Catalog:
 
     def _write(self, statement: str, arguments: tuple[object, ...]) -> None:
         if self.database is None:
-            raise FileLocked("the memories are being opened")
+            raise FileLocked(OPENING)
         with self.database.transaction() as connection:
             connection.execute(statement, arguments)
