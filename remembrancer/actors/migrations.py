@@ -11,7 +11,7 @@ import mmap
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,8 +29,6 @@ NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
 """The files of records of release 0.2.0, and of its catalogue, which stay in a home until a person deletes them."""
-PAGES_AT_ONCE: Final = 256
-"""Pages that are copied between two pauses: a megabyte."""
 BACKUPS: Final = "backups"
 """The directory for a database's daily copies, beside it."""
 COPY: Final = "release"
@@ -194,9 +192,8 @@ def copy_of(path: Path, release: str) -> Path:
     return path.with_name(f"{path.name}.{COPY}-{release}")
 
 
-def write_checked_copy(path: Path, target: Path, no_room: str, pause: Callable[[], None] | None = None) -> None:
-    """Copy a database as of one moment, completely and durably, and check the copy. With a `pause`, which is called
-    between groups of pages, writers are not blocked meanwhile.
+def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
+    """Copy a database as of one moment, completely and durably, and check the copy.
 
     Raises:
         StorageFull: the disk has no room for it (`no_room`).
@@ -212,7 +209,7 @@ def write_checked_copy(path: Path, target: Path, no_room: str, pause: Callable[[
             ((size,),) = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
             if shutil.disk_usage(path.parent).free < size + SPARE_BYTES:
                 raise disk_full(no_room, path)
-            write_copy(source, fresh, pause)
+            write_copy(source, fresh)
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
         fresh.replace(target)
@@ -283,9 +280,8 @@ def _has(path: Path, words: Sequence[str]) -> bool:
         return any(content.find(word.encode()) >= 0 for word in words)
 
 
-def write_copy(source: sqlite3.Connection, target: Path, pause: Callable[[], None] | None = None) -> None:
-    """Copy a database (https://sqlite.org/backup.html) into a new file, and check the copy: in one step, or with a
-    `pause` between groups of pages.
+def write_copy(source: sqlite3.Connection, target: Path) -> None:
+    """Copy a database (https://sqlite.org/backup.html) into a new file, and check the copy.
 
     Raises:
         RecordsUnusable: it is damaged.
@@ -294,10 +290,7 @@ def write_copy(source: sqlite3.Connection, target: Path, pause: Callable[[], Non
     target.unlink(missing_ok=True)  # of an interrupted attempt
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
-        if pause is None:
-            source.backup(copy)
-        else:
-            source.backup(copy, pages=PAGES_AT_ONCE, progress=lambda _status, _left, _all: pause())
+        source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, no log beside it; its owner resets this
         found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":

@@ -230,7 +230,6 @@ class StoreActor(Actor):
         self._requests.draining = True
         self._jobs.drain()
         self._indexer.drain()
-        self._copies.close()
         self._background.cancel()
         await self._count_accesses()
         await asyncio.to_thread(self._committer.close)

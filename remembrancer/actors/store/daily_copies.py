@@ -13,22 +13,21 @@ import anyio.to_thread
 
 from remembrancer.actors.migrations import BACKUPS, daily_copies, write_checked_copy
 from remembrancer.actors.snapshots import opened, unreadable
-from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError
+from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
 
 DAY_S: Final = 86_400.0
 FIRST_S: Final = 5.0
 """The delay before the first check, since a starting store has more urgent work."""
 LOOK_S: Final = 600.0
 STAMP: Final = "%Y%m%dT%H%M%SZ"
-STEPS_BETWEEN_LOOKS: Final = 50_000
-"""Steps of SQLite's virtual machine, while a file is checked, between two looks for a stop."""
 REPAIR: Final = "'remembrancer down' and then 'remembrancer doctor --repair' mend it"
 
 logger = logging.getLogger(__name__)
 
 
 class DailyCopies:
-    """Copies a database that has changed since its last copy, once that is a day old, on its own thread.
+    """Copies a database that has changed since its last copy, once that is a day old, on its own thread, which a stop
+    of the store ends.
 
     `kept` is the number of copies to keep; 0 makes none. A database that starts with a log is checked, because its
     store has crashed. `report` is called if it is damaged.
@@ -38,7 +37,6 @@ class DailyCopies:
         self._path = path
         self._kept = kept
         self._report = report
-        self._closed = False
         self._has_crashed = _size(path.with_name(f"{path.name}-wal")) > 0
 
     async def run(self) -> None:
@@ -50,16 +48,10 @@ class DailyCopies:
             await anyio.to_thread.run_sync(self._tolerantly, self.copy_if_due, abandon_on_cancel=True)
             await anyio.sleep(LOOK_S)
 
-    def close(self) -> None:
-        """Start no more copies, and end a running one soon."""
-        self._closed = True
-
     def _tolerantly(self, work: Callable[[], object]) -> None:
         try:
             work()
         except RemembrancerError as error:
-            if self._closed:
-                return
             if isinstance(error, RecordsUnusable):
                 logger.error("the database is damaged", extra={"reason": error.message})
                 self._report(error)
@@ -71,15 +63,11 @@ class DailyCopies:
 
         Raises:
             RecordsUnusable: it is damaged.
-            MemoryUnavailable: the store is stopping.
         """
         try:
             with opened(self._path) as connection:
-                connection.set_progress_handler(lambda: self._closed, STEPS_BETWEEN_LOOKS)
                 found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
-            if self._closed:
-                raise MemoryUnavailable("the store is stopping") from error
             raise unreadable(self._path, error) from error
         if found != "ok":
             raise RecordsUnusable(f"{self._path} is damaged ({found}): {REPAIR}")
@@ -90,7 +78,6 @@ class DailyCopies:
         Raises:
             StorageFull, FileUnusable: there is no room for it, or it cannot be written.
             RecordsUnusable: the database is damaged; earlier copies are kept.
-            MemoryUnavailable: the store is stopping.
         """
         path, now = self._path, time.time()
         if not is_due(path, now):
@@ -101,17 +88,12 @@ class DailyCopies:
         for unfinished in copy.parent.glob(f"{path.name}.*Z.new"):  # the store was killed meanwhile
             unfinished.unlink(missing_ok=True)
         try:
-            write_checked_copy(path, copy, f"there is no room for the daily copy of {path}: make room", self._go_on)
+            write_checked_copy(path, copy, f"there is no room for the daily copy of {path}: make room")
         except sqlite3.Error as error:
             raise unreadable(path, error) from error
         for old in daily_copies(path)[self._kept :]:
             old.unlink(missing_ok=True)
         return copy
-
-    def _go_on(self) -> None:
-        """Raise `MemoryUnavailable` after `close`."""
-        if self._closed:
-            raise MemoryUnavailable("the store is stopping")
 
 
 def is_due(path: Path, now: float) -> bool:
