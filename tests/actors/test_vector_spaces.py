@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,8 +60,10 @@ async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
         try:
             yield spaces
         finally:
+            running.cancel()
             await spaces.aclose()
-            await running
+            with suppress(asyncio.CancelledError):
+                await running
 
     yield manage
     committer.close()

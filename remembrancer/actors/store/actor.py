@@ -169,7 +169,6 @@ class StoreActor(Actor):
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # modules stay for good: garbage collections need not traverse them
             task_status.started()
-            self._tasks.start_soon(self._vectors.run)
             await anyio.sleep_forever()
 
     def health(self) -> StoreHealth:
@@ -267,6 +266,7 @@ class StoreActor(Actor):
                 tasks.start_soon(self._keep_counts)
                 tasks.start_soon(self._jobs.finder.run)
                 tasks.start_soon(self._copies.run)
+                tasks.start_soon(self._vectors.run)
 
     async def _keep_house(self) -> None:
         while True:

@@ -5,7 +5,6 @@ happens to Chroma, the records are unaffected and their vectors are searched in 
 """
 
 import asyncio
-import contextlib
 import importlib.util
 import itertools
 import logging
@@ -140,24 +139,23 @@ class VectorSpaces:
             await self._link(vectors, PassageFilter(vectors.model, [memory]), threads)
 
     async def run(self) -> None:
-        """Run the upkeep of comparisons, memory and Chroma until cancelled or closed."""
-        with contextlib.suppress(_Closed):
-            while not self._closing:
-                self._wake.clear()
-                open_texts = set(map(id, self._texts()))
-                self._spaces = {place: each for place, each in self._spaces.items() if id(each.records) in open_texts}
-                await self._compare_some()
-                if self._with_chroma:
-                    await self._tend()
-                elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
-                    await self._on_thread(self._delete_chroma)
-                self.free_idle()
-                in_chroma = any(isinstance(each, ChromaVectors) for each in self._spaces.values())
-                is_waiting = in_chroma or self._uncompared or self.error
-                with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
-                    await self._wake.wait()
-                    is_quiet = time.monotonic() - self._kept_at > CHECK_INTERVAL_S
-                    await anyio.sleep(BETWEEN_S if is_quiet else TOGETHER_S)
+        """Run the upkeep of comparisons, memory and Chroma until cancelled."""
+        while True:
+            self._wake.clear()
+            open_texts = set(map(id, self._texts()))
+            self._spaces = {place: each for place, each in self._spaces.items() if id(each.records) in open_texts}
+            await self._compare_some()
+            if self._with_chroma:
+                await self._tend()
+            elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
+                await self._on_thread(self._delete_chroma)
+            self.free_idle()
+            in_chroma = any(isinstance(each, ChromaVectors) for each in self._spaces.values())
+            is_waiting = in_chroma or self._uncompared or self.error
+            with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
+                await self._wake.wait()
+                is_quiet = time.monotonic() - self._kept_at > CHECK_INTERVAL_S
+                await anyio.sleep(BETWEEN_S if is_quiet else TOGETHER_S)
 
     def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
         """Free vectors that were not searched for `idle_s`, and the least recently searched above `most_bytes`."""
@@ -168,11 +166,10 @@ class VectorSpaces:
                 vectors.free()
 
     async def aclose(self) -> None:
-        """Stop, and close Chroma. May be called twice."""
+        """Close Chroma, after `run` was cancelled. May be called twice."""
         if self._closing:
             return
         self._closing = True
-        self._wake.set()
         self._spaces = {}
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close_chroma)
         self._thread.shutdown(wait=False)
@@ -197,8 +194,6 @@ class VectorSpaces:
         """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
         name, records = vectors.records.name, vectors.records
         after = await self._on_thread(partial(records.compared, vectors.model))
-        if self._closing:
-            raise _Closed
         fresh = PassageFilter(vectors.model, after=after, limit=COMPARED_AT_ONCE)
         numbers = await self._link(vectors, fresh, self._thread)
         if numbers:
@@ -292,10 +287,4 @@ class VectorSpaces:
             chroma.close()
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
-        if self._closing:
-            raise _Closed
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-
-class _Closed(Exception):
-    """Ends the upkeep, since the store is closing."""
