@@ -234,7 +234,6 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._committer.close)
         await self._lanes.aclose()
         await self._vectors.aclose()
-        await asyncio.to_thread(self._readers.close)
         await asyncio.to_thread(self._files.close)
         await asyncio.to_thread(self._file_handlers.close)
         await asyncio.to_thread(self._code.close)

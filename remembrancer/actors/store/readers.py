@@ -1,7 +1,6 @@
 """The reading threads of the whole home."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -16,7 +15,7 @@ T = TypeVar("T")
 
 class Readers:
     """Runs reads on threads; work that no client waits for has one of its own, so that it delays no recall. Belongs to
-    one event loop; only `close` is for another thread."""
+    one event loop. A file that is closed lets a running query end, and refuses later ones."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
@@ -34,13 +33,3 @@ class Readers:
     async def in_background(self, work: Callable[[], T]) -> T:
         """Run `work` on the thread of work that no client waits for, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._background, work)
-
-    def close(self) -> None:
-        """Wait until no read is running, since closing a file under a reader crashes the process.
-
-        Later reads find their file closed.
-        """
-        all_there = threading.Barrier(READ_THREADS)
-        for waiting in [self.threads.submit(all_there.wait) for _ in range(READ_THREADS)]:
-            waiting.result()
-        self._background.shutdown()
