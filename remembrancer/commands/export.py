@@ -79,7 +79,7 @@ def export(
 def _write(projects: Collection[str], path: str) -> ExportWritten:
     paths = paths_here()
     written = HomeReader(paths).export(projects, Path(path))
-    if not written.files:
+    if written is None:
         raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
     return written
 

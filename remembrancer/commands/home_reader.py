@@ -7,8 +7,7 @@ import os
 import re
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -64,6 +63,12 @@ CHECK_LIMIT_S: Final = 30.0
 FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
+SPACES: Final = """
+    SELECT own.name, path, own.number, lane.number
+    FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
+        LEFT JOIN spaces AS lane ON lane.name = shares.lane
+    WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
+"""The spaces of the projects and the user, and of the lanes that they share."""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -130,11 +135,9 @@ class ExaminedFile(msgspec.Struct, frozen=True):
     advice: str = ""
 
 
-class ExportWritten(msgspec.Struct, frozen=True):
-    """The number of files read, and the numbers of records written; `forgotten` memories are included in the
-    memories."""
+class ExportWritten(msgspec.Struct):
+    """The numbers of records written; `forgotten` memories are included in the memories."""
 
-    files: int
     projects: int = 0
     memories: int = 0
     forgotten: int = 0
@@ -180,28 +183,18 @@ class HomeReader:
         with self._records(leaves_no_log=True) as file:
             if file is None:
                 return ProjectsDescribed(())
-            projects = "SELECT id, path, directory, created_at, last_used_at FROM projects"
-            known = {project_id: about for project_id, *about in file.rows(projects)}
-            shared = dict(file.rows("SELECT name, lane FROM shares"))
             rows = file.rows(
-                """SELECT s.name, total(t.count) FILTER (WHERE NOT t.forgotten),
-                       total(t.count) FILTER (WHERE t.forgotten)
-                   FROM spaces AS s LEFT JOIN tallies AS t ON t.space = s.number GROUP BY s.number"""
+                """SELECT own.name, path, directory, created_at, last_used_at,
+                       CAST(total(count) FILTER (WHERE NOT forgotten) AS INTEGER),
+                       CAST(total(count) FILTER (WHERE forgotten) AS INTEGER),
+                       (SELECT count(*) FROM sessions WHERE space = own.number), shares.lane
+                   FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
+                       LEFT JOIN spaces AS lane ON lane.name = shares.lane
+                       LEFT JOIN tallies ON space IN (own.number, lane.number)
+                   GROUP BY own.number ORDER BY coalesce(last_used_at, 0) DESC, own.name"""
             )
-            counts = {name: (int(memories), int(forgotten)) for name, memories, forgotten in rows}
-            its = "SELECT s.name, count(*) FROM sessions JOIN spaces AS s ON s.number = space GROUP BY space"
-            sessions = dict(file.rows(its))
-        found = []
-        for project_id in filter(PROJECT_ID.fullmatch, counts):
-            path, directory, created_at, used_at = known.get(project_id, (None, None, None, None))
-            if directory is None and path is not None:  # no session has named it
-                directory = path.removesuffix("/.git")
-            lane = shared.get(project_id)
-            memories, forgotten = map(sum, zip(counts[project_id], counts.get(lane or "", (0, 0)), strict=True))
-            about = (project_id, path, directory, created_at, used_at)
-            found.append(KnownProject(*about, memories, forgotten, sessions.get(project_id, 0), lane))
-        found.sort(key=lambda project: (-(project.last_used_at or 0.0), project.id))
-        return ProjectsDescribed(tuple(found), USER in counts)
+        projects = (KnownProject(*row) for row in rows if PROJECT_ID.fullmatch(row[0]))
+        return ProjectsDescribed(tuple(map(_with_directory, projects)), any(row[0] == USER for row in rows))
 
     def find(self, project_id: str | None, memory_ids: Sequence[str]) -> MemoriesFound:
         """Check which of these memories are those of a project, or (None) of the user."""
@@ -253,14 +246,15 @@ class HomeReader:
 
     # --- export ---
 
-    def export(self, projects: Collection[str], path: Path) -> ExportWritten:
+    def export(self, projects: Collection[str], path: Path) -> ExportWritten | None:
         """Write the lines of an export into an existing file, all as of one moment: the memories of the projects with
-        these ids, or (none named) of all of them and the user.
+        these ids, or (none named) of all of them and the user. A project that shares a lane includes the lane's.
 
-        Raises `InvalidInput` if such a project does not exist.
+        Returns None if the home has no memories. Raises `InvalidInput` if such a project does not exist.
         """
         with self._records() as file:
-            spaces = {} if file is None else dict(file.rows("SELECT name, number FROM spaces ORDER BY name"))
+            rows = [] if file is None else file.rows(SPACES)
+            spaces = {name: (path or "", list(filter(None, numbers))) for name, path, *numbers in rows}
             known = list(filter(PROJECT_ID.fullmatch, spaces))
             missing = sorted(set(projects).difference(known))
             if missing:
@@ -268,60 +262,46 @@ class HomeReader:
                     f"this home has no memories of {', '.join(missing)}: known are {', '.join(known) or '-'}"
                 )
             if file is None or not spaces:
-                return ExportWritten(0)
-            counted: Counter[str] = Counter()
-            paths = dict(file.rows("SELECT id, path FROM projects"))
-            shared = dict(file.rows("SELECT name, lane FROM shares"))
+                return None
+            written = ExportWritten()
             try:
                 with path.open("wb") as output:
                     output.write(encode_header(time.time()))
-                    for line in export_lines(file.connection, spaces, projects, shared, paths, counted):
-                        output.write(encode_line(line))
+                    for name in projects or [*known, *({USER} & spaces.keys())]:
+                        for line in _lines_of(file.connection, name, *spaces[name], written):
+                            output.write(encode_line(line))
+                    output.write(encode_line(EndLine(written.projects, written.memories)))
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode
                 raise RecordsUnusable(f"{file.path} is damaged ({error}): put back a backup of it") from error
             except OSError as error:
                 raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
-        return ExportWritten(len(spaces), **counted)
+        return written
 
 
-def export_lines(
-    connection: sqlite3.Connection,
-    spaces: Mapping[str, int],
-    projects: Collection[str],
-    shared: Mapping[str, str],
-    paths: Mapping[str, str],
-    counted: Counter[str],
-) -> Iterator[Line]:
-    """Yield the lines after the header. A project that shares a lane includes the lane's lines (`shared`, by project).
-
-    Counts projects, memories and forgotten memories in `counted`.
-    """
-    lines_of = partial(_lines_of, connection, counted=counted)
-    for project_id in projects or filter(PROJECT_ID.fullmatch, spaces):
-        counted["projects"] += 1
-        yield ProjectLine(project_id, paths.get(project_id, ""))
-        yield from lines_of(spaces[project_id], project_id)
-        if (lane := shared.get(project_id, "")) in spaces:
-            yield from lines_of(spaces[lane], project_id)
-    for name in () if projects else (USER, shared.get(USER, "")):
-        if name in spaces:
-            yield from lines_of(spaces[name], None)
-    yield EndLine(counted["projects"], counted["memories"])
+def _with_directory(project: KnownProject) -> KnownProject:
+    """A project with a directory, also if no session has named it."""
+    directory = project.directory or (project.path and project.path.removesuffix("/.git"))
+    return msgspec.structs.replace(project, directory=directory)
 
 
 def _lines_of(
-    connection: sqlite3.Connection, space: int, project: str | None, *, counted: Counter[str]
+    connection: sqlite3.Connection, name: str, path: str, spaces: Sequence[int], written: ExportWritten
 ) -> Iterator[Line]:
-    """Yield the memories of one space."""
-    query = SpaceConnection(connection, space).query
-    for (memory_id,) in query("SELECT id FROM memories WHERE space = @SPACE ORDER BY number"):
-        memory = read_portable(query, memory_id, None)
-        if memory is not None:
-            counted["memories"] += 1
-            counted["forgotten"] += memory.forgotten_at is not None
-            yield MemoryLine(memory, project)
+    """Yield the lines of a project or the user, and count them."""
+    project = None if name == USER else name
+    if project is not None:
+        written.projects += 1
+        yield ProjectLine(project, path)
+    for space in spaces:
+        query = SpaceConnection(connection, space).query
+        for (memory_id,) in query("SELECT id FROM memories WHERE space = @SPACE ORDER BY number"):
+            memory = read_portable(query, memory_id, None)
+            if memory is not None:
+                written.memories += 1
+                written.forgotten += memory.forgotten_at is not None
+                yield MemoryLine(memory, project)
 
 
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:

@@ -421,6 +421,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     await until(lambda: here.finds("project", "torch"))
     reader = HomeReader(here.paths)
     written = reader.export((PROJECT.id,), tmp_path / "export")
+    assert written is not None
     assert written.memories == 3
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
