@@ -8,6 +8,7 @@ restore that was killed can be repeated, or not.
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import tarfile
 import time
@@ -27,17 +28,9 @@ from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.snapshots import check_copy, fold_log
 from remembrancer.actors.store.bring_forward import bring_forward
-from remembrancer.actors.store.records.schema import MEMORY
+from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.commands.export import export
-from remembrancer.commands.home_reader import (
-    CATALOG,
-    FORMER_RECORDS,
-    RECORDS,
-    SHARED,
-    HomeReader,
-    memories_in,
-    schema_of,
-)
+from remembrancer.commands.home_reader import RECORDS, HomeReader, memories_in
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag
@@ -56,8 +49,12 @@ COMPRESSION_LEVEL: Final = 1
 """Most of the data are vectors, which hardly compress at any level."""
 GZIP: Final = b"\x1f\x8b"
 QUEUE: Final = "queue.db"
-FILES: Final = (MANIFEST, SEAL, QUEUE, CATALOG, RECORDS, SHARED)
-"""The names of files in a backup; one of release 0.2.0 also has `FORMER_RECORDS`."""
+SCHEMAS: Final = {QUEUE: write_queue.SCHEMA, RECORDS: MEMORY}
+"""The databases in a backup."""
+FORMER_FILES: Final = re.compile(
+    r"projects/p_[0-9a-f]{12}/memory\.db|lanes/l_[0-9a-f]{12}\.db|user/memory\.db|catalog\.db|lanes/projects\.json"
+)
+"""The names of further files in a backup of release 0.2.0."""
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
 """The files and directories of a home that no backup has."""
 STAGING: Final = "restore.staging"
@@ -102,7 +99,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
             with gzip.open(file) if is_compressed else nullcontext(file) as stream:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     for member in archive:
-                        is_known = member.name in FILES or FORMER_RECORDS.fullmatch(member.name)
+                        is_known = member.name in (MANIFEST, SEAL, *SCHEMAS) or FORMER_FILES.fullmatch(member.name)
                         if not (member.isreg() and is_known) or member.name in names:
                             raise FileUnusable(f"{path} is not a backup: it has {member.name!r}")
                         names.add(member.name)
@@ -255,7 +252,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
         for path in (paths.vectors, home / BACKUPS):  # first, since they only fit the present records
             if os.path.lexists(path):
                 path.rename(aside / path.name)
-        for name, schema in ((QUEUE, write_queue.SCHEMA), (RECORDS, MEMORY)):
+        for name, schema in SCHEMAS.items():
             if (home / name).exists():
                 fold_log(home / name, schema)
             put_in_place(home / name, staging / name, aside / name)
@@ -282,12 +279,12 @@ def _unpack(archive: Path, staging: Path) -> None:
     if listed is not None and {each.name: each.sha256 for each in listed.files} != digests:
         raise FileUnusable(f"{archive} is damaged: its files differ from its manifest")
     for name, path in files.items():
-        if name != SHARED:
-            state = check_copy(path, write_queue.SCHEMA if name == QUEUE else schema_of(name), archive / name)
+        if path.suffix == ".db":
+            state = check_copy(path, SCHEMAS.get(name, FORMER), archive / name)
             if state != "ok":
                 raise FileUnusable(f"{archive} is damaged: {name} is not an intact database ({state})")
     bring_forward(RuntimePaths(staging), staging / RECORDS)
-    for name in files.keys() & {QUEUE, RECORDS}:
+    for name in files.keys() & SCHEMAS.keys():
         with files[name].open("rb") as written:
             os.fsync(written.fileno())
 

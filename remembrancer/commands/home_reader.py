@@ -4,7 +4,6 @@ It reads one snapshot of the records, beside a running store or without one.
 """
 
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +26,7 @@ from remembrancer.actors.snapshots import (
     take_snapshot,
     unreadable,
 )
-from remembrancer.actors.store.bring_forward import bring_forward, is_old
+from remembrancer.actors.store.bring_forward import bring_forward, is_old, old_files
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
@@ -51,13 +50,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths
 
-CATALOG: Final = "catalog.db"
-"""From homes of release 0.2.0, like `SHARED`."""
 RECORDS: Final = "memory.db"
-FORMER_RECORDS: Final = re.compile(r"projects/p_[0-9a-f]{12}/memory\.db|lanes/l_[0-9a-f]{12}\.db|user/memory\.db")
-"""The names of record files in a 0.2.0 home."""
-FORMER_PATTERNS: Final = ("projects/*/memory.db", "lanes/*.db", "user/memory.db")
-SHARED: Final = "lanes/projects.json"
 CHECK_LIMIT_S: Final = 30.0
 """The limit for one file, all of which quick_check reads."""
 FAULTS: Final = 5
@@ -70,19 +63,6 @@ SPACES: Final = """
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
 """The spaces of the projects and the user, and of the lanes that they share."""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
-
-
-def schema_of(name: str) -> Schema:
-    """Return the schema of the file of that name."""
-    return MEMORY if name == RECORDS else FORMER
-
-
-def names_in(paths: RuntimePaths) -> list[str]:
-    """Return the names of a home's record files, or of those that release 0.2.0 left in it."""
-    if os.path.lexists(paths.database):
-        return [RECORDS]
-    files = (path for pattern in FORMER_PATTERNS for path in sorted(paths.home.glob(pattern)))
-    return list(filter(FORMER_RECORDS.fullmatch, (str(path.relative_to(paths.home)) for path in files)))
 
 
 def memories_in(database: Path) -> int:
@@ -226,10 +206,11 @@ class HomeReader:
         return None
 
     def examine(self) -> list[ExaminedFile]:
-        """Read every file of records completely, and report damage."""
-        files = []
-        for name in names_in(self._paths):
-            path, schema = self._paths.home / name, schema_of(name)
+        """Read every file of records completely, or those that release 0.2.0 left, and report damage."""
+        database, files = self._paths.database, []
+        has_database = os.path.lexists(database)
+        for path in [database] if has_database else old_files(self._paths).values():
+            schema = MEMORY if has_database else FORMER
             found = examine_file(path, schema)
             # A store may have moved pages during the read, so a bad result is checked once more.
             files.append(found if found.status == "ok" else examine_file(path, schema))
