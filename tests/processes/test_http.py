@@ -58,6 +58,7 @@ async def test_the_sdk_s_client_works_over_http_in_both_eras(door: Door, era: st
 
 
 def test_a_client_gets_the_instructions_of_its_tools_and_what_is_wrong_is_told_in_a_sentence(door: Door) -> None:
+    reader = door.token("reader", "--project", str(door.home), "--read-only")
     door.start()
     about = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
@@ -66,6 +67,7 @@ def test_a_client_gets_the_instructions_of_its_tools_and_what_is_wrong_is_told_i
     assert "store_memory at once what matters later" in usual
     assert "search_code" in door.post(begin, **accepted, x_remembrancer_toolsets="memory,code").text
     assert "search_code" not in usual
+    assert ["can only read" in door.post(begin, token, **accepted).text for token in (None, reader)] == [False, True]
     assert door.call("store_memory", content="The well is deep")["kind"] == "fact"
     (found,) = door.call("recall_memories", query="deep well")["memories"]
     assert found["content"] == "The well is deep"
@@ -79,7 +81,9 @@ def test_a_client_gets_the_instructions_of_its_tools_and_what_is_wrong_is_told_i
     assert '"recall_memories"' in stream.text
     for answer, status, said in (
         (door.client.get(door.url.replace("/mcp", "/other")), 404, "nothing at this path"),
-        (door.post(LISTED, host="rebound.example"), 400, "Invalid host"),
+        (door.post(LISTED, host="rebound.example"), 400, "not known as 'rebound.example': see the setting http_hosts"),
+        (door.post(LISTED, host="localhost@rebound.example"), 400, "http_hosts"),
+        (door.post(LISTED, host="rebound.example:80]localhost"), 400, "http_hosts"),
         (door.post(LISTED, origin="https://evil.example"), 403, "http_origins"),
         (door.post(b"{" * 100), 400, "Parse error"),
         (door.post(b" " * (4 * 1024 * 1024 + 1)), 413, "bytes at most"),
@@ -90,6 +94,8 @@ def test_a_client_gets_the_instructions_of_its_tools_and_what_is_wrong_is_told_i
         assert answer.status_code == status, answer.text
         assert said in answer.text
     page = {"Origin": "http://localhost:5173", "Access-Control-Request-Method": "POST"}
+    for host in ("localhost", "LocalHost:80", "[::1]:80", "127.0.0.1"):
+        assert door.post(LISTED, host=host).status_code == 200, host
     allowed = door.client.options(door.url, headers=page)
     assert allowed.status_code == 200
     assert allowed.headers["access-control-allow-origin"] == "http://localhost:5173"
@@ -156,7 +162,8 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     assert len(door.call("recall_memories", ana, query="key mat")["memories"]) == 1
     assert len(door.call("recall_memories", reader, query="key mat")["memories"]) == 1
     assert door.call("recall_memories", ben, query="key mat")["memories"] == []
-    assert door.call("store_memory", reader, content="no")["error"] == "invalid_input"
+    refused = door.call("store_memory", reader, content="no")
+    assert (refused["error"], "read only" in refused["message"]) == ("invalid_input", True)
     assert door.post(LISTED, ben, x_remembrancer_project=str(mine)).status_code == 403
 
     session = door.open_session(ana)

@@ -42,6 +42,8 @@ class ClientConversation(abc.ABC):
     ) -> None:
         self.key = key
         self.tools = tools
+        self.withheld = frozenset[str]()
+        """The tools that a read-only token leaves out."""
         self.started_at = time.time()
         """The time of the connection (seconds since the epoch)."""
         self.client = client

@@ -29,7 +29,6 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, INVALID_REQUES
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -47,6 +46,7 @@ from remembrancer.actors.gateway.conversations import (
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
+from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.wire import Notice
@@ -75,6 +75,8 @@ VERSION: Final = "mcp-protocol-version"
 PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
 RETRY: Final = "idempotency-key"
+HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::\d*)?")
+"""A `Host` header: a name or an address, and perhaps a port."""
 BRIDGE: Final = "x-remembrancer-bridge"
 """The id of a bridge. It identifies the bridge's requests across sessions, so retries are recognised."""
 TAKEN_HEADERS: Final = (
@@ -228,6 +230,8 @@ class HttpServer:
         self.pages = 0
         """The number of open pages of the memory browser."""
         self._app: ASGIApp = self._answer_always
+        self._names: frozenset[str] | None = None
+        """The names under which it is reached; None: any."""
         self._manager = Sessions(service.server, self._session_ended)
         self._alone = StreamableHTTPSessionManager(service.server, stateless=True)
         """Answers requests that need no session."""
@@ -278,8 +282,8 @@ class HttpServer:
         self._app = self._guarded(listener.getsockname()[1])
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for an ACK
         tls = bool(self._settings.http_certificate)
-        shown = f"[{host}]" if is_v6 else host
-        self.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}{PATH}"
+        address = f"[{host}]" if is_v6 else host
+        self.url = f"{'https' if tls else 'http'}://{address}:{listener.getsockname()[1]}{PATH}"
         self._server = QuietServer(config)
         with listener:
             async with self._manager.run(), self._alone.run(), anyio.create_task_group() as tasks:
@@ -335,16 +339,23 @@ class HttpServer:
             allow_headers=TAKEN_HEADERS,
             expose_headers=(SESSION, "WWW-Authenticate"),
         )
-        names = [f"[{each}]" if ":" in each else each for each in (*LOOPBACK, *self._settings.http_hosts)]
-        checks_names = self._settings.http_host in LOOPBACK or self._settings.http_hosts
-        return TrustedHostMiddleware(self._by_path, names if checks_names else ["*"], www_redirect=False)
+        if self._settings.http_host in LOOPBACK or self._settings.http_hosts:
+            names = (*LOOPBACK, *self._settings.http_hosts)
+            self._names = frozenset(f"[{each}]" if ":" in each else each.lower() for each in names)
+        return self._by_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an HTTP request: an ASGI application."""
         await self._app(scope, receive, send)
 
     async def _by_path(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
+        host = Headers(scope=scope).get("host", "")
+        name = HOST.fullmatch(host)
+        if self._names is None or (name is not None and name[1].lower() in self._names):
+            await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
+        else:
+            refused = HttpRefusal(400, f"this server is not known as {shown(host)}: see the setting http_hosts")
+            await JSONResponse(refused.body(None), refused.status)(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer in JSON even if a request raises: uvicorn would answer in plain text."""
@@ -506,7 +517,9 @@ class HttpServer:
             raise HttpRefusal(400, "a project is named by the absolute path of its directory")
         project, tree = await anyio.to_thread.run_sync(_place, directory, grant)
         tools, notices = choose_tools(self._service.tools, headers.get(TOOLSETS))
+        withheld = frozenset[str]()
         if grant is not None and grant.read_only:
+            withheld = frozenset(name for name, tool in tools.items() if not tool.read_only)
             tools = {name: tool for name, tool in tools.items() if tool.read_only}
         bridge = headers.get(BRIDGE)
         if bridge is not None:
@@ -514,7 +527,9 @@ class HttpServer:
         caller = Caller(f"http {_whose(grant)} {bridge or key}", session, project, time.time(), tree)
         notices += self._service.notices()
         name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
-        return Visitor(f"{self._service.incarnation}-{key}", caller, tools, notices, name, _whose(grant))
+        visitor = Visitor(f"{self._service.incarnation}-{key}", caller, tools, notices, name, _whose(grant))
+        visitor.withheld = withheld
+        return visitor
 
     def _session_ended(self, session_id: str) -> None:
         visitor = self._visitors.pop(session_id, None)

@@ -55,6 +55,7 @@ MAX_STREAMS: Final = 16
 """The most open streams of one session."""
 UNCACHED: Final[dict[str, Any]] = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
 """The fields of cacheable results in the 2026-07-28 protocol; the SDK removes them for older clients."""
+READ_ONLY: Final = "This session can only read: its token allows no changes."
 CONSTANT: Final[dict[str, Any]] = {**UNCACHED, "ttlMs": 86_400_000}
 """The same fields for a list that never changes within a session: one day."""
 
@@ -105,6 +106,8 @@ class Handlers:
         tool = session.tools.get(name)
         with timing_of(context.timing, "unknown tool" if tool is None else name):
             try:
+                if name in session.withheld:
+                    raise InvalidInput(f"this token is read only: {name} could change something", field="name")
                 if tool is None:
                     raise InvalidInput(unknown_tool(name, session.tools), field="name")
                 caller = await session.caller()
@@ -273,19 +276,23 @@ def build_server(handlers: Handlers) -> Server[Any]:
         get_tool_input_schema=lambda name: None,  # no tool has an argument that is repeated in a header
     )
 
+    def instructions(ctx: Context) -> str:
+        session = request_context(ctx).session
+        return instructions_of(session.tools) + (f" {READ_ONLY}" if session.withheld else "")
+
     async def discover(ctx: ServerRequestContext[Any, Any], _: mcp.RequestParams | None) -> Any:
         """The SDK's handler, but without announcing changes of the lists."""
         return mcp.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
             capabilities=server.get_capabilities(),
-            instructions=instructions_of(request_context(ctx).session.tools),
+            instructions=instructions(ctx),
         )
 
-    async def instruct(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+    async def instruct(ctx: Context, call_next: CallNext) -> Any:
         """Add the instructions for the session's tools to the answer to `initialize`, which the SDK makes."""
         result = await call_next(ctx)
         if ctx.method == "initialize" and isinstance(result, dict):
-            result["instructions"] = instructions_of(request_context(ctx).session.tools)
+            result["instructions"] = instructions(ctx)
         return result
 
     server.add_request_handler("server/discover", mcp.RequestParams, discover)
