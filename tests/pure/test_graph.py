@@ -80,7 +80,7 @@ def test_a_walk_reaches_what_every_path_does(
 
 
 @given(sayings, nodes, st.integers(1, 3))
-def test_a_walk_finds_every_edge_within_its_depth_with_all_that_say_it(
+def test_a_walk_finds_every_edge_with_all_that_say_it_and_a_node_is_stale_to_which_only_forgotten_ones_lead(
     said: list[Said], start: Node, depth: int
 ) -> None:
     walked = walk([start], SmallGraph(said).expand, depth, EVERY)
@@ -93,12 +93,7 @@ def test_a_walk_finds_every_edge_within_its_depth_with_all_that_say_it(
     assert all(support.stale == (support.live == 0) for support in walked.edges.values())
     lives = [support.live for support in walked.edges.values()]
     assert lives == sorted(lives, reverse=True)
-
-
-@given(sayings, nodes)
-def test_a_node_is_stale_when_only_forgotten_memories_lead_to_it(said: list[Said], start: Node) -> None:
-    walked = walk([start], SmallGraph(said).expand, 3, EVERY)
-    remembered = walk([start], SmallGraph([each for each in said if not each.forgotten]).expand, 3, EVERY)
+    remembered = walk([start], SmallGraph([each for each in said if not each.forgotten]).expand, depth, EVERY)
     for node, reached in walked.reached.items():
         by_memory = remembered.reached.get(node)
         assert reached.stale == (by_memory is None or by_memory.distance > reached.distance)
@@ -116,15 +111,16 @@ def test_a_hub_leads_on_only_to_its_best_connected_and_the_walk_says_so() -> Non
     assert not walk([hub], SmallGraph(said).expand, 1, widest=3).cut, "nothing was to follow"
 
 
-@given(st.lists(st.builds(Reached, st.integers(0, 4), st.integers(0, 5), st.booleans()), max_size=8))
-def test_nearness_makes_a_memory_worth_between_0_and_1(entities: list[Reached]) -> None:
+@given(
+    st.lists(st.builds(Reached, st.integers(0, 4), st.integers(0, 5), st.booleans()), max_size=8),
+    *(st.integers(0, 3), st.integers(1, 6), st.integers(1, 6)),
+)
+def test_nearness_makes_a_memory_worth_between_0_and_1_and_never_less_than_many_farther_ones(
+    entities: list[Reached], distance: int, few: int, many: int
+) -> None:
     worth = connection(entities)
     assert 0.0 <= worth <= max((1.0 / (1 + each.distance) for each in entities), default=0.0) <= 1.0
     assert (worth == 0.0) == (not entities)
-
-
-@given(st.integers(0, 3), st.integers(1, 6), st.integers(1, 6))
-def test_a_nearer_memory_is_never_worth_less_than_many_others(distance: int, few: int, many: int) -> None:
     near, far = Reached(distance), Reached(distance + 1)
     assert connection([near] * few) >= connection([far] * many)
     assert connection([near] * (few + 1)) > connection([near] * few), "several that are as near count for more"

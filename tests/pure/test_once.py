@@ -25,10 +25,8 @@ from remembrancer.protocol.writes import SourceRef
 
 NOW = 1_700_000_000.0
 EAST: Vectors = np.array([1.0, 0.0], dtype=np.float32)
-TOLD = "The lantern hangs by the mole."
-
-
 NORTH: Vectors = np.array([0.0, 1.0], dtype=np.float32)
+TOLD = "The lantern hangs by the mole."
 
 
 def entry(
@@ -237,7 +235,9 @@ found = st.lists(memories, max_size=14, unique_by=lambda each: (each.record.id, 
 
 
 @given(found)
-def test_no_two_that_are_left_say_the_same(given_list: list[Entry]) -> None:
+def test_no_two_that_are_left_say_the_same_and_every_memory_tag_and_scope_is_accounted_for(
+    given_list: list[Entry],
+) -> None:
     kept = in_order(*given_list)
     assert len(set(ids(kept))) == len(kept)
     for one in kept:
@@ -245,11 +245,6 @@ def test_no_two_that_are_left_say_the_same(given_list: list[Entry]) -> None:
             same = one.record.content == two.record.content and one.record.scope != two.record.scope
             if same and one.vector is not None and two.vector is not None:
                 assert float(one.vector @ two.vector) <= SAME_COSINE + 1e-6
-
-
-@given(found)
-def test_every_memory_tag_and_scope_is_accounted_for(given_list: list[Entry]) -> None:
-    kept = in_order(*given_list)
     assert {name for each in kept for name in (each.record.id, *each.stands_for)} == set(ids(given_list))
     tags = {tag for each in kept for tag in (*each.record.tags, *each.tags)}
     assert tags == {tag for each in given_list for tag in each.record.tags}

@@ -5,7 +5,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -25,6 +26,7 @@ from remembrancer.protocol.paths import RuntimePaths, problem_of, read_file, set
 from remembrancer.protocol.problems import find_problems
 from tests.contracts.records_rig import leave_half_made
 from tests.patience import PATIENCE_S
+from tests.spaces import write_rows
 
 UNIX_SOCKET_LIMIT_BYTES = 103
 """macOS's, less than Linux's 107."""
@@ -122,58 +124,44 @@ sys.stdin.read()
 """
 
 
-def start_holder(path: Path) -> tuple[subprocess.Popen[str], str]:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    return holder, holder.stdout.readline().strip()
-
-
-def end(holder: subprocess.Popen[str]) -> None:
-    holder.kill()
-    holder.communicate()
+@contextmanager
+def another_process(program: str, *arguments: str) -> Iterator[str]:
+    """The first line that another process prints, which inherits what is open here and is killed at the end."""
+    command = [sys.executable, "-c", program, *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, close_fds=False)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_lock_has_one_holder_until_he_releases_it_or_is_killed_and_no_child_of_his(tmp_path: Path) -> None:
-    lock = FileLock(tmp_path / "a.lock")
-    holder, said = start_holder(tmp_path / "a.lock")
-    try:
+    path = tmp_path / "a.lock"
+    lock = FileLock(path)
+    with another_process(HOLDER, str(path)) as said:
         assert said == "held"
         assert not lock.try_acquire()
         assert lock.is_held_elsewhere()
-    finally:
-        end(holder)
     assert not lock.is_held_elsewhere()
     assert lock.try_acquire()
     lock.release()
-    with FileLock(tmp_path / "a.lock") as lock:
+    with FileLock(path) as lock:
         assert lock.try_acquire()
         assert lock.try_acquire(), "ours already"
         assert not lock.is_held_elsewhere()
-        second, said = start_holder(tmp_path / "a.lock")
-        end(second)
-        assert said == "refused"
-        assert not FileLock(lock.path).try_acquire(), "nor to another lock of this process"
-    third, said = start_holder(tmp_path / "a.lock")
-    end(third)
-    assert said == "held"
-    lock = FileLock(tmp_path / "a.lock")
+        with another_process(HOLDER, str(path)) as said:
+            assert said == "refused"
+        assert not FileLock(path).try_acquire(), "nor to another lock of this process"
+    with another_process(HOLDER, str(path)) as said:
+        assert said == "held"
+    lock = FileLock(path)
     lock.try_acquire()
-    child = subprocess.Popen(
-        [sys.executable, "-c", "print('up', flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        close_fds=False,
-    )
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"up\n"  # it has what it inherits, and no more
+    with another_process("print('up', flush=True); input()") as said:
+        assert said == "up"  # it has what it inherits, and no more
         lock.release()
-        assert FileLock(lock.path).try_acquire()
-    finally:
-        child.kill()
-        child.communicate()
+        assert FileLock(path).try_acquire()
 
 
 def test_release_may_be_called_twice_and_a_missing_directory_is_an_error_of_the_system(tmp_path: Path) -> None:
@@ -224,20 +212,13 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
 
 
 # --- A database is read as of one moment, also where nothing can be written beside it.
-def make_database(path: Path) -> None:
-    """One in WAL mode that nobody has open."""
-    with closing(sqlite3.connect(path)) as made:
-        made.executescript("PRAGMA journal_mode = WAL; CREATE TABLE memories (id TEXT);")
-        made.execute(f"PRAGMA user_version = {MEMORY.latest}")
-        made.execute("INSERT INTO memories VALUES ('one')")
-        made.commit()
-
-
 def test_a_database_on_a_disk_that_cannot_be_written_is_read_unless_its_log_has_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, connect = tmp_path / "memory.db", sqlite3.connect
-    make_database(path)
+    made = ("journal_mode = WAL", f"user_version = {MEMORY.latest}")
+    write_rows(path, "CREATE TABLE memories (id TEXT)", *(f"PRAGMA {each}" for each in made))
+    write_rows(path, "INSERT INTO memories VALUES ('one')")
 
     def without_log(address: str, **options: Any) -> Any:
         return connect(address, **options) if "immutable" in address else refuse()
