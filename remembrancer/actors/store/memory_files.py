@@ -233,8 +233,7 @@ class MemoryFiles:
         scrub_spaces(self.database, self._clock(), memory_ids, texts)
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the database as far as readers allow. Never waits. May be called from any
-        thread."""
+        """As `SqliteFile.checkpoint`. May be called from any thread."""
         if (database := self._database) is not None:
             database.checkpoint()
 
