@@ -342,7 +342,7 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
         recalled(it.view, Recall(it.session, project=PROJECT, query="who lit the beacon", strategy=strategy, limit=50))
         for strategy in get_args(Strategy)
     ],
-    "happened_in": lambda it: it.view.load(it.view.happened_in(TimeWindow(0.0, 1e12, 0.0, 0.0), it.filters), None),
+    "happened_in": lambda it: it.view.load(it.view.happened_in(TimeWindow(0.0, 1e12, 0.0), it.filters), None),
     "graph": lambda it: [
         search_graph(SearchGraph(PROJECT, it.session, entity), it.view, 1e12)[0] for entity in ("beacon", None)
     ],

@@ -132,18 +132,18 @@ def test_nearness_is_one_within_and_falls_with_the_distance_the_vaguer_the_longe
     found = windows("in March")
     (window,) = found
     assert nearness(window.start, found) == nearness(window.end - 1, found) == 1.0
-    assert nearness(window.start - window.early_s, found) == pytest.approx(0.5)
-    assert nearness(window.end + window.late_s, found) == pytest.approx(0.5)
-    assert nearness(window.end + 2 * window.late_s, found) == pytest.approx(1 / 16)
+    assert nearness(window.start - window.fade_s, found) == pytest.approx(0.5)
+    assert nearness(window.end + window.fade_s, found) == pytest.approx(0.5)
+    assert nearness(window.end + 2 * window.fade_s, found) == pytest.approx(1 / 16)
     assert nearness(window.end + 400 * DAY_S, found) == 0.0
     assert nearness(0.0, windows("before March")) == 1.0
     assert nearness(NOW.timestamp(), ()) == 0.0
     assert nearness(math.nan, windows("yesterday")) == 0.0
-    days = [windows(f"{count} days ago")[0].late_s / DAY_S for count in (2, 10, 28)]
+    days = [windows(f"{count} days ago")[0].fade_s / DAY_S for count in (2, 10, 28)]
     assert days == pytest.approx([1.0, 1.5, 4.2])
-    assert windows("four weeks ago")[0].late_s / DAY_S == pytest.approx(4.2)
+    assert windows("four weeks ago")[0].fade_s / DAY_S == pytest.approx(4.2)
     (window,) = windows("in March")
-    assert window.late_s == window.early_s == pytest.approx(3.1 * DAY_S)
+    assert window.fade_s == pytest.approx(3.1 * DAY_S)
     assert nearness(window.end + 4 * DAY_S, [window]) < 0.5
 
 
@@ -181,8 +181,7 @@ def test_no_text_breaks_it_and_no_window_is_ahead_or_turned_round(query: str, re
     for window in time_windows(query, reference):
         assert window.start <= reference + 1e-6  # a calendar has microseconds
         assert window.start <= window.end
-        assert window.early_s > 0
-        assert window.late_s > 0
+        assert window.fade_s > 0
 
 
 @pytest.mark.parametrize(

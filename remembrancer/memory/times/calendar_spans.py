@@ -17,10 +17,8 @@ Unit = Literal["minute", "hour", "day", "week", "month", "year"]
 DAY: Final = timedelta(days=1)
 VAGUENESS: Final = 0.15
 """The relative uncertainty of a count: "four weeks ago" is 28 days give or take four."""
-EARLY_SHARE: Final = 0.1
-LATE_SHARE: Final = 0.1
-"""The distance before and after a span at which a time counts half, as a share of the span's width: an event in June is
-mentioned in June or in July, seldom in May."""
+FADE_SHARE: Final = 0.1
+"""The distance from a span at which a time counts half, as a share of the span's width."""
 
 _LENGTHS: Final[Mapping[Unit, timedelta]] = {
     "minute": timedelta(minutes=1),
@@ -50,14 +48,9 @@ class Span:
     slack: timedelta = DAY
 
     @property
-    def early(self) -> timedelta:
-        """The distance before the span at which a time counts half."""
-        return max(self.slack, EARLY_SHARE * (self.end - self.start))
-
-    @property
-    def late(self) -> timedelta:
-        """The distance after the span at which a time counts half."""
-        return max(self.slack, LATE_SHARE * (self.end - self.start))
+    def fade(self) -> timedelta:
+        """The distance outside the span at which a time counts half."""
+        return max(self.slack, FADE_SHARE * (self.end - self.start))
 
 
 def day(of: datetime) -> Span:

@@ -45,13 +45,12 @@ _AHEAD = re.compile(
 class TimeWindow:
     """From `start` until `end`, in seconds since the epoch; `start` is -infinity for "before" a time.
 
-    A time `early_s` before the window, or `late_s` after it, counts half.
+    A time that is `fade_s` outside the window counts half.
     """
 
     start: float
     end: float
-    early_s: float
-    late_s: float
+    fade_s: float
 
 
 def zone_of(reference: float | None, utc_offset_s: float | None) -> tzinfo | None:
@@ -97,7 +96,7 @@ def without_times(query: str) -> str:
 
 
 def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
-    """1 within a window, falling smoothly with the distance to the nearest one: 1/2 at `early_s` or `late_s`.
+    """1 within a window, falling smoothly with the distance to the nearest one: 1/2 at `fade_s`.
 
     The shape is that of a normal distribution: 1/16 at twice that distance. 0 without windows.
     """
@@ -105,10 +104,7 @@ def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
     for window in windows:
         if window.start <= happened_at < window.end:
             return 1.0
-        if happened_at < window.start:
-            outside = (window.start - happened_at) / window.early_s
-        else:
-            outside = (happened_at - window.end) / window.late_s
+        outside = max(window.start - happened_at, happened_at - window.end) / window.fade_s
         if outside < MOST_FADES:
             best = max(best, float(0.5 ** (outside**2)))
     return best
@@ -163,15 +159,15 @@ def _related(span: Span, before: str, now: datetime) -> Span:
     relation = _RELATION.search(before)
     match relation and relation["word"].lower():
         case "since":
-            return Span(span.start, now, span.early)
+            return Span(span.start, now, span.fade)
         case "after":
-            return Span(min(span.end, now), now, span.early)
+            return Span(min(span.end, now), now, span.fade)
         case "before":
             return Span(datetime.min, span.start, span.slack)
         case "until" | "till" | "by" | "up to":
             return Span(datetime.min, span.end, span.slack)
         case "around" | "about" | "roughly":
-            return Span(span.start, span.end, 2 * span.early)
+            return Span(span.start, span.end, 2 * span.fade)
         case _:
             return span
 
@@ -189,10 +185,10 @@ def _away(span: Span, distance: re.Match[str], now: datetime) -> Span:
 def _window(span: Span, zone: tzinfo | None) -> TimeWindow | None:
     """The span in seconds since the epoch; None if the zone has no such time."""
     is_open = span.start == datetime.min
-    early, late = (span.slack, span.slack) if is_open else (span.early, span.late)
+    fade = span.slack if is_open else span.fade
     try:
         start = -math.inf if is_open else span.start.replace(tzinfo=zone).timestamp()
         end = span.end.replace(tzinfo=zone).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
-    return TimeWindow(start, end, early.total_seconds(), late.total_seconds())
+    return TimeWindow(start, end, fade.total_seconds())
