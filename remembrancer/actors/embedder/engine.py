@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -128,6 +129,20 @@ def verify_sha256(path: Path, expected: str, remedy: str) -> None:
     found = sha256_of([path])
     if found != expected:
         raise ModelUnusable(f"{path} is not the pinned file (SHA-256 {found}, not {expected}): {remedy}")
+
+
+def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Path:
+    """The path of a file in an installed package, which has the pinned checksum.
+
+    Raises:
+        ModelUnusable: the package is not installed, or its file is missing or has another checksum.
+    """
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelUnusable(f"the weights in {package} are not installed: {remedy}")
+    path = Path(spec.submodule_search_locations[0]) / file
+    verify_sha256(path, expected, remedy)
+    return path
 
 
 class ModelTokenizer(TokenCounter, Protocol):

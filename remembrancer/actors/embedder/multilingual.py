@@ -10,14 +10,13 @@ Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 import mmap
 import struct
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, unit_rows, verify_sha256
+from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, packaged_weights, unit_rows
 from remembrancer.actors.embedder.int8_graph import PRECISION, Product, narrowed
 from remembrancer.actors.embedder.onnx import Int8Engine
 from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
@@ -178,11 +177,7 @@ def load_multilingual(model: str, threads: int) -> MultilingualEngine:
     """
     if model != MODEL:
         raise ModelUnusable(f"the multilingual engine has one model, {MODEL}, and {model} is none: name no other")
-    package = find_spec(MULTILINGUAL_PACKAGE)
-    if package is None or not package.submodule_search_locations:
-        raise ModelUnusable(f"the weights of {MODEL} are not installed: {MULTILINGUAL_EXTRA}")
-    weights = Path(package.submodule_search_locations[0]) / "e5-small-q4.bin"
-    verify_sha256(weights, WEIGHTS_SHA256, f"{MULTILINGUAL_EXTRA} --force-reinstall")
+    weights = packaged_weights(MULTILINGUAL_PACKAGE, "e5-small-q4.bin", WEIGHTS_SHA256, MULTILINGUAL_EXTRA)
     try:
         return MultilingualEngine(E5File(weights), threads)
     except ImportError as error:

