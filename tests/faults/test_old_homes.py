@@ -203,7 +203,7 @@ def test_too_little_room_is_said_before_anything_is_written(tmp_path: Path, monk
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     full = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr("remembrancer.actors.store.bring_forward.shutil.disk_usage", lambda _: full)
-    with pytest.raises(StorageFull, match="make room and start again"):
+    with pytest.raises(StorageFull, match=r"needs \d.* MiB: make room and try again"):
         bring_forward(paths)
     assert list(paths.home.glob("memory.db*")) == []
 

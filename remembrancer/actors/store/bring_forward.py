@@ -38,6 +38,7 @@ from remembrancer.protocol.errors import (
     SchemaTooNew,
     SchemaTooOld,
     disk_full,
+    size_in_words,
 )
 from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory, write_whole
 from remembrancer.protocol.writes import Operation, PromoteMemory
@@ -95,11 +96,13 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
         return
     files, database = old_files(paths), place or paths.database
     fresh, copy = database.with_name("memory.db.new"), database.with_name("memory.db.taking")
-    no_room = f"there is no room to bring the memories of {paths.home} into one database: make room and start again"
+    no_room = f"there is no room to bring the memories of {paths.home} into one database"
     try:
         delete_database(fresh)  # of an attempt that was killed
         sizes = [path.stat().st_size for path in files.values()]
-        if shutil.disk_usage(database.parent).free < sum(sizes) + 2 * max(sizes, default=0) + SPARE_BYTES:
+        needed_bytes = sum(sizes) + 2 * max(sizes, default=0) + SPARE_BYTES
+        no_room += f", which needs {size_in_words(needed_bytes)}: make room and try again"
+        if shutil.disk_usage(database.parent).free < needed_bytes:
             raise disk_full(no_room, database)
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         reasons: dict[str, str] = {}
