@@ -65,9 +65,6 @@ MOST_SHORT_IDS: Final = 20_000
 LONG_TEXT: Final = 20_000
 """The number of characters from which on credentials are searched for in a thread: 250 KB take some tens of ms."""
 
-LONG_ANSWER: Final = 100_000
-"""The number of characters from which on an answer's response is made in a thread."""
-
 P = ParamSpec("P")
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -568,16 +565,12 @@ class CallResult:
         result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
         return result | ({} if self.answer is None else {"structuredContent": self.answer}) | COMPLETE
 
-    async def response(self, request_id: int | str) -> bytes:
-        """The JSON-RPC response in a protocol with a handshake. A long one is made in a thread, so that others are not
-        held up."""
+    def response(self, request_id: int | str) -> bytes:
+        """The JSON-RPC response in a protocol with a handshake."""
         result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
         if self.answer is not None:
             result["structuredContent"] = msgspec.Raw(self.text.encode())
-        response = {"jsonrpc": "2.0", "id": request_id, "result": result}
-        if len(self.text) > LONG_ANSWER:
-            return await anyio.to_thread.run_sync(_json.encode, response)
-        return _json.encode(response)
+        return _json.encode({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
 def answer_text(answer: Answer) -> str:

@@ -247,7 +247,7 @@ def test_the_ids_of_a_call_follow_from_it_and_its_answer_stands_as_text_and_as_s
     result = tools.CallResult(
         {"memory_id": "m", "near": [1.5, None, "“ü"]}, tools.answer_text({"a": "“ü\n", "b": [1.5]})
     )
-    response = msgspec.json.decode(anyio.run(result.response, "7"))
+    response = msgspec.json.decode(result.response("7"))
     assert response == {
         "jsonrpc": "2.0",
         "id": "7",

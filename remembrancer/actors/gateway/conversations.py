@@ -341,12 +341,11 @@ class Session(ClientConversation):
     async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> None:
         arguments = call.params.arguments
         result = await call_tool(context, call.id, call.params.name, arguments)
-        line = await result.response(call.id)
         request = self._open.get(call.id)
         if request is None or request.timing is not context.timing:  # cancelled
             return
         self._close(call.id)
-        self._write(line + b"\n")
+        self._write(result.response(call.id) + b"\n")
         context.timing.end()
         self._asking.heard(call.params.name, arguments, result.answer)
 

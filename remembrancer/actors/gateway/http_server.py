@@ -486,7 +486,7 @@ class HttpServer:
         """Answer a tool call directly. Through the SDK it would take several times as long."""
         context = CallContext(visitor, time.time())
         result = await call_tool(context, call.id, call.params.name, call.params.arguments)
-        body = await result.response(call.id)
+        body = result.response(call.id)
         context.timing.end()
         headers = {} if session_id is None else {SESSION: session_id}
         self._manager.note_use(session_id or "")

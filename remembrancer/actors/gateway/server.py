@@ -4,8 +4,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-import anyio
-import anyio.to_thread
 import mcp_types as mcp
 from mcp.server.context import CallNext, ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -124,8 +122,8 @@ class Handlers:
                 said = await tool.answer(call, checked)
                 answer = text_result(said) if tool.answers_text else CallResult(said, answer_text(said))
                 if answer.answer is not None and len(answer.text) > MAX_ANSWER_BYTES:
-                    said = await anyio.to_thread.run_sync(cut_to_size, said, getattr(checked, "offset", None))
-                    answer = CallResult(said, await anyio.to_thread.run_sync(answer_text, said))
+                    said = cut_to_size(said, getattr(checked, "offset", None))
+                    answer = CallResult(said, answer_text(said))
             except RemembrancerError as error:
                 answer = self._error_result(error, tool)
             except Exception:

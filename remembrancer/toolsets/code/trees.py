@@ -8,7 +8,7 @@ from msgspec import Meta
 from remembrancer.memory.limits import moment
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.code import DeleteCode, DescribeCode, IndexCode, TreeDescription
-from remembrancer.toolsets.tools import Answer, Call, cut_to_size, non_empty, tool
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 TIMEOUT_S: Final = 10.0
 MAX_PATH_BYTES: Final = 4096
@@ -59,7 +59,7 @@ async def index_project(
 async def list_projects(call: Call) -> Answer:
     """The trees of the session's project, in the order of their paths."""
     trees = await call.ask(DescribeCode(call.caller.project))
-    return cut_to_size(call.with_caveats({"projects": [described(tree) for tree in trees]}))
+    return {"projects": [described(tree) for tree in trees]}
 
 
 @tool("Delete the index of a repository, not its files.", destructive=True, marks_data=False)
