@@ -175,6 +175,10 @@ class Call:
         self.near += applied.near
         return applied.result
 
+    def warn(self, code: str, message: str) -> None:
+        """Add a caveat to the answer."""
+        self.notices.append(Notice(code, message))
+
     def with_caveats(self, answer: Answer) -> Answer:
         """The answer with all notices so far. A tool calls it that fits its answer, notices included, into a size."""
         notices = dict.fromkeys([*self.notices, *self.take_notices()])

@@ -14,7 +14,6 @@ from remembrancer.protocol.ids import entity_id as id_of
 from remembrancer.protocol.ids import parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship, SearchGraph
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
     DESCRIBED_AS,
     MENTIONED_WITH,
@@ -208,8 +207,7 @@ async def get_related(
         if shown.issuperset(ends := _ends(entity, edge))
     }
     if found.entities_traversed > MOST:
-        text = f"Only the nearest {MOST} are shown: there are more within that depth."
-        call.notices.append(Notice("more_entities", text))
+        call.warn("more_entities", f"Only the nearest {MOST} are shown: there are more within that depth.")
     return {
         "entity": entity_of(first),
         "related": [entity_of(other) | {"distance": other.distance} for other in others],

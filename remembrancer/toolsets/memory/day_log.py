@@ -14,7 +14,6 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.browsing import MemoryChanged, ReadActivity
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
-from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of
 
 MOST: Final = 1000
@@ -74,7 +73,7 @@ async def read_day(
         or ((each.session_id or each.change == PROMOTED) and (with_forgotten or not each.is_forgotten))
     ]
     if reply.more:
-        call.notices.append(Notice("answer_cut", f"Only the last {MOST} changes are shown."))
+        call.warn("answer_cut", f"Only the last {MOST} changes are shown.")
     return day, changes
 
 

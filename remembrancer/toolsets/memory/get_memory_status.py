@@ -11,7 +11,6 @@ from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.problems import of_queue
 from remembrancer.protocol.reads import DescribeStore, StoreDescription
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
@@ -90,10 +89,11 @@ async def get_memory_status(call: Call) -> Answer:
     answer["write_queue"] = {"depth": gateway.queue_depth, "rejected": gateway.queue_rejected}
     if not is_fresh:
         last = "the figures are the last known" if store else "there are no figures yet"
-        call.notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
+        call.warn("memory_unavailable", f"{health.explain_away()}: {last}")
     stuck = {lane: why for lane, why in gateway.queue_stuck.items() if lane in (caller.project.id, "user")}
     state = msgspec.structs.replace(gateway, queue_depth=0, queue_stuck=stuck, queue_problem=None)
-    call.notices += [Notice(problem.code, str(problem)) for problem in of_queue(state)]
+    for problem in of_queue(state):
+        call.warn(problem.code, str(problem))
     if not is_fresh or call.notices:
         answer["degraded"] = not is_fresh
     return answer

@@ -9,7 +9,6 @@ from remembrancer.memory.text import clean_name, shown
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation
 from remembrancer.toolsets.tools import Answer, Call, Queued, non_empty, tool
 
@@ -99,8 +98,7 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
     answer |= non_empty(run_id=reflected.run_id, skipped=reflected.skipped or None)
     if reflected.not_embedded:
         count = "1 memory has" if reflected.not_embedded == 1 else f"{reflected.not_embedded} memories have"
-        text = f"{count} no vectors yet and could not be looked at: call again in a moment."
-        call.notices.append(Notice("not_embedded", text))
+        call.warn("not_embedded", f"{count} no vectors yet and could not be looked at: call again in a moment.")
     return answer
 
 

@@ -6,7 +6,6 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
     ForgetMemory,
     ForgottenResult,
@@ -34,7 +33,8 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
     try:
         result = await call.write(change, ForgottenResult)
     except Queued:
-        call.notices += [Notice("queued", UNKNOWN)] * copies
+        if copies:
+            call.warn("queued", UNKNOWN)
         raise
     answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": result.reason}
     answer |= non_empty(already_forgotten=result.already)
@@ -42,7 +42,7 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
     try:
         known = await call.service.require(question, call.service.settings.read_budget_s)
     except AWAY as error:
-        call.notices.append(Notice(error.code, UNKNOWN))
+        call.warn(error.code, UNKNOWN)
         return answer
     answer |= non_empty(supersedes=[each.target for each in known.memory.links if each.relation == "supersedes"])
     if known.copies and not copies:

@@ -16,7 +16,6 @@ from remembrancer.memory.text import check_text, clean_name, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import MemoryType, Scope, SourceRef, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import near_of
 from remembrancer.toolsets.memory.fields import (
@@ -170,15 +169,15 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     answer: Answer = {"memory_id": result.memory_id}
     if change.scope != given_scope:
         text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
-        call.notices.append(Notice("scope_changed", text))
+        call.warn("scope_changed", text)
     if change.kind != (arguments.kind or change.kind):
         text = f"A {arguments.kind} with a due date is an open end, until update_memory says that it is done."
-        call.notices.append(Notice("kind_changed", text))
+        call.warn("kind_changed", text)
     if arguments.wait_for_embedding:  # without waiting it never has a vector yet
         state = await call.service.await_embedding(call.caller, result.memory_id, call.received_at)
         call.embedding_error = None if state.embedded else state.error or call.embedding_error
         if not state.embedded and call.embedding_error is None:
-            call.notices.append(Notice("embedding_pending", PENDING))
+            call.warn("embedding_pending", PENDING)
         call.near += state.near
         answer["embedding_generated"] = state.embedded
         answer |= non_empty(near_duplicates=list(state.near_duplicates))

@@ -13,7 +13,6 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory, ListMemories, Recall
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.admin.home_tools import erase_memory
 from remembrancer.toolsets.memory.answers import iso, near_of, source_of
@@ -25,7 +24,6 @@ from remembrancer.toolsets.tools import Answer, Call, derived_tool, tool
 MOST: Final = 100
 MOST_CHARACTERS: Final = 60_000
 """The most nodes and characters in one answer, about 25,000 tokens altogether."""
-NO_LINKS: Final = "Their links are not available now."
 
 
 def node_of(memory: ListedMemory) -> Answer:
@@ -88,8 +86,7 @@ async def write_node(
             asked = await call.service.ask(follow(call, [result.memory_id], count=False), call.received_at)
             node = node if asked.is_old else node_of(asked.reply.memories[0])
     if missing := (*(result.missing if result else ()), *no_ids):
-        text = f"Not linked, since there is no such node: {', '.join(missing)}."
-        call.notices.append(Notice("unknown_link", text))
+        call.warn("unknown_link", f"Not linked, since there is no such node: {', '.join(missing)}.")
     return node | near_of(call.near)
 
 
@@ -135,7 +132,7 @@ async def recall(
             linked = {memory.id: memory for memory in asked.reply.memories}
     call.service.shown(call.caller, ids, used=used, tool=call.tool, question=query)
     if len(linked) < len(ids):
-        call.notices.append(Notice("no_links", NO_LINKS))
+        call.warn("no_links", "Their links are not available now.")
     return {"nodes": [node_of(linked.get(memory.id, memory)) for memory in found]}
 
 
@@ -154,7 +151,7 @@ async def connections(
     ids = [memory.id for memory in found.memories]
     call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)
     if found.more:
-        call.notices.append(Notice("more_nodes", "Only the nearest are shown: there are more within that depth."))
+        call.warn("more_nodes", "Only the nearest are shown: there are more within that depth.")
     return {"nodes": [node_of(memory) | {"distance": memory.distance} for memory in found.memories]}
 
 
