@@ -4,7 +4,7 @@ from typing import Any, Union
 
 import msgspec
 
-from remembrancer.protocol import browsing, code, consolidation, files, projects, sharing, work, writes  # noqa: F401
+from remembrancer.protocol import browsing, code, consolidation, files, sharing, work, writes  # noqa: F401
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import Applied, Change, Operation, ProjectRef, StoredResult, StoreMemory

@@ -168,6 +168,7 @@ class _Life:
         self.reason = ""
         self.grace_s = TERM_GRACE_S
         self.code = EXIT_STOPPED
+        self.is_ready = False
 
     def end(self, reason: str, grace_s: float, code: int = EXIT_STOPPED) -> None:
         if not self.stop.is_set():
@@ -179,12 +180,11 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
     life = _Life()
     logger.info("starting", extra={"incarnation": spec.incarnation})
     actor: Actor | None = None
-    ready = False
 
     def hear(message: FromLauncher) -> None:
         match message:
             case Ping():
-                health = actor.health() if actor is not None and ready else None
+                health = actor.health() if actor is not None and life.is_ready else None
                 _say(control, health, in_reply_to=control.heard.message_id)
             case Stop(reason=reason, grace_s=grace_s):
                 life.end(reason, grace_s)
@@ -226,7 +226,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
             logger.info("stopped while starting", extra={"reason": life.reason, "code": life.code})
             tasks.cancel_scope.cancel()
             return life.code
-        ready = True
+        life.is_ready = True
         logger.info("ready")
         tasks.start_soon(_say_ready, control)
         await life.stop.wait()
@@ -246,18 +246,10 @@ async def _cancel_at_stop(life: _Life, starting: anyio.CancelScope) -> None:
 async def _run_until_cancelled(
     actor: Actor, life: _Life, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
-    started = False
-
-    class Announce:
-        def started(self, value: None = None) -> None:
-            nonlocal started
-            started = True
-            task_status.started(value)
-
     try:
-        await actor.run(task_status=Announce())
+        await actor.run(task_status=task_status)
     except Exception:
-        if not started:
+        if not life.is_ready:
             raise
         logger.exception("crashed")
         life.end("crashed", 0.5, EXIT_CRASHED)

@@ -16,7 +16,7 @@ from remembrancer.commands.report import Group, Report, Rows, argument, command,
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.projects import MoveProject
+from remembrancer.protocol.sharing import MoveProject
 from remembrancer.protocol.writes import ProjectRef
 
 GIT_DIRECTORY: Final = ".git"

@@ -1,10 +1,33 @@
-"""Messages about memories that a project shares with other machines."""
+"""Messages about memories that move: to another path of their project, or to and from lanes that are shared with other
+machines."""
 
 import msgspec
 
-from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import Operation, ProjectRef
+
+
+class MemoriesMoved(msgspec.Struct, frozen=True, tag=True):
+    """The number of memories that were moved (or would be), the number of those merged with existing ones, and the
+    number that stay, with the reason for the first of them."""
+
+    memories: int
+    joined: int = 0
+    left: int = 0
+    reason: str | None = None
+
+
+class MoveProject(Request[MemoriesMoved], frozen=True):
+    """Move the memories of the project `old` to `new`, the same project in another place.
+
+    Memories that `new` already has are kept and merged with them. `directory` is its working tree. `dry_run`: change
+    nothing.
+    """
+
+    old: ProjectRef
+    new: ProjectRef
+    directory: str
+    dry_run: bool = False
 
 
 class ShareProject(Request[MemoriesMoved], frozen=True):

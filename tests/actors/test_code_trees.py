@@ -30,7 +30,7 @@ from remembrancer.protocol.code import (
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.paths import delete_database
-from remembrancer.protocol.projects import MoveProject
+from remembrancer.protocol.sharing import MoveProject
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, SESSION, store_operation
 from tests.patience import until

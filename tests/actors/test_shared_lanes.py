@@ -38,9 +38,16 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.runs import ApplyRun, NoteMaintenance, ReviseMemory, UndoneResult, UndoRun
-from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LaneState, LeaveLane, RejoinLane, ShareProject
+from remembrancer.protocol.sharing import (
+    DescribeLanes,
+    LaneLeft,
+    LaneState,
+    LeaveLane,
+    MemoriesMoved,
+    RejoinLane,
+    ShareProject,
+)
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,

@@ -42,11 +42,10 @@ from remembrancer.protocol.errors import Failure, JournalAway, KeyMissing
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, OthersWrote, ShareProject
+from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, MemoriesMoved, OthersWrote, ShareProject
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Request

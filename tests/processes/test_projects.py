@@ -19,7 +19,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.projects import MoveProject
+from remembrancer.protocol.sharing import MoveProject
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.git import git, make_worktree

@@ -15,7 +15,7 @@ from remembrancer.actors.store.requests import Handler, Handlers, RequestContext
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import delete_database
-from remembrancer.protocol.projects import MemoriesMoved, MoveProject
+from remembrancer.protocol.sharing import MemoriesMoved, MoveProject
 
 logger = logging.getLogger(__name__)
 

@@ -33,12 +33,12 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.sharing import (
     DescribeLanes,
     LaneLeft,
     LaneState,
     LeaveLane,
+    MemoriesMoved,
     RejoinLane,
     ShareProject,
 )
