@@ -23,7 +23,7 @@ from remembrancer.commands.selection import (
 from remembrancer.commands.shell import log_of
 from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import has_part, id_or_part
-from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS
 
@@ -402,8 +402,15 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_change(where: Where, yes: bool) -> str:
-    """The id of the memory of today's last change that is not undone, once the person has agreed."""
-    answer, _ = log_of(where, None)
+    """The id of the memory of today's last change that is not undone, once the person has agreed.
+
+    Raises:
+        MemoryUnavailable: a later change may be missing from the log, such as one that is queued.
+    """
+    answer, warnings = log_of(where, None)
+    lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
+    if lacking is not None:
+        raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes one that is")
     changes: dict[str, list[Answer]] = {}
     for each in reversed(answer["changes"]):
         memory = str(each["id"])

@@ -439,8 +439,11 @@ def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
     with closing(connect_space(RuntimePaths(shell.home), project_of(shell.directory).id)) as other:
         other.execute("BEGIN IMMEDIATE")  # as another program that has the file locked
         done = shell.run("edit", memory_id, "--kind", "decision")
+        undone = shell.run("undo", "--yes")
     assert (done.returncode, done.stdout) == (0, "Queued: it is done as soon as the store takes it.\n"), done.stderr
     assert "Queued" in done.stderr
+    assert undone.returncode == exit_codes.NO_ANSWER, undone.stdout
+    assert "1 queued write is not searched yet" in undone.stderr, "it would undo the change before that"
 
 
 def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: Shell) -> None:

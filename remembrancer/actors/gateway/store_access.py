@@ -325,7 +325,8 @@ class StoreAccess(MemoryService):
         lanes = (project_id, USER_LANE, project_id + NOTES)
         reasons = [self._queue.stuck[lane] for lane in lanes if lane in self._queue.stuck]
         why = f" They have to wait: {reasons[0]}" if reasons else ""
-        return (Notice("partial_results", f"{waiting} queued writes are not searched yet.{why}"),)
+        writes = "1 queued write is" if waiting == 1 else f"{waiting} queued writes are"
+        return (Notice("partial_results", f"{writes} not searched yet.{why}"),)
 
     async def _from_store(
         self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False
