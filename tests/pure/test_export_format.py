@@ -193,7 +193,7 @@ def test_a_secret_or_a_session_of_an_older_export_is_skipped() -> None:
     assert len(read_export(export(session, MemoryLine(memory(scope="user")), end=EndLine(0, 1, 1))).memories) == 1
 
 
-def test_a_file_of_a_newer_release_is_told_from_none_and_from_one_that_was_cut_off() -> None:
+def test_a_file_of_a_newer_release_is_told_from_none_one_that_was_cut_off_and_one_with_a_bad_line() -> None:
     newer = encode_header(1e9).replace(b'"version":1', b'"version":2')
     with pytest.raises(SchemaTooNew, match="newer"):
         decode_header(newer)
@@ -212,24 +212,16 @@ def test_a_file_of_a_newer_release_is_told_from_none_and_from_one_that_was_cut_o
     file = export(ProjectLine(PROJECT.id, "/"), MemoryLine(memory(), PROJECT.id), end=EndLine(1, 2, 0))
     with pytest.raises(FileUnusable, match="2 memories"):
         read_export(file)
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"), [(b"{oops\n", "malformed"), (MemoryLine(memory("two"), OTHER.id), OTHER.id)]
-)
-def test_a_file_with_a_bad_line_is_refused_with_its_number(line: Line | bytes, reason: str) -> None:
-    file = export(ProjectLine(PROJECT.id, PROJECT.path), MemoryLine(memory("one"), PROJECT.id), line)
-    with pytest.raises(FileUnusable, match=f"because of line 4: .*{reason}"):
-        read_export(file)
+    for line, reason in ((b"{oops\n", "malformed"), (MemoryLine(memory("two"), OTHER.id), OTHER.id)):
+        file = export(ProjectLine(PROJECT.id, PROJECT.path), MemoryLine(memory("one"), PROJECT.id), line)
+        with pytest.raises(FileUnusable, match=f"because of line 4: .*{reason}"):
+            read_export(file)
 
 
 # --- Memories as Markdown files: nothing is lost on the way out and back, and sections of notes become memories.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
-
-
-LIKE_MARKS = st.sampled_from(
-    ("<!-- memory {", "<\\!-- memory {", "\n", "} -->", '{"id":"memory:x"}', "---", "\r\n", "-->")
-)
+MARKS = ("<!-- memory {", "<\\!-- memory {", "\n", "} -->", '{"id":"memory:x"}', "---", "\r\n", "-->")
+LIKE_MARKS = st.sampled_from(MARKS)
 
 
 @given(
@@ -338,14 +330,11 @@ def test_a_name_that_has_no_place_in_a_home_and_a_link_are_refused(tmp_path: Pat
 
 def test_what_is_no_backup_is_said(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no archive at all")
-    with pytest.raises(FileUnusable, match="not a backup") as caught:
-        read_archive(tmp_path / "text")
-    assert "\n" not in caught.value.message
     (tmp_path / "export").write_text("{}")
-    with pytest.raises(FileUnusable, match="reads exports"):
-        read_archive(tmp_path / "export")
-    with pytest.raises(FileUnusable, match="No such file"):
-        read_archive(tmp_path / "missing")
+    for name, why in (("text", "not a backup"), ("export", "reads exports"), ("missing", "No such file")):
+        with pytest.raises(FileUnusable, match=why) as caught:
+            read_archive(tmp_path / name)
+        assert "\n" not in caught.value.message
 
 
 def test_a_file_that_is_there_is_replaced_only_if_wanted_and_an_error_leaves_none(tmp_path: Path) -> None:

@@ -57,22 +57,14 @@ def story(**fields: object) -> SessionDescription:
     return SessionDescription(**{**values, **fields})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("told", "recalls", "counted_since", "says"),
-    [
+def test_the_summary_names_the_conversation_the_promotions_and_the_sessions_before() -> None:
+    for told, recalls, counted_since, says in (
         (story(stored_by_type={}), (0, 0), STARTED, "**Memories stored:** 0\n"),
         (story(topics=()), (0, 0), STARTED, "**Key topics:** none yet\n"),
         (story(changes={"forgotten": 1, "updated": 3}), (0, 0), STARTED, "**Changes:** 3 updated, 1 forgotten\n"),
         (story(), (1, 1), STARTED + 3600, "1 query, 1 unique memory served (since 2026-02-23 11:00 UTC)\n"),
-    ],
-)
-def test_the_summary_has_a_line(
-    told: SessionDescription, recalls: tuple[int, int], counted_since: float, says: str
-) -> None:
-    assert says in session_summary("s", STARTED, told, recalls, counted_since)
-
-
-def test_the_summary_names_the_conversation_the_promotions_and_the_sessions_before() -> None:
+    ):
+        assert says in session_summary("s", STARTED, told, recalls, counted_since)
     hour, left = 3600.0, ("Deploy on\n# Mondays", "y" * 400)
     earlier = (
         ListedSession("s2", STARTED - hour, STARTED, "completed", memories_promoted=2, left=left),
@@ -138,15 +130,11 @@ def test_preferences_are_listed_by_importance_under_their_type_and_what_is_empty
     assert noted("text", "gone", degraded=True) == "> **Degraded:** gone\n\ntext"
 
 
-@given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
-def test_no_content_leaves_its_item(content: str) -> None:
-    first, *others = list_item(content, SourceRef(), ["importance 1"]).split("\n")
+@given(st.text())
+def test_no_content_leaves_its_item_and_one_line_is_one_line(text: str) -> None:
+    first, *others = list_item(text.strip() or "x", SourceRef(), ["importance 1"]).split("\n")
     assert first.startswith("- ")
     assert all(not line or line.startswith("  ") for line in others)
-
-
-@given(st.text())
-def test_one_line_is_one_line(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
     assert one_line(text).isprintable()
 
@@ -161,17 +149,13 @@ def test_a_memory_is_named_with_or_without_its_prefix_and_other_uris_are_unknown
 
 
 # --- A remembered text as it is shown: what is taken out of it, and what scripts and pictures need and keep.
-KEPT = cases("shown_text", "kept")
-HIDDEN = cases("shown_text", "hidden")
-
-
-@pytest.mark.parametrize("text", KEPT)
+@pytest.mark.parametrize("text", cases("shown_text", "kept"))
 def test_what_a_script_or_a_picture_needs_stays(text: str) -> None:
     assert harmless(text) == text
     assert neutralised_value({text: [text, 1, None, True]}) == {text: [text, 1, None, True]}
 
 
-@pytest.mark.parametrize(("text", "shown"), HIDDEN)
+@pytest.mark.parametrize(("text", "shown"), cases("shown_text", "hidden"))
 def test_what_steers_or_is_not_seen_goes(text: str, shown: str) -> None:
     assert neutralised(text) == shown
 
@@ -264,11 +248,11 @@ async def test_a_memory_of_a_session_or_project_concerns_it_alone_and_any_other_
 async def test_each_resource_is_concerned_by_what_it_shows_alone() -> None:
     stored = store_operation("a", "text")
     memory_id = memory_id_of(stored)
-    whole, bare = MEMORY_START + memory_id, MEMORY_START + memory_id[7:]
+    uri = whole = MEMORY_START + memory_id
+    bare = MEMORY_START + memory_id[7:]
     assert whole in await seen(stored, also=whole)
     assert bare in await seen(change(ForgetMemory(memory_id)), also=bare)
     assert whole not in await seen(store_operation("b", "text"), also=whole)
-    uri = MEMORY_START + memory_id_of(store_operation("a", "text"))
     for run in (ApplyRun("run", "project", "consolidation", "promote", ()), UndoRun("run", "project")):
         assert await seen(change(run), also=uri) == {*FIXED, uri}
     for life in (StartSession(SESSION), EndSession(SESSION), RecordEvents(SESSION)):
@@ -281,24 +265,17 @@ def caller(session: str = SESSION, project: ProjectRef = PROJECT) -> Caller:
     return Caller("bridge", session, project, 0.0)
 
 
-P = ProjectRef("p", "/")
-
-
 def test_queries_are_counted_and_each_memory_once_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = RecallCounts(0.0)
-    assert counts.served("p", "s") == (0, 0)
-    counts.heard_recall(caller("s", P), ("a", "b"))
-    counts.heard_recall(caller("s", P), ("b", "c"))
-    counts.heard_recall(caller("s", P), ())
-    counts.heard_recall(caller("other", P), ("z",))
-    assert counts.served("p", "s") == (3, 3)
+    assert counts.served(PROJECT.id, "s") == (0, 0)
+    for session, ids in (("s", ("a", "b")), ("s", ("b", "c")), ("s", ()), ("other", ("z",))):
+        counts.heard_recall(caller(session), ids)
+    assert counts.served(PROJECT.id, "s") == (3, 3)
     monkeypatch.setattr(resources, "MAX_SESSIONS", 2)
     counts = RecallCounts(0.0)
     for session in ("one", "two", "one", "three"):
-        counts.heard_recall(caller(session, P), ("a", "b", "c"))
-    assert counts.served("p", "two") == (0, 0)
-    assert counts.served("p", "one") == (2, 3)
-    assert counts.served("p", "three") == (1, 3)
+        counts.heard_recall(caller(session), ("a", "b", "c"))
+    assert [counts.served(PROJECT.id, each) for each in ("two", "one", "three")] == [(0, 0), (2, 3), (1, 3)]
 
 
 # --- The duration of a call, and the line in the log about a slow one.

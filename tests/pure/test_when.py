@@ -107,25 +107,13 @@ def test_a_time_has_the_zone_that_it_says_and_days_are_those_of_the_calendar_in_
     assert window.end - window.start == 23 * 3600
 
 
-@pytest.mark.parametrize("reference", [math.nan, math.inf, -math.inf, 1e18, -1e18])
-def test_a_reference_that_is_no_time_has_no_windows(reference: float) -> None:
-    assert time_windows("yesterday", reference) == ()
-
-
 @pytest.mark.parametrize("reference", [-62_135_596_800.0, 253_402_300_799.0])
 @pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-12)), timezone(timedelta(hours=14))])
 def test_at_the_ends_of_the_calendar_what_is_beyond_it_is_no_time(reference: float, zone: timezone) -> None:
-    for query in (
-        "yesterday",
-        "999 years ago",
-        "in March",
-        "last weekend",
-        "this year",
-        "since last summer",
-        "in winter",
-    ):
-        for window in time_windows(query, reference, zone):
-            assert window.start <= window.end
+    assert {time_windows("yesterday", each) for each in (math.nan, math.inf, -math.inf, 1e18, -1e18)} == {()}
+    queries = ("yesterday", "999 years ago", "in March", "last weekend", "this year", "since last summer", "in winter")
+    for window in (window for query in queries for window in time_windows(query, reference, zone)):
+        assert window.start <= window.end
 
 
 def test_nearness_is_one_within_and_falls_with_the_distance_the_vaguer_the_longer_ago() -> None:
