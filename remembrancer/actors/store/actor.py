@@ -227,8 +227,6 @@ class StoreActor(Actor):
         if not hasattr(self, "_router"):
             return  # nothing was accepted
         self._requests.draining = True
-        self._jobs.drain()
-        self._indexer.drain()
         self._background.cancel()
         await self._count_accesses()
         await asyncio.to_thread(self._committer.close)

@@ -22,7 +22,6 @@ class IndexerPoll:
     def __init__(self) -> None:
         self.work = IndexerWork(time.time_ns())  # no revision is one of an earlier store
         self._news = anyio.Event()
-        self._draining = False
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handler of the poll."""
@@ -34,14 +33,9 @@ class IndexerPoll:
         self._news.set()
         self._news = anyio.Event()
 
-    def drain(self) -> None:
-        """Answer the open poll, since the store is about to stop."""
-        self._draining = True
-        self._news.set()
-
     async def _await_work(self, request: AwaitIndexerWork, context: RequestContext) -> IndexerWork:
         with anyio.move_on_after(context.remaining_s()):
-            while self.work.revision == request.seen and not self._draining:
+            while self.work.revision == request.seen:
                 await self._news.wait()
         return self.work
 

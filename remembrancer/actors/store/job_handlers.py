@@ -33,7 +33,6 @@ from remembrancer.protocol.errors import (
     Failure,
     InternalError,
     InvalidInput,
-    MemoryUnavailable,
     RemembrancerError,
     from_failure,
 )
@@ -94,7 +93,6 @@ class JobHandlers(Handlers):
         """The time since which too many memories have waited for vectors for consolidation to run."""
         self._refusal: str | None = None if parts.settings.consolidator else OFF
         self._is_off = not parts.settings.consolidator
-        self._draining = False
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of the consolidator's requests, and of requests for its work."""
@@ -121,11 +119,6 @@ class JobHandlers(Handlers):
         """True if a consolidator is needed: not for jobs alone that it has attempted again and again."""
         is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self.finder.due)
         return not self._is_off and (bool(self._asked) or is_due)
-
-    def drain(self) -> None:
-        """Answer waiting consolidators, since the store is about to stop."""
-        self._draining = True
-        self._wake()
 
     def consolidator_failed(self, why: str) -> None:
         """Refuse waiting clients, since the consolidator cannot be started."""
@@ -174,10 +167,9 @@ class JobHandlers(Handlers):
         if request.done is not None:
             self._take_outcome(request.done, request.outcome)
         with anyio.move_on_after(context.remaining_s()):
-            while not self._draining:
-                if (job := self._next_job(request.sort)) is not None:
-                    return (job,)
+            while (job := self._next_job(request.sort)) is None:
                 await self._news.wait()
+            return (job,)
         return ()
 
     def _take_outcome(self, done: Job, outcome: Reflected | Maintained | Failure | None) -> None:
@@ -213,8 +205,6 @@ class JobHandlers(Handlers):
         if isinstance(request, ReadProjects):  # a page of the memory browser waits for it, too
             others = [project for project in self._files.catalog.projects() if project.id != request.project.id]
             return tuple(project for project in others if self._files.is_there(project))
-        if self._draining:
-            raise MemoryUnavailable("the store is stopping")
         records = await self._records_of(request.project)
         identity = self._scheduler.answering.identity
         if isinstance(request, FindNear):
