@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -21,8 +21,8 @@ import msgspec
 
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
-from remembrancer.code.gone_files import gone_file
 from remembrancer.code.index import CodeIndex
+from remembrancer.memory.found_names import found_names
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
     CodeChunk,
@@ -102,7 +102,7 @@ class CodeHandlers(Handlers):
         def look() -> Recalled:
             memories = [
                 msgspec.structs.replace(memory, code=f"gone: {gone}")
-                if (gone := gone_file(memory.content, memory.source.file, roots))
+                if (gone := _gone_file(memory.content, memory.source.file, roots))
                 else memory
                 for memory in answer.memories
             ]
@@ -120,7 +120,7 @@ class CodeHandlers(Handlers):
             numbers = [number for number, _ in records.versions().values()] if roots else []
             for start in range(0, len(numbers), AT_ONCE):
                 for each in records.load(numbers[start : start + AT_ONCE], Filters("")).values():  # without a session
-                    if each.kind != SESSION_RECORD and (gone := gone_file(each.content, each.source.file, roots)):
+                    if each.kind != SESSION_RECORD and (gone := _gone_file(each.content, each.source.file, roots)):
                         yield StaleMemory(each.id, each.content, f"gone: {gone}")
 
         return await self._readers.read(lambda: tuple(look()))
@@ -349,3 +349,19 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
         if Path(root).is_relative_to(each) and not is_users:
             raise InvalidInput(f"{shown(path)} is in {each}, which holds no repository", field="path")
     return root
+
+
+def _gone_file(content: str, source: str | None, roots: Sequence[str]) -> str:
+    """The first file named by a memory that is missing in its tree, as the memory names it; empty if there is none.
+
+    A file in the text is missing only if its directory is there: otherwise the path may begin anywhere. Blocks.
+    """
+    named = [each.name for each in found_names(content, is_entity=False) if each.type == "file" and "/" in each.name]
+    for file in (*([source] if source else ()), *named):
+        path = file.partition(":")[0].removeprefix("./")
+        for root in roots:
+            place = os.path.normpath(os.path.join(root, path))  # noqa: PTH118 - pathlib takes 20 times as long
+            is_within = place.startswith(f"{root}{os.sep}")
+            if is_within and os.path.isdir(os.path.dirname(place)) and not os.path.lexists(place):  # noqa: PTH112, PTH120
+                return str(file)
+    return ""
