@@ -12,7 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import numpy as np
@@ -83,11 +83,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class _Finished(NamedTuple):
-    """A text that a worker has finished, or died of."""
-
-    job: EmbeddingJob
-    result: EmbeddedMemory | FailedText
+Finished = tuple[EmbeddingJob, EmbeddedMemory | FailedText]
+"""A text that a worker has finished, or died of, with its result."""
 
 
 class EmbeddingScheduler:
@@ -131,7 +128,7 @@ class EmbeddingScheduler:
         self._expected_until = self._asked_at = -math.inf
         self._may_rest = False
         self._woken = asyncio.Event()
-        self._unsaved: list[_Finished] = []
+        self._unsaved: list[Finished] = []
         self._saving = asyncio.Event()
         self._saved = asyncio.Event()
         """Set after each save, and then replaced."""
@@ -391,7 +388,7 @@ class EmbeddingScheduler:
         for worker in self.workers:
             if worker.incarnation == gone.incarnation:
                 for job in self._leases.worker_died(worker):
-                    self._put(_Finished(job, FailedText(job.number, DEADLY, died=True, until=until)))
+                    self._put(job, FailedText(job.number, DEADLY, died=True, until=until))
                 self._lose(worker)
         self._failures.pop(gone.incarnation, None)
 
@@ -557,11 +554,11 @@ class EmbeddingScheduler:
         else:
             extra = {"file": name, "number": text.number, "reason": result.reason}
             logger.warning("a memory could not be embedded", extra=extra)
-        self._put(_Finished(job, result))
+        self._put(job, result)
 
-    def _put(self, finished: _Finished) -> None:
+    def _put(self, job: EmbeddingJob, result: EmbeddedMemory | FailedText) -> None:
         """Have a result saved."""
-        self._unsaved.append(finished)
+        self._unsaved.append((job, result))
         self._saving.set()
         self._woken.set()
 
@@ -570,19 +567,19 @@ class EmbeddingScheduler:
             await self._saving.wait()
             self._saving.clear()
             batch, self._unsaved = self._unsaved[:SAVE_BATCH], self._unsaved[SAVE_BATCH:]
-            groups: dict[tuple[str, str], list[_Finished]] = {}
-            for each in batch:
-                groups.setdefault((each.job.model, each.job.name), []).append(each)
+            groups: dict[tuple[str, str], list[Finished]] = {}
+            for job, result in batch:
+                groups.setdefault((job.model, job.name), []).append((job, result))
             for (key, name), finished in groups.items():
                 try:
-                    await self._write(key, name, [each.result for each in finished])
+                    await self._write(key, name, [result for _, result in finished])
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
                     self._unsaved += finished  # behind those of other files
                     await anyio.sleep(RETRY_S)
                 else:
-                    for each in finished:
-                        self._leases.release(each.job)
+                    for job, _ in finished:
+                        self._leases.release(job)
             if self._unsaved:
                 self._saving.set()
             self._saved.set()
