@@ -19,7 +19,7 @@ from remembrancer.protocol.reads import MemoryShown
 from remembrancer.protocol.runs import ApplyRun, ChainLink, LoggedPromotion, ReviseMemory
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, Operation, PortableMemory
-from remembrancer.toolsets.memory.get_memory import short, shown
+from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, short, shown
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
@@ -250,6 +250,10 @@ async def test_a_memory_is_shown_whole_with_its_history(client: RawClient) -> No
     assert history[2]["reason"] == "outdated"
     assert history[2]["session_id"] == "session:test"
     assert all("content" not in line for line in history)
+    listed = await client.call("get_memory", memory_id=identity)
+    assert listed["hint"] == FORMER_TEXTS
+    former = await client.call("get_memory", memory_id=identity, version=1)
+    assert (former["content"], "hint" in former) == ("Java 17", False)
 
 
 def test_a_memory_is_explained() -> None:

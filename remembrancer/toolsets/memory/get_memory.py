@@ -23,6 +23,7 @@ DETAIL: Final = (
     *("access_count", "last_accessed", "sessions_used", "promotion_chain", "promotions", "observed_in_projects"),
 )
 """The fields that only an answer with `detail` has."""
+FORMER_TEXTS: Final = "version=N shows a former text."
 LINKS: Final = ("links", "incoming_links")
 IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
 
@@ -68,6 +69,8 @@ def short(details: Answer) -> Answer:
     else:
         for entry in answer["history"]:
             del entry["session_id"]
+        if "current_version" not in details and any("content" in each.get("fields", ()) for each in answer["history"]):
+            answer["hint"] = FORMER_TEXTS
     return answer
 
 
