@@ -4,19 +4,16 @@ Real sessions fill a home in a runtime of its own. Some writes are left in the q
 """
 
 import asyncio
-import os
 import shutil
-import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from bench.client import StdioClient
+from bench.harness import Runtime, runtime
 from remembrancer import __version__
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
@@ -94,23 +91,22 @@ def make_homes(homes: Path = HOMES) -> list[Path]:
         archive, exported = homes / f"{name}.tar.gz", homes / f"{name}.jsonl"
         if archive.exists() or exported.exists():
             raise FileExistsError(f"{archive} is there: what was released stays as it is")
-        _make_home(archive, exported, leave_more)
+        asyncio.run(_make_home(archive, exported, leave_more))
         made += [archive, exported]
     return made
 
 
-def _make_home(archive: Path, exported: Path, leave_more: Callable[[Path], None]) -> None:
-    with TemporaryDirectory(prefix="rmb-") as directory:
-        home = Path(directory)
-        environ = _environment(home)
+async def _make_home(archive: Path, exported: Path, leave_more: Callable[[Path], None]) -> None:
+    async with runtime(project=PROJECT) as running:
+        home = running.home
         (home / "config.toml").write_text(SETTINGS, encoding="utf-8")
-        try:
-            asyncio.run(_fill(home, environ))
-            _run(environ, "token", "create", "a desktop", "--project", "/")
-            _run(environ, "backup", "export", str(exported))
-        finally:
-            _run(environ, "down")
-        leave_more(home)
+        await _fill(running)
+        for arguments in (("token", "create", "a desktop", "--project", "/"), ("backup", "export", str(exported))):
+            status, _ = await running.command(*arguments)
+            if status != 0:
+                raise RuntimeError(f"{arguments} ended with status {status}")
+        await running.stop()
+        await asyncio.to_thread(leave_more, home)
         with tarfile.open(archive, "w:gz") as packed:
             for path in sorted(home.rglob("*")):
                 name = path.relative_to(home)
@@ -132,20 +128,10 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _environment(home: Path) -> dict[str, str]:
-    ours = ("REMEMBRANCER_", "MEMORY_", "CLAUDE")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return inherited | {"REMEMBRANCER_HOME": str(home), "REMEMBRANCER_PROJECT": PROJECT}
-
-
-def _run(environ: dict[str, str], *arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "remembrancer", *arguments], env=environ, check=True, stdout=sys.stderr)
-
-
-async def _fill(home: Path, environ: dict[str, str]) -> None:
+async def _fill(running: Runtime) -> None:
     """Store memories of every kind and scope, versions, links, entities; one forgotten, one erased, one promoted."""
-    of_memory = environ | {"REMEMBRANCER_SESSION_ID": "monday", "REMEMBRANCER_TOOLSETS": "memory,nodes,admin"}
-    async with StdioClient(home, environ=of_memory) as client:
+    tools = "memory,nodes,admin"
+    async with running.client(REMEMBRANCER_SESSION_ID="monday", REMEMBRANCER_TOOLSETS=tools) as client:
         stored: dict[str, str] = {}
         for kind, content in SUBJECTS.items():
             scope = {"preference": "user", "scratchpad": "session", "tool_outcome": "session"}.get(kind, "project")
@@ -177,8 +163,7 @@ async def _fill(home: Path, environ: dict[str, str]) -> None:
         await _called(client, "erase_memory", memory_id=erased["memory_id"])
         await _called(client, "remember", content="The Kestrel tows at night.", tags=["tug"], links=[stored["entity"]])
         await _called(client, "recall_memories", query="when does the pilot boat leave")
-    of_graph = environ | {"REMEMBRANCER_SESSION_ID": "tuesday", "REMEMBRANCER_TOOLSETS": "graph"}
-    async with StdioClient(home, environ=of_graph) as client:
+    async with running.client(REMEMBRANCER_SESSION_ID="tuesday", REMEMBRANCER_TOOLSETS="graph") as client:
         tides = "High water is at noon."
         fact = await _called(client, "store_memory", content=tides, valid_from="2026-05-01T00:00:00Z")
         await _called(client, "invalidate", id=fact["memory_id"], reason="the moon moved", at="2026-06-01T00:00:00Z")
