@@ -20,7 +20,7 @@ from remembrancer.memory.found_names import is_proper
 from remembrancer.protocol.browsing import GraphNode, ReadGraph
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
 from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, Files, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.problems import find_problems, of_embedding
@@ -88,7 +88,12 @@ async def note(view: View) -> Response:
 async def _note_page(view: View, path: str, said: str = "", text: str | None = None) -> Response:
     """The page of a note; `text` is an edited version that was not saved, for the reason `said`."""
     settings = view.shared.service.settings
-    now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
+    try:
+        now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
+    except NotFound:  # deleted meanwhile: saving again makes it anew
+        if text is None:
+            raise
+        now = ""
     is_secret = masked(now) != now
     return view.page(
         "note.html",

@@ -512,6 +512,17 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     (again,) = (each.fields for each in Page(refused.text).forms if each.action.endswith("/notes/save"))
     visit.do("/notes/save", path="MEMORY.md", digest=again["digest"][0], text="# Mine\n\nMarek owns it.")
     assert file.read_text() == "# Mine\n\nMarek owns it.\n"
+    (edit,) = (
+        each.fields for each in Page(visit.get("/notes/file", path="MEMORY.md")).forms if "digest" in each.fields
+    )
+    file.unlink()
+    refused = visit.send("/notes/save", path="MEMORY.md", digest=edit["digest"][0], text="Jan owns it.")
+    assert (refused.status_code, "Jan owns it." in refused.text) == (400, True), (
+        "the note was deleted, the text is not lost"
+    )
+    (again,) = (each.fields for each in Page(refused.text).forms if "digest" in each.fields)
+    visit.do("/notes/save", path="MEMORY.md", digest=again["digest"][0], text="Jan owns it.")
+    assert file.read_text() == "Jan owns it.\n"
     secret = "ghp_" + "a1B2c3D4e" * 4
     file.write_text(f"the token is {secret}\n")
     page = visit.get("/notes/file", path="MEMORY.md")
