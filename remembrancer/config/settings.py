@@ -199,6 +199,7 @@ CONSTANTS: Final = TUNABLE | frozenset(
         *("search_hybrid", "search_candidate_multiplier", "embedding_cache_entries"),
         *("chroma_authority", "chroma_credential_header", "provider_timeout_s", "embedder_threads"),
         *("consolidate_in_background", "runs_kept_s", "notes_ignored_by_git", "session_grace_s"),
+        *("http_requests_per_minute", "http_shared_tokens"),
     ]
 )
 """The names of settings of release 0.2.0 that no variable of ours sets now: they are accepted, and have no effect."""

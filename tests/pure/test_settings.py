@@ -260,6 +260,24 @@ def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp
 
 
 # --- Settings: each has a default, a name and bounds; what is wrong is an error that says so.
+OF_RELEASE_0_2_0 = """
+    deployment_mode embedders engine model fallback_engine fallback_model voyage_url voyage_key_from openai_url
+    openai_key_from provider_batch_tokens provider_requests provider_timeout_s embedder_listen embedder_threads
+    idle_timeout_s rest_timeout_s heartbeat_interval_s heartbeat_timeout_s stall_timeout_s start_timeout_s
+    write_budget_s read_budget_s call_budget_s reflect_budget_s queue_limit content_limit_bytes
+    database_limit_bytes relevance_weight importance_weight recency_weight consolidator session_grace_s
+    consolidation_threshold consolidate_in_background consolidation_on_shutdown max_memories_per_session
+    promotion_session_end_score promotion_at_once_score promotion_user_score promotion_merge_cosine
+    archive_project_strength archive_project_after_s archive_user_strength archive_user_after_s
+    delete_archived_after_s orphan_after_s session_details_kept_s runs_kept_s shown_kept_s hook_context_length
+    hook_wait_s prompt_probability http_port http_host http_hosts http_origins http_certificate
+    http_requests_per_minute http_shared_tokens notes notes_paths notes_extra_paths code_exclude
+    notes_ignored_by_git workspace transcripts transcripts_path transcripts_delta_bytes transcripts_delta_messages
+    chunk_tokens chunk_overlap chunk_at_boundaries search_max_results search_min_score search_hybrid
+    search_vector_weight search_keyword_weight search_ranking search_candidate_multiplier watch watch_quiet_s
+    sync_interval_s index_file embedding_batch_texts model_load_timeout_s embedding_cache_entries
+    exact_search_passages chroma_url chroma_credential_file chroma_credential_header chroma_authority log_level
+"""
 SETTINGS = [field.name for field in msgspec.structs.fields(Settings)]
 
 
@@ -279,6 +297,11 @@ def test_each_setting_has_a_variable_also_one_that_became_a_constant_and_others_
     for url in ("http://127.0.0.1:8000", "http://localhost", "http://localhost/", "http://[::1]:8000"):
         environ = {"REMEMBRANCER_CHROMA_URL": url, "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
         assert load_settings(environ).chroma_credential_file == "/x"
+
+
+def test_no_name_in_a_file_of_release_0_2_0_is_unknown(tmp_path: Path) -> None:
+    every = "".join(f"{name} = 0\n" for name in OF_RELEASE_0_2_0.split())
+    assert not [problem for problem in read(tmp_path, every).problems if "unknown" in problem]
 
 
 NEAREST = {
