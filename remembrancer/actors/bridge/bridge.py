@@ -28,6 +28,7 @@ from remembrancer.protocol.gateway_link import (
     INVALID_PARAMS,
     MAX_LINE_BYTES,
     REFUSED,
+    UNAVAILABLE,
     WELCOME,
 )
 from remembrancer.protocol.ulids import as_ulid, new_identity
@@ -318,14 +319,12 @@ class Bridge:
             self._welcomed = True
             self._fruitless = 0
             self._starter.connected()
-        elif line.startswith(INVALID):
-            reason = line.removeprefix(INVALID).decode("utf-8", "replace")
-            self._tell_client(self._conversation.fail_all(reason, code=INVALID_PARAMS))
-        elif line.startswith(REFUSED):
-            reason = line.removeprefix(REFUSED).decode("utf-8", "replace")
+        elif line.startswith((INVALID, REFUSED)):
+            reason = line.partition(b" ")[2].decode("utf-8", "replace")
             self._dormant = True
             self._starter.refused(reason, time.monotonic())
-            self._tell_client(self._conversation.fail_all(reason))
+            code = INVALID_PARAMS if line.startswith(INVALID) else UNAVAILABLE
+            self._tell_client(self._conversation.fail_all(reason, code=code))
         elif line.startswith(BYE):
             self._dormant = True
 

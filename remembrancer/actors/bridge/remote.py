@@ -178,9 +178,9 @@ class _Way:
             is_done = True
         except ssl.SSLCertVerificationError as error:
             why = f"the certificate of {remote.host} is not trusted ({error.verify_message}): --ca-file names your own"
-            self._say(INVALID + _sentence(why) + b"\n" + REFUSED + _sentence(why))
+            self._say(INVALID + _sentence(why))
         except (MendError, ValueError) as error:
-            self._say(INVALID + _sentence(error) + b"\n" + REFUSED + _sentence(error))
+            self._say(INVALID + _sentence(error))
         except (OSError, http.client.HTTPException) as error:
             if not remote.was_reached and time.monotonic() - remote.sought_since >= UNREACHABLE_S:
                 self._say(REFUSED + _sentence(f"{remote.url} cannot be reached: {error or type(error).__name__}"))

@@ -512,7 +512,7 @@ class Listener:
         except RemembrancerError as error:
             logger.warning("a bridge was refused", extra={"code": error.code, "reason": error.message})
             reason = " ".join(error.message.split()).encode("utf-8", "replace") + b"\n"
-            writer.write((b"" if error.field is None else INVALID + reason) + REFUSED + reason)
+            writer.write((REFUSED if error.field is None else INVALID) + reason)
         except (OSError, ValueError) as error:
             logger.warning("a connection without a hello", extra={"reason": str(error)})
         finally:
