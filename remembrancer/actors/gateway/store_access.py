@@ -6,18 +6,19 @@ for a restarting store as long as the call may take; after that it gets the last
 
 import asyncio
 import logging
+import math
 import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.abc
 import anyio.to_thread
+import msgspec
 
-from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
 from remembrancer.code.actions import PastActions
@@ -45,11 +46,14 @@ from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
     EmbeddingState,
+    FindIds,
     GatherContext,
     GetMemory,
+    GraphFound,
     NoteAccess,
     Recall,
     Recalled,
+    RecalledMemory,
 )
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.store_client import AWAY, StoreClient
@@ -81,8 +85,73 @@ MAX_REFUSED_SESSIONS: Final = 1000
 """The most sessions, and notices for each, that are kept for their next answer."""
 MOST_SESSIONS: Final = 512
 """The most sessions whose shown memories are remembered."""
+MAX_ANSWERS: Final = 512
+MAX_ANSWER_BYTES: Final = 8_000_000
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+
+class LastAnswer(NamedTuple):
+    """An answer, its size as a message, and the time of its arrival (seconds since the epoch)."""
+
+    reply: Any
+    size_bytes: int
+    at: float
+
+
+class LastAnswers:
+    """The store's last answers, for use while it is away: a bounded cache, from which the oldest go first. A request
+    contains its project and session, so an answer shows nobody more than the store would have."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, question: Request[Any], received_at: float, answer: LastAnswer) -> None:
+        """Store the answer to a request that was received at `received_at`, in place of the earlier one."""
+        if isinstance(question, FindIds):  # a short id may have become ambiguous
+            return
+        question = _timeless(question, received_at)
+        self._drop(question)
+        self._kept[question] = answer
+        self._bytes += answer.size_bytes
+        while self._kept and (len(self._kept) > MAX_ANSWERS or self._bytes > MAX_ANSWER_BYTES):
+            self._drop(next(iter(self._kept)))
+
+    def find(self, question: Request[Any], received_at: float) -> LastAnswer | None:
+        """The last answer to the same request."""
+        return self._kept.get(_timeless(question, received_at))
+
+    def last_shown(self, project: ProjectRef, session_id: str) -> tuple[tuple[RecalledMemory, ...], float] | None:
+        """The memories of the last answer to a session that contained any, and its time."""
+        for question, kept in reversed(self._kept.items()):
+            asker = getattr(question, "project", None), getattr(question, "session_id", None)
+            if asker == (project, session_id) and (memories := _memories_of(kept.reply)):
+                return memories, kept.at
+        return None
+
+    def clear(self) -> None:
+        """Drop all answers: each may contain a memory that was deleted for good."""
+        self._kept.clear()
+        self._bytes = 0
+
+    def _drop(self, question: Request[Any]) -> None:
+        kept = self._kept.pop(question, None)
+        self._bytes -= 0 if kept is None else kept.size_bytes
+
+
+def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
+    """The request without its reference time, so that a later one for the current state equals it."""
+    if getattr(question, "valid_at", None) == received_at:
+        return msgspec.structs.replace(question, valid_at=math.inf)
+    return question
+
+
+def _memories_of(reply: Any) -> tuple[RecalledMemory, ...]:
+    match reply:
+        case Recalled(memories=memories) | GraphFound(memories=memories) | ContextGathered(memories=memories):
+            return memories
+    return ()
 
 
 class StoreAccess(MemoryService):
