@@ -13,8 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
+from remembrancer.actors.store.memory_writer import MemoryWriter
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull, RemembrancerError
 from remembrancer.protocol.ids import PROJECT_ID
@@ -33,18 +35,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class Appliable(Protocol):
-    """Something that applies operations: the writer of all memories, or a shared lane."""
-
-    @property
-    def name(self) -> str:
-        """The name by which the thread is chosen that commits the operations."""
-
-    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Apply the operations durably and in order, and return an outcome for each."""
-
-
-Submission = tuple[Appliable, tuple[Operation, ...], asyncio.Future[list[Outcome]]]
+Target = MemoryWriter | Records
+"""Applies operations: the writer of all memories, or a shared lane. Its name chooses the thread."""
+Submission = tuple[Target, tuple[Operation, ...], asyncio.Future[list[Outcome]]]
 
 
 class Committer:
@@ -56,7 +49,7 @@ class Committer:
         self._writers: dict[str, _Writer] = {}
         self._closing = False
 
-    def submit(self, target: Appliable, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
+    def submit(self, target: Target, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
         """Commit these operations in order. The future gets an outcome for each.
 
         Raises:
