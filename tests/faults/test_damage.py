@@ -109,7 +109,9 @@ class Place:
         self._mark: bytes | None = None
         self._holder: subprocess.Popen[bytes] | None = None
         self._how = damage.how
-        getattr(self, f"_make_{damage.how.replace(' ', '_')}")()
+        if self._how in ("directory", "file", "pipe", "device", "garbage"):
+            self._clear()
+        self._make()
 
     def release(self) -> None:
         """Let go of a lock or a disk."""
@@ -133,55 +135,42 @@ class Place:
         delete_database(self.path)
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def _make_directory(self) -> None:
-        self._clear()
-        self.path.mkdir()
-        (self.path / "kept").write_bytes(b"what somebody keeps there")
-        self._mark = b"what somebody keeps there"
-
-    def _make_file(self) -> None:
-        self._clear()
-        self._mark = b"what somebody keeps there"
-        self.path.write_bytes(self._mark)
-
-    def _make_pipe(self) -> None:
-        self._clear()
-        os.mkfifo(self.path)
-        self._mark = b"a pipe"
-
-    def _make_device(self) -> None:
-        self._clear()
-        self.path.symlink_to("/dev/zero")
-        self._mark = b"a link to a device"
-
-    def _make_unreadable(self) -> None:
-        self.path.chmod(0)
-
-    def _make_newer(self) -> None:
-        write_rows(self.path, "PRAGMA user_version = 99000000", "PRAGMA wal_checkpoint(TRUNCATE)")
-        self._mark = self.path.read_bytes()
-
-    def _make_garbage(self) -> None:
-        self._clear()
-        self._mark = b"no database, but a note that somebody wrote\n" * 500
-        self.path.write_bytes(self._mark)
-
-    def _make_empty(self) -> None:
-        os.truncate(self.path, 0)
-
-    def _make_missing(self) -> None:
-        if self.path.is_dir():
-            shutil.rmtree(self.path)
-        self.path.unlink(missing_ok=True)
-
-    def _make_locked(self) -> None:
-        """By another program."""
-        script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        script += "d.execute('BEGIN EXCLUSIVE')\nprint(flush=True)\nsys.stdin.read()"
-        command = [sys.executable, "-c", script, str(self.path)]
-        self._holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._holder.stdout is not None
-        self._holder.stdout.readline()
+    def _make(self) -> None:
+        match self._how:
+            case "directory":
+                self.path.mkdir()
+                self._mark = b"what somebody keeps there"
+                (self.path / "kept").write_bytes(self._mark)
+            case "file":
+                self._mark = b"what somebody keeps there"
+                self.path.write_bytes(self._mark)
+            case "pipe":
+                os.mkfifo(self.path)
+                self._mark = b"a pipe"
+            case "device":
+                self.path.symlink_to("/dev/zero")
+                self._mark = b"a link to a device"
+            case "unreadable":
+                self.path.chmod(0)
+            case "newer":
+                write_rows(self.path, "PRAGMA user_version = 99000000", "PRAGMA wal_checkpoint(TRUNCATE)")
+                self._mark = self.path.read_bytes()
+            case "garbage":
+                self._mark = b"no database, but a note that somebody wrote\n" * 500
+                self.path.write_bytes(self._mark)
+            case "empty":
+                os.truncate(self.path, 0)
+            case "missing" if self.path.is_dir():
+                shutil.rmtree(self.path)
+            case "missing":
+                self.path.unlink(missing_ok=True)
+            case "locked":  # by another program
+                script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+                script += "d.execute('BEGIN EXCLUSIVE')\nprint(flush=True)\nsys.stdin.read()"
+                command = [sys.executable, "-c", script, str(self.path)]
+                self._holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                assert self._holder.stdout is not None
+                self._holder.stdout.readline()
 
 
 def _content(path: Path) -> bytes | None:

@@ -114,6 +114,9 @@ async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_aske
 
         await until(is_back)
         assert "memory_id" in await client.store("The session goes on.")
+        for number in range(2, 6):  # what is acknowledged is counted at once
+            assert "warnings" not in await client.store(f"fact {number}")
+            assert (await runtime.status())["counts"]["total"] == number
 
 
 async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,15 +304,6 @@ def role_of(process: psutil.Process) -> str:
     if "remembrancer" in words:
         return str(words[words.index("remembrancer") + 1])
     return str(words[-1]).rpartition(".")[2]
-
-
-async def test_the_status_counts_what_was_acknowledged_the_moment_it_was(home: Path) -> None:
-    runtime = Runtime(home)
-    async with Session(home) as client:
-        await until(runtime.is_ready)
-        for number in range(1, 6):
-            assert "warnings" not in await client.store(f"fact {number}")
-            assert (await runtime.status())["counts"]["total"] == number
 
 
 async def test_a_home_that_cannot_be_made_is_a_clear_error_for_the_client(home: Path) -> None:

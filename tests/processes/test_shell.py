@@ -174,7 +174,7 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
     assert "Undone, it is forgotten" in shell("undo", old)
 
 
-def test_to_undo_a_replacement_makes_the_old_memory_valid_again(shell: Shell) -> None:
+def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it_does_not(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
     shell("edit", new, "--supersedes", old)
     assert f"It replaces {old} already" in shell("edit", new, "--supersedes", old)
@@ -187,13 +187,9 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again(shell: Shell) ->
     newest = shell.json("add", "We deploy on Sundays", "--supersedes", old)["memory_id"]
     assert "Undone, it is valid again" in shell("undo", newest)
     assert "Undone, it is forgotten" in shell("undo", newest)
-
-
-def test_forgetting_a_successor_says_what_it_leaves_expired(shell: Shell) -> None:
     old = shell.json("add", "Sessions live in Redis 7")["memory_id"]
     new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
-    said = shell("forget", new)
-    assert f"It replaced {old[-4:]}, which stays expired" in said
+    assert f"It replaced {old[-4:]}, which stays expired" in shell("forget", new)
     assert "it is valid again" in shell("undo", old)
     assert "It replaced" not in shell("forget", old)
 
