@@ -159,7 +159,7 @@ class Place:
                 self._mark = b"no database, but a note that somebody wrote\n" * 500
                 self.path.write_bytes(self._mark)
             case "empty":
-                os.truncate(self.path, 0)
+                self.path.write_bytes(b"")
             case "missing" if self.path.is_dir():
                 shutil.rmtree(self.path)
             case "missing":
