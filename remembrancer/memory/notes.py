@@ -14,6 +14,8 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 MAX_NOTE_BYTES: Final = 262_144
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """A larger file is not a note: it is neither indexed nor written."""
+MAX_LEVEL: Final = 6
+"""The deepest level of a heading in Markdown."""
 MAX_REPLACED: Final = 20_000
 """The most characters that one change may remove: they are returned in the answer, so that nothing is lost unseen."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
@@ -87,8 +89,9 @@ class Edited(NamedTuple):
 def edited(text: str, content: str, mode: Literal["append", "replace"], heading: str | None) -> Edited:
     """A note after a change. Only the inserted or replaced text changes, and the blank lines around it.
 
-    Text is appended to the end of the note, or of the text directly under a heading (which is added at the end if
-    missing). Replacing affects the whole note, or everything under a heading including its subsections.
+    Text is appended to the end of the note, or of the text directly under a heading (which is added if missing: at the
+    end, or as the last one under the heading above it in its path). Replacing affects the whole note, or everything
+    under a heading including its subsections.
 
     Raises:
         NotFound: there is no such heading to replace the text under.
@@ -101,16 +104,21 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
         if mode == "append":
             return Edited(_joined(text, block, "", newline), "", lines, _ends_with(text, block))
         return Edited(f"{block}{newline}", _taken(text), lines, text == f"{block}{newline}")
-    headings = headings_of(text)
+    headings, starts = headings_of(text), line_starts(text)
     index = _find(headings, heading)
     if index is None:
         if mode == "replace":
             raise NotFound(_unknown(heading, headings), field="heading")
         level, title = _parse_heading(heading)
-        return Edited(
-            _joined(text, f"{'#' * (level or 2)} {title}{newline}{newline}{block}", "", newline), "", lines + 2
-        )
-    starts = line_starts(text)
+        above, _, last = title.rpartition(" > ")
+        parent = _find(headings, above) if above else None
+        end = len(text)
+        if parent is not None:
+            level, title = min(headings[parent].level + 1, MAX_LEVEL), last
+            behind = (each for each in headings[parent + 1 :] if each.level < level)
+            end = next((starts[each.first] for each in behind), end)
+        block = f"{'#' * (level or 2)} {title}{newline}{newline}{block}"
+        return Edited(_joined(text[:end], block, text[end:], newline), "", lines + 2)
     own = headings[index]
     following = [each for each in headings[index + 1 :] if mode == "append" or each.level <= own.level]
     begin = starts[own.end]

@@ -89,6 +89,9 @@ def test_appended_is_after_a_blank_line(before: str, content: str, after: str) -
         ("Open", NOTE + "\n- Redis\n"),
         ("Later", NOTE + "\n## Later\n\n- Redis\n"),
         ("### Later", NOTE + "\n### Later\n\n- Redis\n"),
+        ("Open > Later", NOTE + "\n### Later\n\n- Redis\n"),
+        ("decisions > Later", NOTE.replace("None.\n\n", "None.\n\n### Later\n\n- Redis\n\n")),
+        ("Nowhere > Later", NOTE + "\n## Nowhere > Later\n\n- Redis\n"),
     ],
 )
 def test_appended_under_a_heading_is_before_the_next_one(heading: str, after: str) -> None:
