@@ -306,7 +306,8 @@ def _merged(place: ClientFile, text: str, content: Json, changes: Mapping[str, o
             written = str(yaml.safe_dump(after, sort_keys=False, allow_unicode=True))
         case _:
             indented = re.search(r"\n([ \t]+)", text)
-            written = json.dumps(after, indent=indented.group(1) if indented else 2, ensure_ascii=False) + "\n"
+            end = "" if text.strip() and not text.endswith("\n") else "\n"
+            written = json.dumps(after, indent=indented.group(1) if indented else 2, ensure_ascii=False) + end
     if _parsed(place, written) != after:
         raise FileRefused("it cannot be changed without changing something else")
     return written
@@ -323,7 +324,9 @@ def _toml(text: str, key: str, servers: Json) -> str:
             present[name] = servers[name]
     if not present:
         del file[key]
-    return tomlkit.dumps(file)
+    written = tomlkit.dumps(file)
+    # Before a table, tomlkit adds a blank line, which stays when the last table is deleted.
+    return written if text.endswith("\n\n") else f"{written.rstrip()}\n"
 
 
 def _parsed(place: ClientFile, text: str) -> Json:

@@ -303,6 +303,19 @@ def test_an_entry_of_codex_is_replaced_in_whatever_form_it_is_written(text: str)
     assert tomllib.loads(added(text, "codex")) == {**tomllib.loads(text), "mcp_servers": {"remembrancer": ENTRY}}
 
 
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        ("cursor", '{\n  "theme": "dark"\n}'),
+        ("cursor", '{\n  "theme": "dark"\n}\n'),
+        ("codex", 'model = "o3"  # best\n\n[mcp_servers.other]\ncommand = "x"\n'),
+        ("codex", '[mcp_servers.other]\ncommand = "x"\n\n[projects."/x"]\ntrust_level = "trusted"\n'),
+    ],
+)
+def test_a_removed_entry_leaves_no_trace_at_the_end_of_a_file(client: str, text: str) -> None:
+    assert removed(added(text, client), client) == text
+
+
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=8), max_size=3))
 def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
     known = client_named("codex")
