@@ -61,8 +61,9 @@ class Week:
         for (day, sessions), next_day in zip(days, following, strict=True):
             self._console.print(f"[bold]day {day}[/]")
             async with asyncio.TaskGroup() as tasks:
+                last: asyncio.Task[None] | None = None
                 for number, session in sessions:
-                    tasks.create_task(self._session(number, session))
+                    last = tasks.create_task(self._session(number, session, last))
             await self._running.stop()
             self._let_pass((next_day - day) * DAY_S)
         ways = {name: self._way(memory_id) for name, memory_id in self._ids.items()}
@@ -125,7 +126,8 @@ class Week:
 
     # --- a session ---
 
-    async def _session(self, number: int, session: Json) -> None:
+    async def _session(self, number: int, session: Json, other: asyncio.Task[None] | None) -> None:
+        """Play a session; it ends after the `other` one of its day, whose preferences it may share."""
         directory, session_id = self._running.home / "work" / session["project"], f"week-{number}"
         directory.mkdir(parents=True, exist_ok=True)
         read: set[str] = set()
@@ -139,6 +141,8 @@ class Week:
                 return all(counts[self._ids[name]] >= self._read_by[name] for name in read)
 
             await self._wait(is_counted, f"session {number} counted as one that read {sorted(read)}")
+            if other is not None:
+                await other
 
         def ended() -> list[sqlite3.Row]:
             query = """SELECT memories_promoted FROM sessions JOIN spaces ON spaces.number = space
