@@ -459,26 +459,20 @@ async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, mon
             await client.store("the lantern is green")
             await client.say_end()
         await until(lambda: gateway.health().queue_depth == 3)
+    sessions = "SELECT session_id, ending, client FROM sessions"
     async with quick_rig.store(), quick_rig.running():
-        await until(
-            lambda: (
-                quick_rig.rows("SELECT session_id, ending, client FROM sessions") == [(SESSION, "completed", "test")]
-            )
-        )
+        await until(lambda: quick_rig.rows(sessions) == [(SESSION, "completed", "test")])
 
 
 async def test_the_store_hears_who_is_there_and_not_of_the_gone(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attendance, "PRESENCE_S", 0.02)
     present: list[set[tuple[str, str]]] = []
-    monkeypatch.setattr(
-        served.gateway.access._store,
-        "send",
-        lambda message: (
+
+    def send(message: object) -> None:
+        if isinstance(message, NotePresence):
             present.append({(each.id, name) for each, name in message.sessions})
-            if isinstance(message, NotePresence)
-            else None
-        ),
-    )
+
+    monkeypatch.setattr(served.gateway.access._store, "send", send)
     project = project_of(served.paths.home).id
     async with served.session() as client, served.session(bridge="11" * 16, session="session:other"):
         await client.call("get_memory_status")

@@ -157,30 +157,19 @@ async def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_
         assert (await client.store("Deployments are on Tuesdays."))["memory_id"]
 
 
-def launched(home: Path) -> list[int]:
-    """The process ids of a alone, once there are some beside the launcher."""
-    launcher = psutil.Process(json.loads((home / "runtime.json").read_text())["pid"])
-    processes = [launcher.pid, *(child.pid for child in launcher.children())]
-    return processes if len(processes) >= 3 else []
-
-
-def is_removed(directory: Path) -> bool:
-    """Try to remove a directory, in which somebody may be making files; True when it is gone."""
-    shutil.rmtree(directory, ignore_errors=True)
-    return not directory.exists()
-
-
 async def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way_when_its_sockets_are_deleted(
     home: Path,
 ) -> None:
     names = ("ANTHROPIC_API_KEY", "HTTPS_PROXY", "REMEMBRANCER_X_TOKEN")
     async with StdioClient(home, environ=dict.fromkeys(names, "sk-secret")) as client:
         assert (await client.store("Deployments are on Tuesdays."))["memory_id"]
-        processes = await until(lambda: launched(home))
-        environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes]
+        launcher = psutil.Process(json.loads((home / "runtime.json").read_text())["pid"])
+        children = await until(launcher.children, lambda found: len(found) >= 2)
+        environments = [Path(f"/proc/{each.pid}/environ").read_bytes() for each in (launcher, *children)]
         assert all(b"PATH=" in environment for environment in environments)
         assert not any(b"sk-secret" in environment for environment in environments)
-        await until(lambda: is_removed(home / "run"))
+        while (home / "run").exists():  # in which somebody may be making files
+            shutil.rmtree(home / "run", ignore_errors=True)
         async with StdioClient(home) as newcomer:
             assert (await newcomer.store("Releases are on Fridays."))["memory_id"]
         assert (await client.store("Reviews are on Mondays."))["memory_id"]

@@ -167,20 +167,12 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
     done = config("--json", MEMORY_LOG_LEVEL="warn")
     assert done.returncode == exit_codes.OK, done.stderr
     said = json.loads(done.stdout)
-    assert said["home"] == {
-        "directory": str(home),
-        "on_disk": str(home),
-        "in_memory": False,
-        "from": "REMEMBRANCER_HOME",
-    }
+    place = {"directory": str(home), "on_disk": str(home), "in_memory": False, "from": "REMEMBRANCER_HOME"}
+    assert said["home"] == place
     assert said["files"] == [str(file)]
     assert said["settings"]["embedders"] == {"value": 2, "from": "file", "name": "embedders", "file": str(file)}
-    assert said["settings"]["log_level"] == {
-        "value": "warning",
-        "from": "environment",
-        "name": "MEMORY_LOG_LEVEL",
-        "file": None,
-    }
+    variable = {"value": "warning", "from": "environment", "name": "MEMORY_LOG_LEVEL", "file": None}
+    assert said["settings"]["log_level"] == variable
     assert said["settings"]["model"] == {"value": Settings().model, "from": "default", "name": None, "file": None}
     assert list(said["settings"]) == list(SETTABLE)
     assert [each["name"] for each in said["without_effect"]] == ["queue_limit"]
@@ -302,15 +294,14 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
 
 @pytest.mark.usefixtures("runtime")
 def test_it_comes_when_there_is_work_gives_way_to_the_others_and_is_in_the_status(home: Path) -> None:
+    def told() -> Any:
+        return json.loads(command("status", "--json", home=home).stdout)
+
     start(home)
-    assert json.loads(command("status", "--json", home=home).stdout)["consolidator"]["finished"] is None
+    assert told()["consolidator"]["finished"] is None
     until(lambda: command("admin", "maintain", "--user", home=home).returncode == exit_codes.OK)  # the store has a file
     idle = {"job": None, "finished": 1, "failed": 0, "error": None}
-    until(lambda: json.loads(command("status", "--json", home=home).stdout)["consolidator"] == idle)
-    (process,) = (
-        each
-        for each in json.loads(command("status", "--json", home=home).stdout)["processes"]
-        if each["role"] == "consolidator"
-    )
+    until(lambda: told()["consolidator"] == idle)
+    (process,) = (each for each in told()["processes"] if each["role"] == "consolidator")
     assert psutil.Process(process["pid"]).nice() == 10
     assert "consolidator waits for work; 1 done" in command("status", home=home).stdout
