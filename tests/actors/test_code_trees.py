@@ -25,6 +25,7 @@ from remembrancer.protocol.code import (
     DescribeCode,
     IndexCode,
     ListCodeFiles,
+    ListStale,
     SearchCode,
 )
 from remembrancer.protocol.consolidation import NotePresence
@@ -34,6 +35,7 @@ from remembrancer.protocol.sharing import MoveProject
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, SESSION, store_operation
 from tests.patience import until
+from tests.spaces import has_space
 
 LOOPS = "<<A\n" * 40_000
 """The grammar of the shell takes longer for these than any deadline here."""
@@ -231,6 +233,13 @@ async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, m
             with pytest.raises(InvalidInput, match=r"holds no repository|more than a repository|no directory"):
                 await rig.gateway.ask(IndexCode(PROJECT, place, watch=False))
         await rig.gateway.ask(IndexCode(PROJECT, "~/shop", watch=False))
+
+
+async def test_asking_for_memories_whose_files_are_gone_makes_no_space(home: Path, tmp_path: Path) -> None:
+    async with store_rig(home) as rig:
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
+        assert await rig.gateway.ask(ListStale(PROJECT)) == ()
+        assert not has_space(rig.paths, PROJECT.id)
 
 
 def be_ready(folder: Path) -> None:
