@@ -1,9 +1,11 @@
 """`remembrancer up`, `down` and `admin scale`: start, stop and resize the runtime."""
 
 import contextlib
+import errno
 import functools
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -51,6 +53,8 @@ def up(embedders: int | None, http: str | None, no_token: bool, for_sessions: bo
     address = None if http is None else _address(http)
     if address is not None:
         _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"), is_none_needed=no_token)
+        if not is_up(RuntimePaths(home.directory)):
+            _check_free(*address)
     runtime = Runtime(
         RuntimePaths(home.directory),
         lambda: _load_configuration(embedders, address),
@@ -96,6 +100,17 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isdigit() or not 0 < int(port) < 65_536:
         raise InvalidInput(f"--http needs [HOST:]PORT with a port from 1 to 65535, not {text[:60]!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise `InvalidInput` if nobody can listen at an address: the runtime would start without HTTP."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or error
+        raise InvalidInput(
+            f"HTTP cannot be served at {host}, port {port}: {reason}. --http takes another one"
+        ) from error
 
 
 def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed: bool) -> None:

@@ -277,6 +277,15 @@ def test_a_door_that_cannot_open_is_a_problem_in_the_status_and_nothing_else(
     assert Runtime(door.home).pid("gateway") == gateway != 0
 
 
+def test_up_refuses_an_address_at_which_it_cannot_listen(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = command("up", "--no-token", "--http", str(port), home=home)
+    assert refused.returncode == exit_codes.USAGE
+    assert f"port {port}: the port is in use" in refused.stderr
+    assert not Runtime(home).pid("gateway")
+
+
 def test_a_call_sent_again_without_the_store_keeps_its_id(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "1")
     door.start()
