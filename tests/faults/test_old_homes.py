@@ -377,6 +377,19 @@ def test_a_doctor_says_what_becomes_of_a_damaged_old_file_and_what_its_deletion_
     assert after.advice.endswith("with what was not imported")
 
 
+def test_a_doctor_names_an_old_file_in_which_release_0_2_0_went_on_storing(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
+    bring_forward(paths)
+    assert doctor.check_records(at).status == "ok"
+    with closing(sqlite3.connect(paths.user_database)) as file, file:
+        file.execute("UPDATE memories SET id = 'memory:LATER', created_at = 1e11 WHERE number = 1")
+    records = doctor.check_records(at)
+    assert (records.status, "export them with release 0.2.0" in records.advice) == ("warning", True)
+    assert "--delete-old-files" not in records.advice
+    assert f"stored memories in {paths.user_database}" in " ".join(records.details)
+
+
 def lay_former_catalogue(paths: RuntimePaths, models: bytes = b"models") -> None:
     """Lay a catalogue with a project that shares the lane `l_one`, and with decisions about models."""
     with closing(sqlite3.connect(paths.catalog)) as connection, connection:
