@@ -11,7 +11,7 @@ import msgspec
 
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import Kind, MemoryType, Scope, Status
-from remembrancer.protocol.reads import Memories
+from remembrancer.protocol.reads import ListedMemory, Memories
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import EntityRef, ProjectRef
@@ -177,39 +177,21 @@ class AwaitJob(Request[tuple[Job, ...]], frozen=True):
     outcome: Reflected | Maintained | Failure | None = None
 
 
-class Material(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory as the consolidator needs it. Times are seconds since the epoch; `last_accessed_at` is at least
-    `created_at`. `vector` is the normalised mean of its passages' vectors (little-endian float32), empty while it has
-    none."""
+class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
+    """A memory as the consolidator needs it. `derived_from` is complete, and the other ids that lists show are left
+    out. `last_accessed_at` is at least `created_at`. `vector` is the normalised mean of its passages' vectors
+    (little-endian float32), empty while it has none."""
 
     number: int
-    id: str
-    content: str
     kind: Kind
-    type: MemoryType
-    scope: Scope
     session_id: str
-    version: int
-    created_at: float
-    happened_at: float
-    updated_at: float
     last_accessed_at: float
-    importance: float = 0.5
-    confidence: float = 0.5
-    access_count: int = 0
     sessions_used: int = 0
     """The number of sessions that have used it: asked for it by id, changed it, linked it, or got it as a sure
     answer."""
-    status: Status = "active"
-    summary: str | None = None
-    domain: str | None = None
-    tags: tuple[str, ...] = ()
     entities: tuple[EntityRef, ...] = ()
-    derived_from: tuple[str, ...] = ()
-    """Ids of the memories that it was derived from."""
     archived_at: float | None = None
     """The time at which it was archived, or None."""
-    valid_until: float | None = None
     pinned: bool = False
     """True also for an open end that is not done."""
     is_replaced: bool = False

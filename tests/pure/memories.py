@@ -25,7 +25,6 @@ def memory(place: int, content: str = "", *, entities: Sequence[str] = (), **cha
         "session_id": "session:1",
         "version": 1,
         "created_at": created_at,
-        "happened_at": created_at,
         "updated_at": created_at,
         "last_accessed_at": created_at,
         "entities": tuple(EntityRef(name, "concept", "about") for name in entities),

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of
+from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, digest_of
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
+from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
 from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, json_list
@@ -280,12 +281,8 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
 
 MOST_AT_ONCE: Final = 1000
 """The limit on memories in a page, whatever the request: a page with vectors is then a few megabytes."""
-_OWN: Final = (
-    *("number", "id", "content", "kind", "type", "scope", "session_id", "version", "created_at", "updated_at"),
-    *("importance", "confidence", "access_count", "status", "summary", "domain", "tags", "archived_at", "valid_until"),
-)
-_COLUMNS: Final = {name: f"m.{name}" for name in _OWN} | {
-    "happened_at": "coalesce(m.occurred_at, m.created_at)",
+_COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if name not in {*NO_COLUMNS, "vector"}} | {
+    "number": "m.number",
     "last_accessed_at": "max(coalesce(m.last_accessed_at, 0), m.created_at)",
     "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
     "pinned": "m.pinned OR (m.kind = 'open_end' AND NOT m.done)",
@@ -303,14 +300,12 @@ _COLUMNS: Final = {name: f"m.{name}" for name in _OWN} | {
         WHERE h.space = m.space AND h.memory_id = m.id AND h.version = m.version AND h.change = 'undone'), '')""",
 }
 """The columns of a `Material`, with their SQL."""
-_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
-    "tags": _decode_names,
-    "derived_from": _decode_names,
+    "derived_from": msgspec.json.Decoder(tuple[str, ...]).decode,
     "entities": msgspec.json.Decoder(tuple[EntityRef, ...]).decode,
-    "pinned": bool,
     "is_replaced": bool,
 }
+"""Decoders of the columns that are made here."""
 
 
 def _materials(query: Query, request: ReadMemories, model: str | None) -> Memories[Material]:
@@ -322,7 +317,7 @@ def _materials(query: Query, request: ReadMemories, model: str | None) -> Memori
             ORDER BY m.number {"ASC" if request.before is None else "DESC"} LIMIT ?""",  # noqa: S608 - our columns
         (*arguments, limit + 1),
     )
-    page = [dict(zip(_COLUMNS, row, strict=True)) for row in rows[:limit]]
+    page = [decoded(dict(zip(_COLUMNS, row, strict=True))) for row in rows[:limit]]
     for each in page:
         each |= {name: decode(each[name]) for name, decode in _DECODERS.items()}
     numbers = [each["number"] for each in page]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import DECODERS, read_memory, read_related
+from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
 from remembrancer.actors.store.records.space import APART, Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.actors.store.records.types import (
@@ -30,7 +30,6 @@ NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_b
 NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"})
 """Fields of a listed memory that are read elsewhere, or belong to files."""
 LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
-LISTED_DECODERS: Final = tuple((name, decode) for name, decode in DECODERS.items() if name in LISTED_COLUMNS)
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
 RANKING: Final = (
     "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
@@ -339,11 +338,8 @@ def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict
 
 def _decoded_fields(row: Sequence[Any]) -> dict[str, Any]:
     """Decode the fields of a listed memory, without its links."""
-    fields = dict(zip(LISTED_COLUMNS, row, strict=True))
-    for name, decode in LISTED_DECODERS:
-        fields[name] = decode(fields[name])
-    fields["forgotten"] = fields["forgotten_at"] is not None
-    return fields
+    fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
+    return fields | {"forgotten": fields["forgotten_at"] is not None}
 
 
 _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
