@@ -74,6 +74,8 @@ def server_config(host: Sequence[str], out: Path) -> Report:
                 f"--host wants a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
             )
         addresses.append(Address(name, port))
+    if out.exists():
+        raise InvalidInput(f"{out} exists already: delete it if no server uses it, or name a new directory with --out")
     try:
         out.mkdir(mode=0o700)
         files = _sharing().configure(addresses)

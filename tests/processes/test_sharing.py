@@ -257,7 +257,8 @@ def test_an_invitation_is_for_the_first_machine_that_joins_by_it(world: World, t
 def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_removed(home: Path, tmp_path: Path) -> None:
     host, ports = "127.0.0.2", [free_port(CLUSTER_PORT - PORT) for _ in range(3)]
     hosts = [argument for port in ports for argument in ("--host", f"{host}:{port}")]
-    assert main(["share", "server-config", *hosts, "--out", str(tmp_path / "nats")]) == exit_codes.OK
+    again = ["share", "server-config", *hosts, "--out", str(tmp_path / "nats")]
+    assert [main(again), main(again)] == [exit_codes.OK, exit_codes.USAGE], "the directory exists"
     directories = [tmp_path / "nats" / f"server-{number}" for number in (1, 2, 3)]
     for directory in directories:
         subprocess.run([binary(), "-c", "server.conf", "-t"], cwd=directory, check=True, capture_output=True)
