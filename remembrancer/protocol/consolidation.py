@@ -216,7 +216,7 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     """Read the memories of a space that are not forgotten, in the order of their numbers.
 
     `project` None: the user's. Empty tuples allow all. `session_id` limits to the memories that this session stored,
-    whatever their scope. `after` is the number of the last memory of the previous page.
+    whatever their scope. `after` is the number of the last memory of the previous page (0: there is none).
     """
 
     project: ProjectRef | None
@@ -233,8 +233,8 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     """Only memories that at least this many sessions have used."""
     kinds: tuple[Kind, ...] = ()
     min_importance: float = 0.0
-    before: int | None = None
-    """If given: the last page of those with numbers below this, in descending order. `after` is ignored."""
+    newest_first: bool = False
+    """True to read them in the opposite order."""
     closed_before: float | None = None
     """Only memories of sessions that were closed before this time."""
     proposed: bool | None = None

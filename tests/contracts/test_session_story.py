@@ -229,6 +229,9 @@ def test_what_is_asked_for_is_all_that_comes(runs: RunsRig) -> None:
     assert ids(runs, types=("procedural", "episodic")) == ["mem_other"]
     assert ids(runs, session_id=SESSION) == [ONE, TWO, THREE]
     assert ids(runs, memory_ids=(TWO, FOUR, "mem_none")) == [TWO]
+    assert ids(runs, after=runs.number(ONE), limit=2) == [TWO, THREE]
+    assert ids(runs, newest_first=True, limit=2) == ["mem_other", THREE]
+    assert ids(runs, newest_first=True, after=runs.number(THREE)) == [TWO, ONE]
 
 
 def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(runs: RunsRig) -> None:

@@ -17,6 +17,7 @@ from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Run,
     StoreConnection,
+    pages,
     read_settled,
     run_id_of,
     vectors_wait_s,
@@ -36,9 +37,6 @@ WAIT_S: Final = 3.0
 """The time that somebody who asks is kept waiting for vectors that are still being made."""
 THEMES_AMONG: Final = 1500
 """The number of a project's latest memories that are searched for themes."""
-PAGE: Final = 500
-LAST: Final = 2**62
-"""Above the number of any memory."""
 STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
 """The statuses of memories that can be of a theme: an archived one cannot."""
 
@@ -84,14 +82,12 @@ async def find_patterns(
     store: StoreConnection, project: ProjectRef, own: Sequence[Material], now: float
 ) -> list[PatternPlan]:
     """The themes of a project's latest memories, whatever became of them, and of a session's own."""
-    request = ReadMemories(project, scopes=("project",), statuses=STANDING, limit=PAGE, with_vectors=True, before=LAST)
+    request = ReadMemories(project, scopes=("project",), statuses=STANDING, with_vectors=True, newest_first=True)
     latest: list[Material] = []
-    while len(latest) < THEMES_AMONG:
-        page = await store.ask(request)
-        latest.extend(page.memories)
-        if not page.more or not page.memories:
+    async for page in pages(store, request):
+        latest += page
+        if len(latest) >= THEMES_AMONG:
             break
-        request = msgspec.structs.replace(request, before=page.memories[-1].number)
     shared = latest[:THEMES_AMONG][::-1]
     seen = {memory.id for memory in shared}
     memories = [*shared, *(memory for memory in own if memory.id not in seen)]

@@ -314,7 +314,7 @@ def _materials(query: Query, request: ReadMemories, model: str | None) -> Memori
     clauses, arguments = _wanted(request)
     rows = query(
         f"""SELECT {", ".join(_COLUMNS.values())} FROM memories AS m WHERE {" AND ".join(clauses)}
-            ORDER BY m.number {"ASC" if request.before is None else "DESC"} LIMIT ?""",  # noqa: S608 - our columns
+            ORDER BY m.number {"DESC" if request.newest_first else "ASC"} LIMIT ?""",  # noqa: S608 - our columns
         (*arguments, limit + 1),
     )
     page = [decoded(dict(zip(_COLUMNS, row, strict=True))) for row in rows[:limit]]
@@ -335,10 +335,8 @@ def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:
         clauses.append(clause)
         arguments.extend(values)
 
-    if request.before is None:
-        want("m.number > ?", request.after)
-    else:
-        want("m.number < ?", request.before)
+    if request.after:
+        want(f"m.number {'<' if request.newest_first else '>'} ?", request.after)
     lists = (("scope", request.scopes), ("status", request.statuses), ("type", request.types), ("kind", request.kinds))
     for column, allowed in (*lists, ("id", request.memory_ids), ("number", request.numbers)):
         if allowed:
