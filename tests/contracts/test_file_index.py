@@ -1,6 +1,7 @@
 """The indexes of files and of code: what is kept of a change, and what is found first."""
 
 import hashlib
+import logging
 import os
 import random
 import sqlite3
@@ -55,6 +56,16 @@ def index(tmp_path: Path) -> Iterator[FileIndex]:
     made = FileIndex(tmp_path / "index.db", "p_0.files")
     yield made
     made.file.close()
+
+
+def test_an_index_of_another_release_is_made_again_without_a_warning_about_memories(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_rows(tmp_path / "index.db", "CREATE TABLE files (path TEXT)", "PRAGMA user_version = 20000")
+    with caplog.at_level(logging.INFO):
+        FileIndex(tmp_path / "index.db", "p_0.files").file.close()
+    (record,) = [each for each in caplog.records if each.message == "an index of files is made again"]
+    assert (record.levelname, vars(record)["reason"]) == ("INFO", "it is of another release")
 
 
 def note(path: str, *texts: str, heading: str = "", mtime_s: int = 1) -> FileUpdate:

@@ -155,7 +155,10 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         try:
             self._file = _opened(path)
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld) as error:
-            logger.warning("an index of files is made again", extra={"file": name, "reason": error.message})
+            is_damaged = isinstance(error, RecordsUnusable)
+            reason = error.message if is_damaged else "it is of another release"
+            level = logging.WARNING if is_damaged else logging.INFO
+            logger.log(level, "an index of files is made again", extra={"file": name, "reason": reason})
             self.discard()
             self._file = _opened(path)
         self._note_cut(cut)
