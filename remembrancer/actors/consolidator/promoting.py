@@ -158,22 +158,14 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float) -> Pro
 
 
 @dataclass
-class _Target:
-    """A memory that others are merged into, as it is after the edits so far."""
-
-    importance: float
-    confidence: float
-    version: int
-
-
-@dataclass
 class PromotionPlan:
     """The edits for memories that are promoted, a group for each."""
 
     now: float
     covered: frozenset[str]
     """Ids of memories that one of those that are promoted was made of."""
-    targets: dict[str, _Target] = field(default_factory=dict)
+    targets: dict[str, Material] = field(default_factory=dict)
+    """Memories that others are merged into, as they are after the edits so far, by id."""
     groups: list[Group] = field(default_factory=list)
 
     @property
@@ -198,29 +190,20 @@ class PromotionPlan:
         )
         links = [AddLink(memory.id, other.id, "similar_to", min(1.0, cosine)) for other, cosine in near]
         self.groups.append((revision, _logged(memory, verdict, "importance"), *links))
-        self.targets[memory.id] = _Target(memory.importance, memory.confidence, memory.version + 1)
+        self.targets[memory.id] = msgspec.structs.replace(memory, version=memory.version + 1)
 
     def merge(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> None:
-        target = self.targets.setdefault(into.id, _Target(into.importance, into.confidence, into.version))
-        target.importance = max(target.importance, memory.importance)
-        target.confidence = merged_confidence(target.confidence, "project")
+        target = self.targets.get(into.id, into)
         reason = f"merged into {into.id}, which says the same (cosine {cosine:.3f}); {verdict.reason}"
         source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
-        merging = ReviseMemory(
-            into.id,
-            "merged",
-            expected_version=target.version,
-            importance=target.importance,
-            confidence=target.confidence,
-            tags=memory.tags,
-            accessed=True,
-            chain=_step(memory, verdict, self.now, into),
-            reason=f"{memory.id} was merged into it (cosine {cosine:.3f})",
-            only_with=memory.id,
-        )
+        reason = f"{memory.id} was merged into it (cosine {cosine:.3f})"
+        merging = _merged(memory, verdict, self.now, target, reason)
+        merging = msgspec.structs.replace(merging, expected_version=target.version, only_with=memory.id)
         link = AddLink(memory.id, into.id, "supports", min(1.0, cosine))
         self.groups.append((source, merging, link, _logged(memory, verdict, "importance", into.id)))
-        target.version += 1
+        self.targets[into.id] = msgspec.structs.replace(
+            target, version=target.version + 1, importance=merging.importance, confidence=merging.confidence
+        )
 
 
 def _step(
@@ -237,6 +220,22 @@ def _step(
         score=verdict.score,
         reason=verdict.reason,
         content=None if into is None or normalised(memory.content) == normalised(into.content) else memory.content,
+    )
+
+
+def _merged(
+    memory: Material, verdict: Verdict, now: float, into: Material, reason: str, project: str | None = None
+) -> ReviseMemory:
+    """The change of a memory that another one is merged into. `project`: see `_step`."""
+    return ReviseMemory(
+        into.id,
+        "merged",
+        importance=max(into.importance, memory.importance),
+        confidence=merged_confidence(into.confidence, "project" if project is None else "user"),
+        tags=memory.tags,
+        accessed=True,
+        chain=_step(memory, verdict, now, into, project),
+        reason=reason,
     )
 
 
@@ -368,16 +367,8 @@ class _ToUser:
             return False
         into = targets[0]
         await observe(self.store, self.project, memory.id, into_id, self.clock())
-        edit = ReviseMemory(
-            into_id,
-            "merged",
-            importance=max(into.importance, memory.importance),
-            confidence=merged_confidence(into.confidence, "user"),
-            tags=memory.tags,
-            accessed=True,
-            chain=_step(memory, verdict, self.clock(), into, self.project.id),
-            reason=f"{memory.id} of the project {self.project.id} was merged into it (cosine {cosine:.3f})",
-        )
+        reason = f"{memory.id} of the project {self.project.id} was merged into it (cosine {cosine:.3f})"
+        edit = _merged(memory, verdict, self.clock(), into, reason, self.project.id)
         run_id = run_id_of("to_user", self.project.id, memory.id, memory.version)
         name = derive("merged_to_user", self.project.id, memory.id, memory.version)
         in_project = Run(self.store, self.project, run_id, "promotion", self.clock)
