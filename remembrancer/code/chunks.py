@@ -55,7 +55,7 @@ _AROUND: Final = """
     try_statement type_declaration singleton_class
 """
 _THROUGH: Final = frozenset(_AROUND.split())
-"""Nodes around definitions that are looked into."""
+"""Nodes that may contain definitions."""
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
 """Nodes that are bodies although the grammar does not name the field."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}

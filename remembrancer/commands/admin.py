@@ -7,7 +7,7 @@ from remembrancer.commands.report import LazyGroup, Report, argument, command
 
 @command(argument("shell", type=click.Choice(("bash", "zsh", "fish"))))
 def completion(shell: str) -> Report:
-    """Print what completes these commands. bash: eval "$(remembrancer admin completion bash)" in ~/.bashrc; zsh: the
+    """Print the shell's completion script. bash: eval "$(remembrancer admin completion bash)" in ~/.bashrc; zsh: the
     same in ~/.zshrc, after compinit; fish: remembrancer admin completion fish | source, in config.fish."""
     from click.shell_completion import get_completion_class
 
@@ -28,4 +28,7 @@ TABLE = {
     "hook": ("commands", "", "record an event of a session (clients' hooks run this)"),
     "completion": ("commands", "admin", "print the completion script for bash, zsh or fish"),
 }
-COMMANDS = {"admin": LazyGroup("admin", TABLE, help="What is rarely wanted by hand."), "completion": completion}
+COMMANDS = {
+    "admin": LazyGroup("admin", TABLE, help="Commands that are rarely needed by hand."),
+    "completion": completion,
+}

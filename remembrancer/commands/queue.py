@@ -18,7 +18,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import Operation, StoreMemory
 
 SHOWN: Final = 60
-"""Characters of a content in one line."""
+"""The most characters of a content that a line shows."""
 _operation = msgspec.msgpack.Decoder(Operation)
 _json = msgspec.json.Encoder()
 

@@ -108,5 +108,5 @@ def _parsed(suffix: str, text: str) -> Mapping[str, object]:
         is_ours = str(error).startswith("it is neither")
         raise ValueError(str(error) if is_ours else "it is not valid in the format of its suffix") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise ValueError("it must hold names and their values")
+        raise ValueError("it must contain names with values")
     return content

@@ -188,7 +188,7 @@ def check_name(name: str) -> str:
 def check_entries(entries: Sequence[NewEntry]) -> None:
     """Raises `EntryTooLarge` or `InvalidInput` for entries that are not to be sealed and appended together."""
     if not 1 <= len(entries) <= MAX_APPEND:
-        raise InvalidInput(f"1 to {MAX_APPEND} entries are appended together, not {len(entries)}")
+        raise InvalidInput(f"1 to {MAX_APPEND} entries can be appended together, not {len(entries)}")
     if len({entry.id for entry in entries}) < len(entries) or not all(_ID.fullmatch(entry.id) for entry in entries):
         raise InvalidInput("the ids of entries are 1 to 128 printable characters without spaces, each another one")
     largest = max(len(entry.body) for entry in entries)

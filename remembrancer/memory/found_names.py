@@ -13,7 +13,7 @@ from remembrancer.memory.names import FILE_ENDINGS, TICKET, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
-"""The number of characters that are read of a text: a longer one is a document, which mentions everything."""
+"""The number of characters of a text that are read: a longer one is a document, which mentions everything."""
 MOST: Final = 24
 """The number of names taken from one text."""
 LONGEST: Final = 80

@@ -190,7 +190,7 @@ def _standing(memory: Material, scope: Scope) -> str | None:
     if memory.undone == "promoted":
         return "its promotion was undone"
     if memory.pinned:
-        return "it is pinned to its place"
+        return "it is pinned"
     if memory.status == "active" or (scope == "session" and memory.status == "consolidated"):
         return None
     return f"it is {memory.status}"

@@ -288,12 +288,10 @@ FEATURES: Final = (
         "a denial is often one more rule",
     ),
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
-    Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "what is added holds beside"),
-    Feature("also", -0.78, lambda pair: float(pair.later.goes_on), "the later one says that it is one more"),
-    Feature("slots", -4.0, _two_things, "where two values differ in one frame, it is about two things"),
-    Feature(
-        "same_day", -1.85, _same_day, "what is said together holds together, but for a change that names the former"
-    ),
+    Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "two additions are both true"),
+    Feature("also", -0.78, lambda pair: float(pair.later.goes_on), "the later text says that it adds something"),
+    Feature("slots", -4.0, _two_things, "if two values differ in the same sentence, the texts are about two things"),
+    Feature("same_day", -1.85, _same_day, "texts of one day are both true, unless one names what it changes"),
 )
 INTERCEPT: Final = -10.06
 

@@ -113,7 +113,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
         return min(self.created_at, self.happened_at) if self.valid_from is None else self.valid_from
 
     def place_in(self, order: Order) -> tuple[float, float]:
-        """Its sort key in a list of that order: the greatest comes first."""
+        """The sort key of the memory in a list of that order, in which the greatest comes first."""
         match order:
             case "important":
                 return self.importance, self.happened_at

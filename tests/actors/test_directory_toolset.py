@@ -131,7 +131,7 @@ async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_bein
     found = await client.call("recall_memories", query="blue queue")
     assert [each["scope"] for each in found["memories"]] == ["project"]
     back = await said(client, "rename", path="/memories/repo/queue.md", new_path="/memories/session/queue.md")
-    assert back.startswith("error: /memories/repo/queue.md cannot be moved to where fewer see it")
+    assert back.startswith("error: /memories/repo/queue.md cannot be moved to a narrower scope")
     await said(client, "delete", "/memories/repo/queue.md")
     assert (await said(client, "view", "/memories/repo/queue.md")).startswith("error: The path")
 

@@ -107,7 +107,7 @@ def section(name: str, value: object) -> dict[str, Any]:
 def test_what_cannot_be_imported_is_refused_without_quoting_it() -> None:
     for name, text, reason in (
         ("c.json", '{"remote_pass": hunter2}', "not valid"),
-        ("c.json", "[]", "names and their values"),
+        ("c.json", "[]", "names with values"),
         ("c.md", "---\nremote_pass: *hunter2\n---\n", "not valid"),
         ("c.md", "# hunter2\n", "neither TOML"),
         ("c.toml", "a = hunter2", "not valid"),

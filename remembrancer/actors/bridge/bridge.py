@@ -61,21 +61,21 @@ _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = "usage: remembrancer mcp [--project PATH] [--data-dir DIR] [--url URL [--token-file FILE] [--ca-file FILE]]\n"
 HELP = f"""{USAGE}
-Speak MCP on standard input and output: what an assistant's client starts ('remembrancer setup' has it do so).
+Speak MCP on standard input and output. Assistants' clients start this command, once 'remembrancer setup' was run.
 
-  --project PATH  whose memory it is, where the client names no root
+  --project PATH  the project, if the client names no root
                   (default: REMEMBRANCER_PROJECT, else the directory that it runs in)
   --data-dir DIR  where everything is kept (default: REMEMBRANCER_HOME, else the system's directory for data)
   --model, --cache-size, --batch-size, --timeout, --log-level
                   as the variables MEMORY_MCP_MODEL, _CACHE_SIZE, … of another memory server, for the runtime that
                   this session starts
-  --url URL       speak to a memory service on another host, as https://memory.example/mcp; --project is then the
+  --url URL       use the memory on another host, such as https://memory.example/mcp; --project is then the
                   absolute path of a directory there (default: what the token is for)
   --token-file FILE
-                  where the token for it is, alone
+                  a file that contains only the token for it
   --ca-file FILE  the PEM file of a certificate to trust beside the system's
 
-exit status: 0 the client has gone (or SIGTERM, SIGHUP), 1 a line of it is too long, 2 wrong command line
+exit status: 0 the client has gone (or SIGTERM, SIGHUP), 1 a line from it is too long, 2 wrong command line
 """
 
 

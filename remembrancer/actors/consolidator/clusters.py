@@ -29,9 +29,9 @@ ENTITY_BONUS: Final = 0.1
 LEAST_MEMBERS: Final = 3
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
-"""The likeness that any two memories have, before more is known of these."""
+"""The cosine assumed for two unrelated memories, before the memories at hand are considered."""
 BACKGROUND_COUNT: Final = 50
-"""With so many memories, their mean cosine counts for as much as that."""
+"""The number of memories from which their mean cosine counts as much as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
 BEGINNING: Final = 300
 """Characters of a memory by which its language is known: the default model takes any two texts of another one than

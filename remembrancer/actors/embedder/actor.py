@@ -50,7 +50,7 @@ CREDIT: Final = 128
 store."""
 
 OPEN_TEXTS: Final = 32
-"""The texts that are begun at once: the store suspects the oldest so many of a worker that died."""
+"""The most texts in progress at once. When a worker dies, the store suspects as many of its oldest jobs."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
 """The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 
 class OpenText(NamedTuple):
-    """A text that is begun: its passages, and their vectors so far by their numbers."""
+    """A text in progress: its passages, and the vectors made so far, by passage number."""
 
     passages: tuple[Passage, ...]
     vectors: dict[int, Vector]

@@ -176,7 +176,7 @@ def load_multilingual(model: str, threads: int) -> MultilingualEngine:
         ModelUnusable: see `load_engine`.
     """
     if model != MODEL:
-        raise ModelUnusable(f"the multilingual engine has one model, {MODEL}, and {model} is none: name no other")
+        raise ModelUnusable(f"the multilingual engine only has the model {MODEL}, not {model}")
     weights = packaged_weights(MULTILINGUAL_PACKAGE, "e5-small-q4.bin", WEIGHTS_SHA256, MULTILINGUAL_EXTRA)
     try:
         return MultilingualEngine(E5File(weights), threads)

@@ -100,9 +100,9 @@ class QueueContents(NamedTuple):
 class QueueFile:
     """The open file. Synchronous, for one thread.
 
-    An operation leaves when the store has it, and one that the store can never apply moves to a table of its own, with
-    the reason. A damaged file is set aside, and the rows that can be read of it are copied to a new one; so are those
-    of a deleted file. `damage` says so.
+    An operation is removed when the store has it; one that the store can never apply moves to a table of its own, with
+    the reason. A damaged file is set aside, and its readable rows are copied to a new one, as are those of a deleted
+    file. `damage` says so.
 
     Raises:
         SchemaTooNew, SchemaTooOld: it was written by another release.

@@ -1,7 +1,7 @@
 """Migrates a home of release 0.2.0, which has a records file for each space, to the one database.
 
-The database is made beside its place, and renamed at the end: a kill at any moment leaves the home old, and the next
-attempt begins anew. The old files are only read, and stay.
+The database is built under a temporary name, and renamed at the end: a kill at any moment leaves the home as it was,
+and the next attempt starts again. The old files are only read, and are kept.
 """
 
 import logging

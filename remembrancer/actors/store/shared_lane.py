@@ -1,9 +1,10 @@
 """A shared lane: records that several hosts keep identical, each by applying the entries of one journal in order.
 
-The effect of an entry depends only on the file, the entry and the journal's time of it. A host appends its operations,
-reads the journal up to them, and applies them, with everything that others appended before, in one transaction with the
-new mark; only then does it know their outcomes. Data derived from a memory (vectors, entity names) is each host's own.
-So are counts of accesses, and a host's limits, which are checked before an operation is appended.
+The effect of an entry depends only on the file, the entry and the time that the journal gave it. A host appends its
+operations, reads the journal up to them, and applies them, with everything that others appended before, in one
+transaction with the new mark; only then does it know their outcomes. Data derived from a memory (vectors, entity
+names) is each host's own. So are counts of accesses, and a host's limits, which are checked before an operation is
+appended.
 """
 
 import hashlib
@@ -435,9 +436,9 @@ class SharedLane(Records):
         except RemembrancerError as caught:
             error = caught
             if isinstance(error, Trimmed):  # it waits until the snapshot is loaded
-                error = JournalAway("what others have stored is taken from a snapshot first: try again in a moment")
+                error = JournalAway("changes by other machines are being read from a snapshot: try again in a moment")
             if isinstance(error, KeyMissing) and self.problem is None:
-                error = JournalAway(f"what others have stored cannot be read yet: {error.message}")
+                error = JournalAway(f"changes by other machines cannot be read yet: {error.message}")
             for operation_id in bodies:
                 outcomes.setdefault(operation_id, Outcome(error))
 

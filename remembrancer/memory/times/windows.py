@@ -87,7 +87,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
 
 
 def without_times(query: str) -> str:
-    """The read part of the query, without phrases that name a time and the words that relate to them."""
+    """The part of the query that is read, without phrases that name a time and the words that belong to them."""
     text = read_query(query)
     for phrase in reversed(phrases(text)):
         before = _RELATION.sub(" ", text[: phrase.begin])

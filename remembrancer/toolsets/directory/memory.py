@@ -221,7 +221,7 @@ async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
     if not moved:
         raise NotFound(f"The path {old.path} does not exist", field="old_path")
     if WIDER[new.scope] < WIDER[old.scope]:
-        message = f"{old.path} cannot be moved to where fewer see it: create {new.path}, and delete it"
+        message = f"{old.path} cannot be moved to a narrower scope: create {new.path}, then delete {old.path}"
         raise InvalidInput(message, field="new_path")
     for file in moved:
         _check_own(file, "renamed: its lines belong to a kind of memory")

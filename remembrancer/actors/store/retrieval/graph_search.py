@@ -66,7 +66,7 @@ def near_memories(
     """Return memories that name the reached entities: of the nearest, the most important and the latest of each
     space.
 
-    Goes on level by level, until there are `enough` memories in total.
+    Goes from level to level until there are `enough` memories in total.
     """
     found: dict[Ref, RankingFacts] = {}
     nodes = list(reached)[: WIDEST * HOPS]

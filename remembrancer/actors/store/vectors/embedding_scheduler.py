@@ -66,7 +66,7 @@ PRUNE_BATCH: Final = 200
 """The number of unneeded models' passages that are deleted in one transaction."""
 RETRY_S: Final = 1.0
 """The pause after a failed write of vectors, which is repeated: for example, the disk is full."""
-DEADLY: Final = f"its text was in the hands of {MAX_ATTEMPTS} embedders that died: it is found by its words"
+DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while they had its text: only word search finds it"
 DEADLY_S: Final = 3600.0
 """The time for which a text that killed workers is not handed out."""
 UNATTENDED_S: Final = 10.0

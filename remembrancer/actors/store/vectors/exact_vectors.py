@@ -117,7 +117,7 @@ class _Held:
 
     @property
     def last(self) -> int:
-        """The highest number of a passage, that of the last one."""
+        """The number of the last passage, which is the highest; 0 if there are no passages."""
         return int(self._keys[self.count - 1, 0]) if self.count else 0
 
     @property
