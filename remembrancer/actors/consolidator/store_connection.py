@@ -42,7 +42,7 @@ ROWS: Final = 16
 PART_EDITS: Final = 200
 """Edits in one transaction: what comes after them waits for as long as these take."""
 NO_PROJECT: Final = ProjectRef("", "")
-"""The project of an operation that is about the user's file alone."""
+"""The project of an operation that is about the user's memories alone."""
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""

@@ -65,7 +65,8 @@ async def reflect_and_consolidate(
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo the changes that the run made in the project and to the user's memories, which are two files."""
+    """Undo the changes that the run made in the project and to the user's memories: two operations, since each of the
+    two may lie in a shared lane, which has transactions of its own."""
     unknown: NotFound | None = None
     results = []
     try:
