@@ -71,7 +71,7 @@ def write_setting(home: Home, assignment: str) -> str:
     """
     name, equals, text = assignment.partition("=")
     if not (name.strip() and equals):
-        raise ValueError(f"{assignment!r} is no NAME=VALUE; NAME= goes back to the default")
+        raise ValueError(f"{assignment!r} does not have the form NAME=VALUE; NAME= restores the default")
     name = name.strip().lower().removeprefix("remembrancer_")
     if name not in SETTABLE:
         raise ValueError(unknown_name(name, sorted(SETTABLE)))

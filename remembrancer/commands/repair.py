@@ -53,7 +53,7 @@ class RepairedFile(msgspec.Struct, frozen=True):
             counted = ", ".join(f"{count} of {table}" for table, count in self.other_rows.items())
             yield f"  other rows lost, or as the copy has them: {counted}"
         if self.incomplete:
-            yield f"  perhaps lost, and not known: rows of {', '.join(self.incomplete)}"
+            yield f"  perhaps lost (it cannot be known): rows of {', '.join(self.incomplete)}"
         if self.damaged is not None:
             yield f"  the damaged file is kept as {self.damaged}: delete it when you do not need it"
 

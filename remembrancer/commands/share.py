@@ -160,7 +160,7 @@ async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
         will = f"{title} will no longer be shared, and keeps a copy of {kept}. The other machines keep theirs."
         if dry_run:
             return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
-        confirm(f"{will} Go on?", yes=yes)
+        confirm(f"{will} Continue?", yes=yes)
         done = await ask_store(LeaveLane(project), answer_s=SHARE_S)
     await sharing.leave(done.lane)
     return Report({"left": done.lane, "memories": done.memories}, f"{title} is no longer shared: its copy stays here.")
@@ -265,7 +265,7 @@ async def _share(
         )
         if dry_run:
             return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
-        confirm(f"{will if is_users else f'{will} Memories of single sessions stay here.'} Go on?", yes=yes)
+        confirm(f"{will if is_users else f'{will} Memories of single sessions stay here.'} Continue?", yes=yes)
         if joined is None:
             await sharing.start()
         lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)

@@ -207,7 +207,7 @@ class JetStreamJournal(Journal):
                 if entry.id == entry_id:
                     return LaneMark(behind.journal, entry.position, entry_id)
             if page.is_last:
-                raise JournalAway("the journal has begun to append this, and has not done it yet")
+                raise JournalAway("the journal is still appending this")
             page = await self.read(lane, after=page.mark)
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:

@@ -258,7 +258,7 @@ def _same_day(pair: TextPair) -> float:
 
 FEATURES: Final = (
     Feature("cosine", 10.03, lambda pair: pair.cosine, "they are about the same"),
-    Feature("rarest", 0.77, _rarest, "a rare word or name that both have says of what thing they speak"),
+    Feature("rarest", 0.77, _rarest, "a rare word or name in both tells which thing they are about"),
     Feature("value", 0.51, lambda pair: pair.both_have(lambda text: text.values), "each has a name or number alone"),
     Feature("affix", 2.27, _affixes, "of prefixes and endings of names there is one at a time"),
     Feature("quoted", -1.63, lambda pair: pair.both_have(lambda text: text.quoted), "quoted words stand in lists"),

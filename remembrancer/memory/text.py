@@ -58,7 +58,7 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
     if size > longest_bytes:
         raise InvalidInput(f"{field} may have at most {longest_bytes} bytes in UTF-8, but has {size}", field=field)
     if "\0" in text:
-        message = f"{field} must not hold NUL characters (the first is at position {text.index(chr(0))})"
+        message = f"{field} must not contain NUL characters (the first is at position {text.index(chr(0))})"
         raise InvalidInput(message, field=field)
 
 

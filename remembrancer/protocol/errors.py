@@ -161,8 +161,8 @@ class TooManyFiles(FileLocked):
         """The error for a file that was to be opened."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return cls(
-            f"{path} cannot be opened now: this process may have {limit:,} files open, and has as many. The file is "
-            "whole; raise the limit (ulimit -n) and start the runtime anew"
+            f"{path} cannot be opened now: this process may have {limit:,} files open, and has all of them. The "
+            "file is intact; raise the limit (ulimit -n) and restart the runtime"
         )
 
 

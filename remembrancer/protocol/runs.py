@@ -201,7 +201,7 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     session_id: str
     status: Literal["completed", "abandoned"]
     ended_at: float
-    """The end that was processed: a session that has begun again since stays open."""
+    """The end that was processed: a session that has continued since stays open."""
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):

@@ -185,7 +185,7 @@ class StoreAccess(MemoryService):
         """Notices about a session's queued writes that were refused later, until it gets them."""
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         if (erasing := RuntimePaths(Path(home)).erasing).exists():  # it quotes the memory
-            logger.warning("a memory was not erased whole when an earlier release was killed: erase it again")
+            logger.warning("a memory was only partly erased when an earlier release was killed: erase it again")
             erasing.unlink()
         self.open_browser = open_browser
 

@@ -186,7 +186,7 @@ class Lifecycle:
             case "kill":
                 return [Signal(self.name, "KILL")]
             case "abandon":
-                self.error = "it did not die of SIGKILL: the kernel holds it"
+                self.error = "SIGKILL did not end it: the kernel holds it"
                 self.alive = False
                 return self._end(now)
 

@@ -269,7 +269,7 @@ class StoreActor(Actor):
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
             if self._files.is_replaced:  # writes are refused already, and the next store opens what is there now
-                raise FileLocked(f"{self.spec.paths.database} was taken away or replaced while it was open")
+                raise FileLocked(f"{self.spec.paths.database} was removed or replaced while it was open")
             await self._count_accesses()
             await self._tolerantly("records", self._readers.in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())

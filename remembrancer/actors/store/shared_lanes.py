@@ -381,7 +381,7 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
     try:
         membership = sharing.membership(lane)
     except InvalidInput as error:
-        raise KeyMissing(f"{error.message}: 'remembrancer share join' with an invitation, and it goes on") from error
+        raise KeyMissing(f"{error.message}: run 'remembrancer share join' with an invitation to continue") from error
     return Connection(sharing.open(membership), membership.member, membership.is_users)
 
 

@@ -199,7 +199,7 @@ class _Carrying:
             (edit.status, edit.session_id, edit.ended_at),
         )
         if not closed.rowcount:
-            return "the session has begun again since, or was closed before"
+            return "the session has continued since, or was already closed"
         self.writer.write_record(edit.session_id)
         return None
 

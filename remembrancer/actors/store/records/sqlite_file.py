@@ -306,7 +306,7 @@ class SqliteFile:
             raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
 
     def _replaced(self) -> FileLocked:
-        return FileLocked(f"{self.path} was taken away or replaced while it was open: it is opened anew")
+        return FileLocked(f"{self.path} was removed or replaced while it was open: it is being opened again")
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:
