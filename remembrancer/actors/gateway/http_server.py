@@ -29,7 +29,7 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, INVALID_REQUES
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -68,6 +68,10 @@ STOPPED: Final = (
     "something, it may have been stored all the same)"
 )
 FAILED: Final = "the memory service failed on this request: see gateway.log"
+NOT_KNOWN: Final = (
+    "This server is not known as {}. 'remembrancer ui' opens the memory browser by a name that works. To let this name "
+    "in, add it to the setting http_hosts, and run 'remembrancer down'."
+)
 CHECK_S: Final = 0.5
 """The time between two checks of an open stream's token."""
 SESSION: Final = "mcp-session-id"
@@ -355,7 +359,10 @@ class HttpServer:
             await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
         else:
             refused = HttpRefusal(400, f"this server is not known as {shown(host)}: see the setting http_hosts")
-            await JSONResponse(refused.body(None), refused.status)(scope, receive, send)
+            answer: Response = JSONResponse(refused.body(None), refused.status)
+            if "text/html" in Headers(scope=scope).get("accept", ""):  # a person's browser
+                answer = PlainTextResponse(NOT_KNOWN.format(shown(host)), refused.status)
+            await answer(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer in JSON even if a request raises: uvicorn would answer in plain text."""
