@@ -51,6 +51,8 @@ def up(embedders: int | None, http: str | None, no_token: bool, for_sessions: bo
     when_started = _detach() if for_sessions else None
     home = locate(os.environ)
     address = None if http is None else _address(http)
+    if no_token and address is None and not load_configuration(os.environ).settings.http_port:
+        raise InvalidInput("--no-token is for HTTP, which is not served here: add --http")
     if address is not None:
         _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"), is_none_needed=no_token)
         if not is_up(RuntimePaths(home.directory)):

@@ -280,6 +280,12 @@ def test_a_door_that_cannot_open_is_a_problem_in_the_status_and_nothing_else(
     assert Runtime(door.home).pid("gateway") == gateway != 0
 
 
+def test_up_refuses_to_need_no_token_where_it_does_not_serve_http(home: Path) -> None:
+    refused = command("up", "--no-token", home=home)
+    assert refused.returncode == exit_codes.USAGE
+    assert "add --http" in refused.stderr
+
+
 def test_up_refuses_an_address_at_which_it_cannot_listen(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
