@@ -165,7 +165,9 @@ def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_
         run(ids_read(world.laptop, member))
     assert run(ids_read(third, stays)) == ["op-1", "op-2"]
     assert third.membership(lane.lane).keyring == world.desk.membership(lane.lane).keyring != lane.keyring
-    assert main(["share", "remove", "laptop"]) == exit_codes.USAGE
+    assert main(["share", "remove", "build"]) == exit_codes.USAGE
+    assert "say --yes if you mean it" in capsys.readouterr().err
+    assert main(["share", "remove", "laptop", "--yes"]) == exit_codes.USAGE
     assert "build" in capsys.readouterr().err
     assert main(["share", "status"]) == exit_codes.OK
     assert "members: desk\n" in capsys.readouterr().out
@@ -372,7 +374,7 @@ async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
         lane = shared["lane"]
         assert (await asyncio.to_thread(command, "share", "invite", "guest", home=home)).returncode == exit_codes.OK
         guest = msgspec.structs.replace(Sharing(home).membership(lane), secret=b"")  # who is brought no new key
-        await done("share", "remove", "guest", home=home)
+        await done("share", "remove", "guest", "--yes", home=home)
         journal = Sharing(home).open(guest)
         head = await journal.head(lane)
         await at_desk.store("The lantern went out")
