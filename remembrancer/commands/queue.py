@@ -9,7 +9,7 @@ from typing import Final
 import click
 import msgspec
 
-from remembrancer.actors.gateway.write_queue import QueuedRow, QueueFile, read_queue
+from remembrancer.actors.gateway.write_queue import USER_LANE, QueuedRow, QueueFile, read_queue
 from remembrancer.commands.backup import locked
 from remembrancer.commands.report import Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import paths_here
@@ -69,6 +69,12 @@ def _about(write: QueuedRow) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
+def _place(write: QueuedRow) -> str:
+    """The user, or the directory of the project to which a write belongs."""
+    operation = _decoded(write)
+    return write.lane if operation is None or write.lane == USER_LANE else operation.project.path.removesuffix("/.git")
+
+
 def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:
     facts = [
         [
@@ -84,7 +90,7 @@ def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:
             [
                 (
                     each.operation_id,
-                    each.lane,
+                    _place(each),
                     f"{moment(each.queued_at):%Y-%m-%d %H:%M}",
                     _about(each),
                     each.message or "",

@@ -97,6 +97,8 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     store_next_attempt_s: float | None = None
     queue_stuck: dict[str, str] = {}
     """The projects (or `user`) whose oldest queued write is refused at the moment, with the reason."""
+    queue_stuck_at: dict[str, str] = {}
+    """The paths of those projects."""
     queue_damage: str | None = None
     """The damage that was found in the queue's file."""
     queue_problem: str | None = None

@@ -113,7 +113,7 @@ def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
 def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
     """The problems of the write queue and of HTTP, as reported by the gateway."""
     for lane, why in gateway.queue_stuck.items():
-        what = f"queued writes to {_whose(lane)} have to wait: {why}"
+        what = f"queued writes to {_whose(lane, gateway.queue_stuck_at)} have to wait: {why}"
         yield Problem("queued", "warning", what, "they are retried automatically")
     if gateway.http_error is not None:
         advice = "fix that, and run 'remembrancer down'; sessions work meanwhile"
@@ -134,8 +134,9 @@ def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
         yield Problem("queued", "warning", what, "they are applied automatically, in order")
 
 
-def _whose(lane: str) -> str:
-    return "the user's memory" if lane == "user" else f"the project {lane}"
+def _whose(lane: str, paths: Mapping[str, str]) -> str:
+    path = paths.get(lane, lane).removesuffix("/.git")
+    return "the user's memory" if lane == "user" else f"the project {path}"
 
 
 def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:

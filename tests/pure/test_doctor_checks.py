@@ -182,6 +182,11 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         (runtime(dead_letters=2, dead_letter_error="it will not"), "warning", "it will not"),
         (runtime("restarting"), "warning", "store"),
         (runtime(gateway={"queue_depth": 4}), "warning", "4 writes are in the queue"),
+        (
+            runtime(gateway={"queue_stuck": {"p_1": "locked"}, "queue_stuck_at": {"p_1": "/srv/shop/.git"}}),
+            "warning",
+            "queued writes to the project /srv/shop have to wait: locked",
+        ),
         (runtime("failed"), "problem", "store"),
         (runtime("unresponsive"), "problem", "store"),
         (runtime(error="no weights"), "problem", "no weights"),

@@ -200,6 +200,7 @@ class StoreAccess(MemoryService):
             queue_depth=queue.depth,
             queue_rejected=queue.rejected,
             queue_stuck=queue.stuck,
+            queue_stuck_at=queue.refused_at,
             queue_damage=queue.damage,
             queue_problem=queue.problem,
             store=store.state,

@@ -346,6 +346,8 @@ class WriteQueue:
         self.rejected = 0
         self.refusals: dict[str, RemembrancerError] = {}
         """The lanes whose oldest operation the store refused for the moment, with its error."""
+        self.refused_at: dict[str, str] = {}
+        """The paths of the projects of those operations."""
         self.changed = anyio.Event()
         """Set when something is appended or leaves, and then replaced by a new event."""
         self.problem: str | None = None
@@ -605,6 +607,7 @@ class Drain:
                     "queued writes have to wait", extra={"lane": lane, "code": error.code, "reason": error.message}
                 )
             self._queue.refusals[lane] = error
+            self._queue.refused_at[lane] = batch[0].project.path
 
     async def _settle(self, lane: str, batch: list[Operation], reply: BatchApplied) -> None:
         await self._queue.settle(reply.applied, reply.rejected)
