@@ -418,7 +418,9 @@ def _last_change(where: Where, yes: bool) -> str:
             changes[memory] = _not_undone(where.ask("get_memory", memory_id=memory, detail=True))
         if any(change["version"] == each["version"] for change in changes[memory][-1:]):
             where.close()
-            confirm(f"Undo this? {each['did']}: {one_line(each['text'])}", yes=yes)
+            member = changes[memory][-1].get("member")  # of a shared memory
+            did = f"{each['did']} by {member}" if member else each["did"]
+            confirm(f"Undo this? {did}: {one_line(each['text'])}", yes=yes)
             return memory
     raise NotFound("nothing of today is left to undo here: 'remembrancer undo ID' undoes an older change")
 
