@@ -114,6 +114,18 @@ const walks = {
       await page.getByText("Undone.").waitFor(WAIT);
     }
     assert.match(await page.locator(".memory .about").innerText(), /project/);
+    // A double click decides once, and is undone.
+    const [old, replacing] = [await store("The gate bell rings at six"), await store("The gate bell rings at nine now")];
+    await call("update_memory", { memory_id: replacing, add_links: [{ relation: "contradicts", target: old }] });
+    await page.goto(base + "/review");
+    const line = await page.context().newCDPSession(page), latency = (ms) => line.send("Network.emulateNetworkConditions", { offline: false, latency: ms, downloadThroughput: -1, uploadThroughput: -1 });
+    await latency(500);
+    await page.getByRole("button", { name: "This one holds now" }).evaluate((button) => { button.click(); setTimeout(() => button.click(), 150); });
+    await page.getByText("Replaced.").waitFor(WAIT);
+    await latency(0);
+    await undo();
+    await page.getByText("Undone.").waitFor(WAIT);
+    await page.getByRole("button", { name: "This one holds now" }).waitFor(WAIT);
     // A run of the consolidator is undone by one click.
     await page.goto(base + "/today");
     await page.getByText("Consolidation of 2 memories").waitFor(WAIT);

@@ -28,6 +28,14 @@ document.addEventListener("keydown", (event) => {
   if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
 });
 
+// Of a double click only the first is sent: the page after the second could not undo what the first has changed.
+let sentAt = -Infinity;
+document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post") return;
+  if (event.timeStamp - sentAt < 1000) event.preventDefault();
+  else sentAt = event.timeStamp;
+});
+
 function toSearch() {
   const field = document.getElementById("q");
   if (field) { field.focus(); field.select(); } else location.href = document.querySelector(".brand").dataset.search;
