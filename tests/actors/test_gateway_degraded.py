@@ -3,8 +3,9 @@
 import json
 import re
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -407,6 +408,24 @@ async def test_what_was_erased_is_not_set_aside_when_it_is_rejected_and_what_can
     async with opened(path) as queue:
         assert await queue.head("p_0", 10, 10_000) == [operation(2)]
         assert (queue.depth, queue.rejected) == (1, 1)
+
+
+async def test_an_applied_write_leaves_no_byte_in_the_queue_once_its_memory_is_erased(
+    queue: WriteQueue, tmp_path: Path
+) -> None:
+    async def words_left() -> bool:
+        return any([b"harbour" in await file.read_bytes() async for file in anyio.Path(tmp_path).glob("queue.db*")])
+
+    await queue.append(operation(1, "The harbour is shallow"))
+    await queue.settle([operation(1).operation_id], {})
+    assert await words_left()
+    with closing(sqlite3.connect(tmp_path / "queue.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM queued").fetchall()
+        with pytest.raises(MemoryUnavailable, match="is reading"):
+            await queue.erase("memory:1")
+    await queue.erase("memory:1")
+    assert not await words_left()
 
 
 async def test_a_damaged_file_is_put_aside_and_writes_go_on(tmp_path: Path) -> None:

@@ -174,15 +174,21 @@ class QueueFile:
         return _connect(self._path)
 
     def erase(self, memory_id: str) -> list[str]:
-        """Delete for good all queued and set-aside operations about a memory. Returns their ids."""
+        """Delete for good all queued and set-aside operations about a memory, and what the log still has of those that
+        were applied. Returns the ids of those that were deleted.
+
+        Raises:
+            MemoryUnavailable: the file is being read, so its log cannot be emptied. The call can be repeated.
+        """
         erased: list[str] = []
         with self._opened() as database:
             with _transaction(database):
                 for table in _COLUMNS:
                     delete = f"DELETE FROM {table} WHERE memory_id = ? RETURNING operation_id"  # noqa: S608 - our names
                     erased += [row[0] for row in database.execute(delete, (memory_id,))]
-            if erased:
-                database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            ((is_busy, _, _),) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if is_busy:
+                raise MemoryUnavailable(f"another program is reading {self._path}, whose log may have what is erased")
         drop_copies(self._path, memory_id)
         return erased
 
