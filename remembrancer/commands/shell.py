@@ -339,8 +339,7 @@ def _marks(memory: Answer) -> list[str]:
     if (newer := memory.get("possibly_superseded_by")) and not memory.get("superseded_by"):
         marks.append(f"probably replaced by {short(newer[0])}")
     if due := _local(memory.get("due", "")):
-        is_late = due < f"{datetime.now().astimezone():%Y-%m-%d}" and not memory.get("done")
-        marks.append(f"overdue since {due}" if is_late else f"due {due}")
+        marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 

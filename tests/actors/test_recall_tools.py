@@ -122,6 +122,11 @@ async def test_a_question_for_what_is_left_to_do_is_answered_by_each_open_end_or
     (boat,) = asked["memories"]
     assert (boat["content"], "answers" in boat, "hint" in asked) == ("Paint the boat", False, False)
     assert asked["total_matched"] == 1
+    await client.store("Renew the mooring", kind="open_end", due="2020-02-20")
+    late, boat = (await client.call("recall_memories", query="what is left to do?"))["memories"]
+    assert (late["due"], late["overdue"], "overdue" in boat) == ("2020-02-20", True, False)
+    await client.call("update_memory", memory_id=late["id"], done=True)
+    assert "overdue" not in await client.call("get_memory", memory_id=late["id"])
 
 
 async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(client: RawClient) -> None:

@@ -1,6 +1,7 @@
 """Memories in the answers of tools: the promised fields, and other fields where they are not empty. Pure."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -143,8 +144,12 @@ def standing_of(memory: ListedMemory) -> Answer:
 
 
 def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
-    """The state of an open end and its due date; empty for other memories."""
-    return {"done": memory.done, **set_fields(memory, "due")} if memory.kind == OPEN_END else {}
+    """The state of an open end, its due date, and from the day after that on that it is overdue; empty for other
+    memories."""
+    if memory.kind != OPEN_END:
+        return {}
+    is_late = memory.due is not None and not memory.done and iso(memory.due)[:10] < f"{datetime.now():%Y-%m-%d}"
+    return {"done": memory.done, **set_fields(memory, "due"), **non_empty(overdue=is_late)}
 
 
 def _relevance(memory: RecalledMemory, digits: int) -> Answer:
