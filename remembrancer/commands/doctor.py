@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sqlite3
 import stat
 import sys
 import time
@@ -26,12 +25,12 @@ from remembrancer import __version__
 from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
-from remembrancer.actors.snapshots import SQLITE_RELEASE, opened
+from remembrancer.actors.snapshots import SQLITE_RELEASE
 from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
-from remembrancer.commands.home_reader import HomeReader
+from remembrancer.commands.home_reader import HomeReader, has_later
 from remembrancer.commands.projects import gone_of
 from remembrancer.commands.report import Line, Report, command, count, flag
 from remembrancer.commands.runtime_client import look, paths_here
@@ -353,7 +352,7 @@ def check_records(at: Examination) -> Finding:
         choice = "restore a backup, or do nothing" if is_damaged else "nothing to do"
         read = "everything readable from " if is_damaged else ""
         advice |= {f"{choice}: the next start imports {read}{waiting} of release 0.2.0, and keeps them": None}
-    later = [path for name, path in old.items() if name not in left_out and _has_later(path, at.paths.database)]
+    later = [path for name, path in old.items() if name not in left_out and has_later(path, at.paths.database)]
     details += [f"release 0.2.0 has stored memories in {path} since it was imported" for path in later]
     if later:
         advice |= {"export them with release 0.2.0, and 'remembrancer backup import' the file": None}
@@ -367,16 +366,6 @@ def check_records(at: Examination) -> Finding:
         }
     status = worst([*(file.status for file in files), "warning" if left_out or later else "ok"])
     return Finding(status, f"{whole} of {count(len(files), 'file')} whole, {total}", "; ".join(advice), few(details))
-
-
-def _has_later(former: Path, database: Path) -> bool:
-    """True if the newest memory in a file of release 0.2.0 was never in the database."""
-    known = """SELECT id FROM memories WHERE id = :id UNION ALL SELECT alias FROM aliases WHERE alias = :id
-        UNION ALL SELECT memory_id FROM erased WHERE memory_id = :id"""
-    with suppress(sqlite3.Error), opened(former) as old, opened(database) as new:
-        newest = old.execute("SELECT id FROM memories ORDER BY created_at DESC LIMIT 1").fetchone()
-        return newest is not None and new.execute(known, {"id": newest[0]}).fetchone() is None
-    return False
 
 
 def check_copies(at: Examination) -> Finding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from remembrancer.actors.bridge.starter import Starter
-from remembrancer.commands.gateway_client import GatewayClient, reach
+from remembrancer.commands.gateway_client import GatewayClient, pause, reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _answer(
             gateway = GatewayClient(link, session.places, session.name, session.directory, {}, CLIENT)
             answer = gateway.call("get_memory_context", arguments, until)
             while answer.get("degraded") and not answer.get("memory_ids") and time.monotonic() + AGAIN_S < until:
-                time.sleep(AGAIN_S)  # the gateway is up before the store
+                pause(AGAIN_S)  # the gateway is up before the store
                 answer = gateway.call("get_memory_context", arguments, until)
         except OSError:  # it disconnected, or is too slow
             return None
