@@ -73,7 +73,7 @@ UNATTENDED_S: Final = 10.0
 """The time after the start, or after a worker's last message, during which a worker may still be starting."""
 STARTING_S: Final = 60.0
 """The time that a worker has to start: loading a model takes seconds, and many on a busy machine."""
-NO_WORKER: Final = "no embedder is running ('remembrancer admin scale 1' starts one)"
+NO_WORKER: Final = "no embedder is running ('remembrancer admin scale embedder=1' starts one)"
 LENGTH_TOLERANCE: Final = 0.01
 """The tolerance on a unit vector's length, since another machine rounds float32 differently."""
 CACHED_QUERIES: Final = 1024
