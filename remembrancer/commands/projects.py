@@ -42,9 +42,8 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     source = _old_place(old, HomeReader(paths).describe(), target)
     if not yes and os.path.lexists(source.path):
         raise InvalidInput(
-            f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; to give a "
-            f"copy of them to another clone, 'remembrancer backup export --project {source.id} FILE' and there "
-            "'remembrancer backup import FILE'"
+            f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; what both need "
+            "can be given to the user instead ('remembrancer edit ID --to user')"
         )
     queued = read_queue(paths.write_queue).queued
     if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):

@@ -127,6 +127,7 @@ async def test_clones_side_by_side_stay_apart_and_nobody_there_is_robbed(home: P
             assert done.returncode == exit_codes.USAGE
             assert "is still there" in done.stderr
             assert "--yes" in done.stderr
+            assert "edit ID --to user" in done.stderr, "an import would not help: it goes to where its memories were"
         for arguments, reason in (
             ((tmp_path / "three", two), "there are no memories of"),
             ((one, tmp_path / "three"), "is not a directory"),
