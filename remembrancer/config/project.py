@@ -58,7 +58,7 @@ def _git_common_directory(directory: Path) -> Path | None:
 
     See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared one. A
     file or a link may have come with somebody else's files, so it is followed only if its target points back, as git
-    checks for worktrees. Otherwise it counts as a repository of its own.
+    checks for worktrees, or lies beside it, as `.bare` often does. Otherwise it counts as a repository of its own.
     """
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
@@ -75,7 +75,8 @@ def _git_common_directory(directory: Path) -> Path | None:
                 target = (parent / named.strip()).resolve()
                 if not (target / "HEAD").is_file():
                     continue
-                return _shared_by(target, dot_git) or dot_git
+                beside = target if target.parent == dot_git.parent.resolve() else None
+                return _shared_by(target, dot_git) or beside or dot_git
         except (OSError, ValueError, RuntimeError):  # unreadable, a NUL in a path, or a loop of symbolic links
             continue
     return None

@@ -40,6 +40,15 @@ def test_the_worktrees_and_the_folders_of_one_repository_are_one_project(tmp_pat
     assert project_of(tmp_path / "elsewhere") != project
 
 
+def test_a_bare_repository_beside_the_file_that_names_it_is_one_project_with_its_worktrees(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    git(tmp_path, "clone", "--quiet", "--bare", str(repository(tmp_path / "origin")), str(root / ".bare"))
+    (root / ".git").write_text("gitdir: ./.bare\n")
+    git(root, "worktree", "add", "--quiet", str(root / "tree"))
+    (root / "notes").mkdir()
+    assert {project_of(root / each).path for each in (".", "notes", "tree", ".bare")} == {str(root.resolve() / ".bare")}
+
+
 def test_two_repositories_a_submodule_and_real_paths_without_git_are_projects(tmp_path: Path) -> None:
     inner, outer = repository(tmp_path / "inner"), repository(tmp_path / "outer")
     git(outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "library")
