@@ -185,6 +185,7 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
             is_new = last.version == 1 or (last.change == "restored" and "status" in last.fields)
             undo = "forget" if is_new else f"restore/{last.version - 1}"
         did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
+        did += f" by {last.member}" if last.member else ""
         lines.append(Line(last, did, undo))
     return lines
 

@@ -10,7 +10,8 @@ from remembrancer.protocol.session_life import ToolCall, Turn
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change of a memory by a session (empty id: by background work). `begins` is the start of the memory's text
     after the change; `changed_later`: the present text differs. `fields` are the changed fields, and `done` is the
-    state of an open end since. `is_forgotten`: the memory is forgotten now."""
+    state of an open end since. `is_forgotten`: the memory is forgotten now. `member`: the machine that made a change of
+    shared memories."""
 
     memory_id: str
     change: str
@@ -23,6 +24,7 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     done: bool = False
     is_forgotten: bool = False
     changed_later: bool = False
+    member: str = ""
 
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):

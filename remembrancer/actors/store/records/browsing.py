@@ -68,7 +68,8 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
                substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL,
-               m.version > h.version AND m.content != json_extract(h.record, '$.content')
+               m.version > h.version AND m.content != json_extract(h.record, '$.content'),
+               coalesce(json_extract(h.details, '$.member'), '')
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
@@ -79,7 +80,9 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
         (before, request.session_id, limit + 1, request.after, request.characters),
     )
     rows.sort(key=lambda row: -row[2])
-    changes = tuple(MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:]))) for row in rows[:limit])
+    changes = tuple(
+        MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:11]), row[11])) for row in rows[:limit]
+    )
     runs = query(
         spaces.for_each(
             f"""SELECT run_id, kind, began_at, session_id,
