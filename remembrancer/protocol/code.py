@@ -55,12 +55,14 @@ class CodeChunk(msgspec.Struct, frozen=True):
 
 
 class SearchCode(Request[tuple[CodeChunk, ...]], frozen=True):
-    """Find chunks in the trees of a project, or in one of them, the best first."""
+    """Find chunks in the trees of a project, or in one of them, the best first. `directory` is the root of the
+    session's working tree: if its code is indexed, all other working trees of that repository are left out."""
 
     project: ProjectRef
     query: str
     tree_id: str | None = None
     limit: int = 10
+    directory: str = ""
 
 
 class StaleMemory(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import pytest
 from anyio import to_thread
 
 from bench.client import StdioClient
+from tests.git import make_worktree
 from tests.patience import until
 from tests.runtime import PatientSession, Runtime, command, note_session
 
@@ -78,6 +79,19 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         refused = await client.call_or_error("get_index_status", project_id=tree_id)
         assert refused["error"] == "not_found"
         assert not list(home.glob("projects/*/code/*.db*"))
+
+
+async def test_of_the_working_trees_of_a_repository_a_session_searches_its_own(home: Path, tree: Path) -> None:
+    branch = tree.with_name("branch")
+    make_worktree(tree, branch)
+    (branch / "pool.py").write_text(POOL)
+    async with code_session(home, tree) as one, code_session(home, branch) as two:
+        await index(one, ".")
+        assert await paths(two, "ConnectionPool") == ["src/pool.py", "src/use.py"], "it has no index of its own yet"
+        await index(two, ".")
+        assert await paths(two, "ConnectionPool") == ["pool.py"]
+        assert await paths(one, "ConnectionPool") == ["src/pool.py", "src/use.py"]
+        assert len((await two.call("list_projects"))["projects"]) == 2
 
 
 async def test_memories_and_code_are_found_by_one_question(home: Path, tree: Path) -> None:

@@ -22,6 +22,7 @@ import msgspec
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.code.index import CodeIndex
+from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.found_names import found_names
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
@@ -229,6 +230,8 @@ class CodeHandlers(Handlers):
 
     async def _search(self, request: SearchCode, context: RequestContext) -> tuple[CodeChunk, ...]:
         trees, notices = self._chosen(request.project, request.tree_id), context.notices
+        if len(trees) > 1 and request.directory:
+            trees = await asyncio.to_thread(_without_other_working_trees, trees, request)
         found: list[CodeChunk] = []
         for tree in trees:
             try:
@@ -326,6 +329,18 @@ def _described(tree: CodeTree, index: CodeIndex) -> TreeDescription:
 
 def _tree_id(named: str) -> str:
     return f"code_{hashlib.sha256(named.encode()).hexdigest()[:12]}"
+
+
+def _without_other_working_trees(trees: list[CodeTree], request: SearchCode) -> list[CodeTree]:
+    """The trees without those of other working trees of the session's repository, if its own is among them: they have
+    the same files as of other branches. Blocks."""
+    if request.directory not in {tree.root for tree in trees}:
+        return trees
+
+    def is_own(root: Path) -> bool:
+        return str(working_tree_of(root)) == request.directory or project_of(root).id != request.project.id
+
+    return [tree for tree in trees if is_own(Path(tree.root))]
 
 
 def _is_readable(root: str, project: ProjectRef) -> bool:

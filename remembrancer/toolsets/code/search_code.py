@@ -45,7 +45,7 @@ async def search_code(
 async def find_code(call: Call, query: str, limit: int, tree_id: str | None = None) -> list[Answer]:
     """The best places in the code of the caller's project. Raises `InvalidInput` if the query is empty or too long."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
-    chunks = await call.ask(SearchCode(call.caller.project, query, tree_id, limit))
+    chunks = await call.ask(SearchCode(call.caller.project, query, tree_id, limit, call.caller.directory))
     several = len({chunk.tree_id for chunk in chunks}) > 1
     terms = set(terms_in(query))
 
