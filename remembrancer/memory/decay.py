@@ -84,11 +84,11 @@ def should_archive(memory: Material, now: float) -> bool:
 
 
 def should_delete(memory: Material, now: float) -> bool:
-    """True if a project's memory has been archived long enough to be forgotten (reversibly). The user's never are."""
+    """True if a project's memory has been archived and unchanged long enough to be forgotten (reversibly). The user's
+    never are."""
     if memory.scope != "project" or memory.status != "archived" or memory.type != "episodic":
         return False
-    archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
-    return archived_at < now - DELETE_AFTER_S
+    return max(memory.archived_at or 0.0, memory.updated_at) < now - DELETE_AFTER_S
 
 
 def has_ended(valid_until: float | None, now: float) -> bool:

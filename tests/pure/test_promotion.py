@@ -340,6 +340,7 @@ def test_what_is_weak_old_and_unused_is_archived(scope: Scope, changes: dict[str
 def test_what_was_archived_is_deleted_after_ninety_days_without_a_change() -> None:
     assert should_delete(archived("project", 90.01), NOW)
     assert not should_delete(archived("project", 90), NOW)
+    assert not should_delete(replace(archived("project", 90), archived_at=NOW - 400 * DAY_S), NOW), "restored since"
     assert not should_delete(archived("session", 400), NOW)
     assert not should_delete(replace(archived("project", 200), type="semantic"), NOW)
     for status in ("active", "consolidated"):
