@@ -218,7 +218,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     assert list(shared) == [two]
     assert shared[two].confidence == 0.9
     assert (await place.memories())[one].status == "promoted"
-    assert await proposals(place, OTHER_PROJECT) == {}
+    assert await proposals(place) == await proposals(place, OTHER_PROJECT) == {}
     shown = await place.show(two, OTHER_PROJECT)
     assert shown.observed_in == (OTHER_PROJECT.id, PROJECT.id)
     reason = f"the project {name_of(PROJECT)} says the same, and it speaks of the user"

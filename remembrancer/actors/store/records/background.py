@@ -211,7 +211,9 @@ MOST_PROPOSALS: Final = 50
 def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposal, ...]:
     """Return a space's open proposals, most certain first; or the proposal of one memory, answered or not."""
     which = (
-        "p.refused_at IS NULL AND m.forgotten_at IS NULL AND m.valid_until IS NULL" if memory_id is None else "m.id = ?"
+        "p.refused_at IS NULL AND m.forgotten_at IS NULL AND m.valid_until IS NULL AND m.status = 'active'"
+        if memory_id is None
+        else "m.id = ?"
     )
     rows = query(
         f"""SELECT m.id, m.content, m.kind, p.reason, p.score, p.proposed_at, p.refused_at
