@@ -12,6 +12,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,6 +32,8 @@ OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
 """The files of records of release 0.2.0, and of its catalogue, which stay in a home until a person deletes them."""
 BACKUPS: Final = "backups"
 """The directory for a database's daily copies, beside it."""
+STAMP: Final = "%Y%m%dT%H%M%SZ"
+"""The time at the end of a daily copy's name, in UTC."""
 COPY: Final = "release"
 """The word in the name of a copy between the file's name and the release of its schema: `memory.db.release-0.2.0`."""
 
@@ -223,8 +226,11 @@ def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
 
 
 def daily_copies(path: Path) -> list[Path]:
-    """The daily copies of a database, the newest first: `backups/memory.db.20260131T120000Z` beside it."""
-    return sorted((path.parent / BACKUPS).glob(f"{path.name}.*Z"), reverse=True)
+    """The daily copies of a database, the newest first: `backups/memory.db.20260131T120000Z` beside it. Those with a
+    time in the future come last: they are of a clock that was ahead, thus older than they seem."""
+    now = f"{path.name}.{datetime.now(UTC):{STAMP}}"
+    copies = (path.parent / BACKUPS).glob(f"{path.name}.*Z")
+    return sorted(copies, key=lambda copy: (copy.name <= now, copy.name), reverse=True)
 
 
 def was_made(path: Path) -> bool:

@@ -378,7 +378,7 @@ def check_copies(at: Examination) -> Finding:
     if not copies:
         return Finding("ok", "none yet: a running memory makes one a day")
     last = f"the last one is {duration(now - made_at(copies[0]))} old"
-    if is_due(path, now - LATE_S):
+    if is_due(path, now, DAY_S + LATE_S):
         advice = "free disk space, or see store.log for the reason"
         return Finding("warning", f"{path} has changed since its last copy: {last}", advice)
     return Finding("ok", f"{last}; the copies take {size_in_words(sum(copy.stat().st_size for copy in copies))}")

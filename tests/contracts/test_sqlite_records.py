@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import pytest
 
-from remembrancer.actors.migrations import Step, daily_copies, version_of
+from remembrancer.actors.migrations import STAMP, Step, daily_copies, version_of
 from remembrancer.actors.repair import is_damaged
 from remembrancer.actors.snapshots import take_snapshot
-from remembrancer.actors.store.daily_copies import DAY_S, STAMP, DailyCopies
+from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import Catalog
@@ -461,6 +461,21 @@ def test_a_file_that_has_changed_is_copied_once_a_day_and_so_many_copies_are_kep
     for path in (rig.path, rig.path.with_name("memory.db-wal")):
         os.utime(path, (later - 300 * DAY_S,) * 2)
     assert rig.copy() is None, "nothing has changed since the last one"
+
+
+def test_copies_of_a_clock_that_was_ahead_neither_delay_the_next_one_nor_outlive_it(rig: Rig) -> None:
+    for day in range(KEPT):
+        assert rig.copy()
+        rig.days_pass(1)
+        rig.write(f"day {day}")
+    rig.days_pass(-3000)
+    rig.write("later")
+    made = rig.copy()
+    assert made is not None
+    assert daily_copies(rig.path)[0] == made, "the newest"
+    assert len(daily_copies(rig.path)) == KEPT
+    rig.write("later still")
+    assert rig.copy() is None, "it is not a day old"
 
 
 def test_an_erased_memory_is_in_no_daily_copy(rig: Rig) -> None:

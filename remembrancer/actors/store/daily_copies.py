@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from remembrancer.actors.migrations import BACKUPS, daily_copies, write_checked_copy
+from remembrancer.actors.migrations import BACKUPS, STAMP, daily_copies, write_checked_copy
 from remembrancer.actors.snapshots import opened, unreadable
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
 
@@ -19,7 +19,6 @@ DAY_S: Final = 86_400.0
 FIRST_S: Final = 5.0
 """The delay before the first check, since a starting store has more urgent work."""
 LOOK_S: Final = 600.0
-STAMP: Final = "%Y%m%dT%H%M%SZ"
 REPAIR: Final = "'remembrancer down' and then 'remembrancer doctor --repair' mend it"
 
 logger = logging.getLogger(__name__)
@@ -96,16 +95,17 @@ class DailyCopies:
         return copy
 
 
-def is_due(path: Path, now: float) -> bool:
-    """True if a database has changed since its last copy, and that copy is a day old at `now` (seconds since the
-    epoch)."""
+def is_due(path: Path, now: float, age_s: float = DAY_S) -> bool:
+    """True if a database has changed since its last copy, and that copy is `age_s` old at `now` (seconds since the
+    epoch), or from the future: the clock was ahead."""
     changed_at = max(
         (each.stat().st_mtime for each in (path, path.with_name(f"{path.name}-wal")) if _size(each)), default=None
     )
     newest = next(iter(daily_copies(path)), None)
     if changed_at is None or newest is None:
         return changed_at is not None
-    return changed_at >= made_at(newest) and now - made_at(newest) >= DAY_S
+    age = now - made_at(newest)
+    return age < 0 or (changed_at >= made_at(newest) and age >= age_s)
 
 
 def made_at(copy: Path) -> float:
