@@ -230,7 +230,7 @@ def _context_for(event: str, text: str, session: Session, *, is_due: bool) -> st
     """The memories for the assistant: with the first prompt everything relevant, later only likely and new memories.
 
     None if there are none, they are late, or none are due yet. In the last case a runtime is started if none is up, so
-    that the first prompt finds one.
+    that the first prompt finds one. Raises `ValueError` if they cannot be read.
     """
     from remembrancer.commands.hook_context import ask, question, start, wanted
 
@@ -248,6 +248,8 @@ def _context_for(event: str, text: str, session: Session, *, is_due: bool) -> st
     answer = ask(session, arguments, wait_s if is_first else later_s, is_first=is_first)
     if answer is None:
         return None
+    if "error" in answer:
+        raise ValueError(answer["message"])
     new = [name for name in answer["memory_ids"] if name not in had]
     is_whole = is_first and not answer.get("degraded")
     if new or is_whole:

@@ -18,7 +18,7 @@ from tests.forked import run_command
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until
 from tests.runtime import Runtime, done, start
-from tests.spaces import rows_if_there
+from tests.spaces import rows_if_there, spoil_page
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -181,6 +181,18 @@ def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: 
         gateway.resume()
     assert finished.stdout == b""
     assert "short answers" in prompted(project, AARDVARK)
+
+
+def test_a_prompt_to_a_damaged_memory_is_complained_of_with_what_repairs_it(home: Path, project: Path) -> None:
+    start(home)
+    remember(project)
+    asyncio.run(Runtime(home).down())
+    spoil_page(RuntimePaths(home).database, "memories", 1)
+    start(home)
+    given = {"session_id": "s", "cwd": str(project), "prompt": AARDVARK}
+    finished = run(json.dumps(given).encode(), "UserPromptSubmit", REMEMBRANCER_HOOK_WAIT_S="10")
+    assert finished.stdout == b""
+    assert b"doctor --repair" in finished.stderr
 
 
 def test_the_same_command_answers_other_clients_in_their_own_form(home: Path, project: Path) -> None:
