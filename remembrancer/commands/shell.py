@@ -456,12 +456,14 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     own = f"{answer.get('kind') or answer['type']} of the {answer['scope']}"
     tags = "".join(f"  #{tag}" for tag in answer["tags"])
     state = [answer["status"]] if answer["status"] != "active" else []
-    state += _marks({name: answer[name] for name in ("valid_until", "done", "due") if name in answer})
+    state += _marks({name: answer[name] for name in ("valid_until", "done", "due", "overdue") if name in answer})
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
     changed = f", changed {_minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
     first = next((each for each in answer["history"] if each["version"] == 1), answer)
-    lines.append(f"stored {_minute(answer['created_at'])} by {_author(first, clients)}{changed}")
+    author = _author(first, clients)
+    by = f" by {author}" if author else ""  # the consolidator has no session
+    lines.append(f"stored {_minute(answer['created_at'])}{by}{changed}")
     if answer.get("access_count"):
         lines.append(f"used {count(answer['access_count'], 'time')}, last {_minute(answer['last_accessed'])}")
     entities = [each["name"] for each in answer.get("related_entities", ())]

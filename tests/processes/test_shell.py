@@ -258,6 +258,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")
+    assert "overdue since 2020-02-20" in shell("show", memory_id)
     shell("tag", memory_id, "boat")
     history = " ".join(shell("show", memory_id, "--history").split())
     assert ("due: none → 2020-02-20" in history, "tags: none → boat" in history) == (True, True)
