@@ -242,6 +242,18 @@ async def test_asking_for_memories_whose_files_are_gone_makes_no_space(home: Pat
         assert not has_space(rig.paths, PROJECT.id)
 
 
+async def test_a_file_that_another_tree_of_the_project_has_is_not_gone(home: Path, tmp_path: Path) -> None:
+    async with store_rig(home) as rig:
+        for name in ("one", "two"):
+            (tmp_path / name / "src").mkdir(parents=True)
+            await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path / name), watch=False))
+        (tmp_path / "two" / "src" / "pool.py").touch()
+        await rig.gateway.submit(store_operation("1", "The lantern is lit in src/pool.py", project=PROJECT))
+        assert await rig.gateway.ask(ListStale(PROJECT)) == ()
+        (tmp_path / "two" / "src" / "pool.py").unlink()
+        assert [each.code for each in await rig.gateway.ask(ListStale(PROJECT))] == ["gone: src/pool.py"]
+
+
 def be_ready(folder: Path) -> None:
     """Say in each index of a project that it is filled: no indexer is there."""
     for database in folder.glob("code/*.db"):
