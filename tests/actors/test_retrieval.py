@@ -36,7 +36,7 @@ from remembrancer.protocol.reads import (
     Strategy,
 )
 from remembrancer.protocol.runs import LogPromotion, ReviseMemory
-from remembrancer.protocol.writes import EntityRef, ForgetMemory, NearMemory, ProjectRef, UpdateMemory
+from remembrancer.protocol.writes import EntityRef, ForgetMemory, LinkRef, NearMemory, ProjectRef, UpdateMemory
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
@@ -437,6 +437,21 @@ async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does
     assert (await gateway.embedding_of(new)).near == (), "it is told once"
     found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
     assert (found[old], found[new]) == ((new,), ())
+
+
+async def test_a_summary_is_not_replaced_by_one_more_event_but_by_what_holds(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    days_ago = time.time() - 3 * DAY_S
+    event = await gateway.store("the pier is dark", type="episodic", occurred_at=days_ago)
+    summary = await gateway.store(PORT, occurred_at=days_ago)
+    await gateway.change(UpdateMemory(summary, add_links=(LinkRef("derived_from", event),)))
+    await gateway.until_embedded()
+    await gateway.embedding_of(await gateway.store(OTHER_PORT, type="episodic"))
+    assert the((await gateway.recall("lantern port")).memories, summary).possibly_superseded_by == ()
+    new = await gateway.store(OTHER_PORT.replace("9090", "6060"))
+    await gateway.embedding_of(new)
+    assert the((await gateway.recall("lantern port")).memories, summary).possibly_superseded_by == (new,)
 
 
 QUESTION = "What did the keeper say about the lantern in the harbour?"

@@ -8,7 +8,7 @@ The link's strength is the probability. From `PROBABLE` up, a listed memory has 
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate,
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD, Kind
+from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory, UpdateMemory
 
 STORED: Final = 1024
@@ -55,13 +55,14 @@ class ReplacedMemories:
         alike = (each for each in pairs if each.cosine >= LEAST_COSINE)
         near = {(each.later, each.earlier): each for each in sorted(alike, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
+        derived = records.derived_among(list(loaded))
         text_of = cache(lambda number: read(loaded[number].content))
         possible: list[tuple[TextPair, _Judged]] = []
         for (one, other), found in near.items():
             if one not in loaded or other not in loaded:
                 continue
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: (each.happened_at, each.number))
-            if earlier.scope == "session" or not _can_replace(later.kind, earlier.kind):
+            if earlier.scope == "session" or not _can_replace(later, earlier, derived):
                 continue
             apart_s = later.happened_at - earlier.happened_at
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
@@ -117,10 +118,13 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
         kept.popitem(last=False)
 
 
-def _can_replace(later: Kind | None, earlier: Kind | None) -> bool:
-    """False where the kinds say that both hold: a task does not replace what is known, and a mistake that was corrected
-    remains one."""
-    return (later != OPEN_END or earlier == OPEN_END) and (earlier != "error_fix" or later == "error_fix")
+def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
+    """False where the kinds say that both hold: a task does not replace what is known, a mistake that was corrected
+    remains one, and one more event leaves a summary of earlier ones true."""
+    if later.type == "episodic" and earlier.number in derived:
+        return False
+    is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
+    return not is_task and (earlier.kind != "error_fix" or later.kind == "error_fix")
 
 
 def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:

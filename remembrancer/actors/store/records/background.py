@@ -141,6 +141,15 @@ class SqliteBackground:
             found.setdefault(summary, []).append(number)
         return found
 
+    def derived_among(self, numbers: Sequence[int]) -> set[int]:
+        """Return those of the memories that are derived from others, by number."""
+        rows = self._file.read(
+            """SELECT source FROM memory_links
+               WHERE relation = 'derived_from' AND source IN (SELECT value FROM json_each(?))""",
+            (json_list(numbers),),
+        )
+        return {number for (number,) in rows}
+
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
         space only its copies here are returned."""
