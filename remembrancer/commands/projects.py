@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, read_queue
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
@@ -55,12 +56,18 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         moved = ask_store(MoveProject(source, target, str(working_tree_of(place)), dry_run), answer_s=MOVE_S)
     except NotFound as error:
         raise InvalidInput(error.message) from error
+    notes = []
+    if not dry_run:
+        try:
+            ShownLog(paths.home, kept_s=0.0).move(source.id, target.id)
+        except RemembrancerError as error:
+            notes.append(f"What was shown to sessions in {source.path} stays noted for that place: {error.message}")
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
     were = "was" if moved.joined == 1 else "were"
     joined = f", where there {were} {moved.joined:,} already" if moved.joined else ""
     would = "would move" if dry_run else "moved"
     line = f"{count(moved.memories, 'memory')} {would} from {source.path} to {target.path}{joined}."
-    return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line)
+    return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line, notes=notes)
 
 
 def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> ProjectRef:

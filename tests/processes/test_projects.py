@@ -65,8 +65,10 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
     tree = tmp_path / "tree"
     git("worktree", "add", str(tree), at=old)
     rig = Rig(home, PATIENT)
-    async with rig.store(), rig.running():
+    async with rig.store(), rig.running() as gateway:
         async with rig.session(directory=str(old), session="session:one") as client:
+            erased = await client.store("The beacon burns on the northern mole")
+            await found(client, "The beacon burns on the northern mole: or a lantern?")
             await client.store("The lantern is lit at dusk")
             mine = await client.store("I like the lantern to be green", kind="preference")
             await client.call("promote_memory", memory_id=mine["memory_id"], target_scope="user")
@@ -93,6 +95,13 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
                 "I like the lantern to be green",
             }
             assert await found(client, "lantern") == everything
+            log = gateway.access.shown_log
+            assert not log.read(project=project_of(old).id)
+            assert any("beacon" in each.question for each in log.read(project=project_of(new).id))
+            erase = ("forget", erased["memory_id"], "--for-good", "--yes")
+            done = await anyio.to_thread.run_sync(lambda: command(*erase, home=home, directory=new))
+            assert done.returncode == exit_codes.OK, done.stderr
+            assert not any("beacon" in each.question for each in log.read())
             back = await client.call("promote_memory", memory_id=mine["memory_id"], target_scope="project")
             assert back["new_scope"] == "project", "what came from the old place came from this one"
             await client.store("The lantern went out")

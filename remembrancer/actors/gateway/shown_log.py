@@ -19,7 +19,7 @@ import anyio.to_thread
 from remembrancer.actors.migrations import Schema, Step, drop_copies
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.short_ids import part_of_id
-from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 
 FILE: Final = "shown.db"
 BATCH_S: Final = 2.0
@@ -131,6 +131,20 @@ class ShownLog:
                     forget = "UPDATE shown SET question = '' WHERE project = ? AND instr(question, ?)"
                     connection.executemany(forget, beginnings)
             drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
+
+    def move(self, old: str, new: str) -> None:
+        """Give the entries of a project to another one. From any process.
+
+        Raises:
+            RemembrancerError: the file cannot be changed.
+        """
+        if self._path.exists():
+            try:
+                with _opened(self._path) as connection:
+                    for table in ("shown", "answers"):
+                        connection.execute(f"UPDATE {table} SET project = ? WHERE project = ?", (new, old))  # noqa: S608
+            except sqlite3.Error as error:
+                raise MemoryUnavailable(f"{self._path} cannot be changed: {error}") from error
 
     def read(
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
