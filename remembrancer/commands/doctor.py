@@ -288,7 +288,8 @@ def check_files(at: Examination) -> Finding:
         return Finding("problem", text, advice, details)
     if aside:
         advice = "check their contents, restore a backup of lost memories, and delete them"
-        return Finding("warning", f"{len(aside)} were damaged or lost, and replaced by new ones", advice, details)
+        files = [path for path in aside if not path.name.endswith(("-wal", "-shm"))]  # SQLite's, of one of them
+        return Finding("warning", f"{count(len(files), 'damaged file')} set aside, and replaced", advice, details)
     return Finding("ok", "no file is lost or was set aside")
 
 

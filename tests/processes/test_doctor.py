@@ -135,6 +135,8 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     assert any(lost.endswith(later["memory_id"]) for lost in file["lost"]), "both pages were written since the copy"
     assert file["damaged"] in everything(home)
     assert repaired.checks["records"]["status"] == "ok"
+    Path(f"{file['damaged']}-wal").touch()
+    assert "1 damaged file set aside" in Findings(home).text("files")
     async with Session(home, cwd=home) as client:
         await until(Runtime(home).is_drained)
         said = await client.call("recall_memories", query="heron kingfisher")
