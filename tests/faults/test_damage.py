@@ -345,7 +345,7 @@ def test_a_file_that_was_taken_away_is_not_begun_anew_by_who_reads_it(tmp_path: 
     for each in tmp_path.iterdir():
         each.unlink()
     assert records.proposals() == (), "what is open is still there for this thread"
-    with ThreadPoolExecutor(1) as another, pytest.raises(FileLocked, match="taken away"):
+    with ThreadPoolExecutor(1) as another, pytest.raises(FileLocked, match="removed or replaced"):
         another.submit(records.proposals).result()
     assert not path.exists()
     records.close()
