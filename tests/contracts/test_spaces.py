@@ -172,7 +172,7 @@ IN_GRAPH: dict[str, Callable[[Graph], Any]] = {
         (found.entity_types, found.degrees, found.topics) for found in [it.summary(it._spaces.numbers, None, 5)]
     ],
 }
-BY_SHOWN_NUMBERS = {"spaces_of", "is_embedded"}
+BY_SHOWN_NUMBERS = {"spaces_of", "is_embedded", "derived_among"}
 """Questions about numbers that an answer of the same space has shown."""
 
 
@@ -379,7 +379,7 @@ PARTS = {"without", "beside", "named", "of"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "entity_edges", "versions", "waiting_work"}
+IN_BACKGROUND = {"materials", "entity_edges", "versions", "waiting_work", "derived_among"}
 
 
 def recalled(view: View, request: Recall) -> Any:
