@@ -16,6 +16,7 @@ from remembrancer.actors.bridge.places import Places, find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.commands import exit_codes
+from remembrancer.commands.gateway_client import pause
 from remembrancer.config.home import find_home
 from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import (
@@ -126,7 +127,7 @@ def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
     while still_up := is_up(paths):
         if time.monotonic() >= give_up_at:
             break
-        time.sleep(0.02)  # flock offers no event to wait for
+        pause(0.02)  # flock offers no event to wait for
     return not still_up
 
 

@@ -152,7 +152,7 @@ class Conversation:
     def __init__(self, place: Place, session: str = SHELL_SESSION) -> None:
         from remembrancer.actors.bridge.places import find_places
         from remembrancer.actors.bridge.starter import Starter
-        from remembrancer.commands.gateway_client import GatewayClient, reach
+        from remembrancer.commands.gateway_client import GatewayClient, pause, reach
         from remembrancer.commands.terminal import said_when_slow
 
         places = find_places(os.environ)
@@ -168,7 +168,7 @@ class Conversation:
             self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
             self.close = self._gateway.close
             while not self._has_store() and time.monotonic() < give_up_at:
-                time.sleep(LOOK_S)  # without the store, the answer would come from the cache
+                pause(LOOK_S)  # without the store, the answer would come from the cache
 
     def _has_store(self) -> bool:
         try:

@@ -272,9 +272,11 @@ def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
 def _await_model(conversation: Conversation) -> None:
     """Wait a moment until a worker has the model and all memories have vectors. The query itself is not repeated,
     because each answer counts as a use of its memories."""
+    from remembrancer.commands.gateway_client import pause
+
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
-        time.sleep(LOOK_S)  # there is no event for a loaded model
+        pause(LOOK_S)  # there is no event for a loaded model
         embedding = conversation.call("get_memory_status").get("embedding", {})
         if embedding.get("error") or (embedding.get("workers") and not embedding.get("pending")):
             return
