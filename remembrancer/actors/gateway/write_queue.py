@@ -208,8 +208,11 @@ class QueueFile:
     def append(self, rows: Iterable[QueuedRow]) -> None:
         """Append rows durably, in one transaction. A row that is queued already stays as it is."""
         with self._opened() as database, _transaction(database):
-            values = (row[: _QUEUED.count(",") + 1] for row in rows)
-            database.executemany(f"INSERT OR IGNORE INTO queued ({_QUEUED}) VALUES (?, ?, ?, ?, ?)", values)  # noqa: S608
+            database.executemany(
+                f"""INSERT OR IGNORE INTO queued ({_QUEUED})
+                    VALUES (:operation_id, :operation, :lane, :memory_id, :queued_at)""",  # noqa: S608 - our names
+                (row._asdict() for row in rows),
+            )
 
     def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
         """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one.
