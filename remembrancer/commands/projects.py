@@ -15,7 +15,7 @@ from remembrancer.actors.gateway.write_queue import NOTES, read_queue
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
-from remembrancer.config.project import project_of, working_tree_of
+from remembrancer.config.project import is_gone, project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.sharing import MoveProject
 from remembrancer.protocol.writes import ProjectRef
@@ -41,7 +41,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         raise InvalidInput(f"{new} is not a directory: give the one where the project is now")
     target = project_of(place)
     source = _old_place(old, HomeReader(paths).describe(), target)
-    if not yes and os.path.lexists(source.path):
+    if not yes and not is_gone(source):
         raise InvalidInput(
             f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; what both need "
             "can be given to the user instead ('remembrancer edit ID --to user')"
@@ -80,9 +80,10 @@ def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> Pro
         matching = [each for each in known if each.directory in wanted]
     if not matching or matching[0].path is None:
         raise InvalidInput(f"there are no memories of {named}: 'remembrancer admin projects' lists the projects")
-    if matching[0].id == new.id:
-        raise InvalidInput(f"{named} and {new.path} are already the same project")
-    return ProjectRef(matching[0].id, matching[0].path)
+    for each in matching:
+        if each.id != new.id and each.path is not None:
+            return ProjectRef(each.id, each.path)
+    raise InvalidInput(f"{named} and {new.path} are already the same project")
 
 
 @command(name="list")
@@ -110,7 +111,7 @@ def notice_of_move(directory: Path) -> str:
 
 def gone_of(known: Sequence[KnownProject]) -> str:
     """The sentence about the projects whose directories are gone; empty if there is none."""
-    gone = [each for each in known if each.memories and each.path is not None and not os.path.lexists(each.path)]
+    gone = [each for each in known if each.memories and each.path and is_gone(ProjectRef(each.id, each.path))]
     if not gone:
         return ""
     named = ", ".join(shlex.quote(each.path.removesuffix("/.git")) for each in gone[:MOST_NAMED] if each.path)

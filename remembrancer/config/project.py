@@ -53,6 +53,15 @@ def workspace_root(directory: str, settings: Settings) -> str:
     return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
 
 
+def is_gone(project: ProjectRef) -> bool:
+    """True if a project is no longer where its id was made: it was moved or deleted, or has become (part of) another
+    one by `git init`. Reads the disk."""
+    path = Path(project.path)
+    if path.name == ".git" or (path / "HEAD").is_file():
+        return not os.path.lexists(path)
+    return project_of(path).id != project.id or not os.path.lexists(path)
+
+
 def _git_common_directory(directory: Path) -> Path | None:
     """The git common directory of the working tree that contains a directory; None outside of any.
 

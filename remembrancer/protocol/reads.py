@@ -460,6 +460,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The open ends left out because they were closed lately, if all else is here."""
     notes: int = 0
     """The number of the project's note files, of which none is here."""
+    former_place: str = ""
+    """The directory in which a project without memories probably was before."""
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids."""
 
@@ -480,7 +482,7 @@ class GatherContext(SessionRequest[ContextGathered], frozen=True):
     part_tokens: int = PART_TOKENS
     with_subjects: bool = True
     root: str = ""
-    """The workspace whose notes are counted."""
+    """The workspace whose notes are counted; empty if only what is remembered counts."""
 
 
 class NoteAccess(SessionRequest[bool], frozen=True):

@@ -61,7 +61,7 @@ async def named(home: Path) -> str:
 
 
 async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:
-    old, new = repository(tmp_path / "old place"), tmp_path / "deeper" / "new place"
+    old, new = repository(tmp_path / "my place"), tmp_path / "deeper" / "my place"
     tree = tmp_path / "tree"
     git("worktree", "add", str(tree), at=old)
     rig = Rig(home, PATIENT)
@@ -79,6 +79,8 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             searched = await anyio.to_thread.run_sync(lambda: command("search", "lantern", home=home, directory=new))
             assert f"No longer where it was, but with memories: '{old}'. " in searched.stderr
             assert str(old) in await named(home)
+            context = (await client.call("get_memory_context"))["context_block"]
+            assert f"'remembrancer admin projects move '{old}' .' brings its memories along." in context
             await client.store("The lantern hangs at the gate")
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             done = await moving(old, new, "--dry-run", "--json", home=home)
@@ -117,6 +119,32 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
         done = await moving(old, new, home=home)
         assert done.returncode == exit_codes.USAGE
         assert "there are no memories of" in done.stderr
+
+
+async def test_a_directory_that_becomes_a_repository_is_told_how_to_keep_its_memories(
+    home: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "shop"
+    place.mkdir()
+    rig = Rig(home, PATIENT)
+    async with rig.store(), rig.running():
+        async with rig.session(directory=str(place), session="session:one") as client:
+            await client.store("The lantern is lit at dusk")
+            assert "before: " not in (await client.call("get_memory_context"))["context_block"]
+            await client.say_end()
+        git("init", at=place)
+        async with rig.session(directory=str(place), bridge="11" * 16, session="session:two") as client:
+            context = (await client.call("get_memory_context"))["context_block"]
+            assert f"If this project was in {place} before: " in context
+            done = await moving(place, place, home=home)
+            assert done.returncode == exit_codes.OK, done.stderr
+            assert await found(client, "lantern") == {"The lantern is lit at dusk"}
+            assert "before: " not in (await client.call("get_memory_context"))["context_block"]
+        place.rename(tmp_path / "shop of old")
+        unrelated = tmp_path / "work" / "bakery"
+        unrelated.mkdir(parents=True)
+        async with rig.session(directory=str(unrelated), bridge="22" * 16, session="session:three") as client:
+            assert "before: " not in (await client.call("get_memory_context"))["context_block"]
 
 
 async def test_clones_side_by_side_stay_apart_and_nobody_there_is_robbed(home: Path, tmp_path: Path) -> None:

@@ -203,7 +203,13 @@ class ReadHandlers(Handlers):
         gathered = await self._answered(
             context, view, lambda view: Gathering(request, view, embed, threads, now).gathered()
         )
-        return msgspec.structs.replace(gathered, notes=await self._count_notes(request.project, request.root))
+        notes = await self._count_notes(request.project, request.root)
+        return msgspec.structs.replace(gathered, notes=notes, former_place=await self._former_place(request))
+
+    async def _former_place(self, request: GatherContext) -> str:
+        project = request.project
+        may_know = request.root and project.code_within is None and project.id not in self._files.shared
+        return await self._readers.read(partial(self._files.catalog.former_place, project)) if may_know else ""
 
     async def _count_notes(self, project: ProjectRef, root: str) -> int:
         source, _ = await self._notes_or_why_not(Recall(project=project, session_id="", query="", root=root), None)

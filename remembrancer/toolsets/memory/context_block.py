@@ -5,6 +5,7 @@ Markdown would take for a heading is escaped, so that no memory can pose as a gr
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ MARKED: Final = f"{TITLE}\n{MARK}"
 ALL: Final = "This is all that is remembered here."
 PART: Final = "More is remembered: recall_memories finds it."
 NOTES: Final = "The project has {}, too: recall_memories searches them."
+MOVED: Final = "If this project was in {0} before: 'remembrancer admin projects move {0} .' brings its memories along."
 NOTHING: Final = "Nothing is remembered here yet."
 NOTHING_ELSE: Final = "Nothing is remembered here."
 ALL_OF_THIS: Final = "This is all of it."
@@ -77,6 +79,7 @@ def build_block(
     is_all: bool = True,
     left_out: Mapping[str, Sequence[RecalledMemory]] | None = None,
     notes: int = 0,
+    former_place: str = "",
     subjects: Sequence[tuple[str, int]] = (),
     is_whole_memory: bool = True,
     is_readable: bool = True,
@@ -90,22 +93,20 @@ def build_block(
     `is_all` says that no other memory is valid here, apart from those `left_out` (by what they are); if
     `is_whole_memory` is False, this holds for the requested sections only. If `is_readable` is False, memories
     are missing because of damage. `is_addition`: the session has an earlier block, so that this one says nothing about
-    the rest. `notes` is the number of the project's files of notes. `away`:
-    the block holds only what is known without the store, and says so. Open ends that were due before `today` are
-    overdue.
+    the rest. `notes` is the number of the project's files of notes, `former_place` the directory in
+    which the project may have been before. `away`: the block holds only what is known without the store, and says so.
+    Open ends that were due before `today` are overdue.
     """
-    searched = (
-        NOTES.format(counted(notes, "file of notes", "files of notes"))
-        if notes and is_whole_memory and not away
-        else ""
-    )
+    beside = [NOTES.format(counted(notes, "file of notes", "files of notes"))] if notes else []
+    beside += [MOVED.format(neutralised(shlex.quote(former_place)))] if former_place else []
+    beside = beside if is_whole_memory and not away else []
     included = list(memories)
     while included:
         is_whole = is_all and len(included) == len(memories)
         all_of_it = _but(ALL if is_whole_memory else ALL_OF_THIS, left_out or {}, ids)
         nothing_else = [all_of_it if is_readable else UNREADABLE]
         closing = [] if away or is_addition else nothing_else if is_whole else [PART, *_index_of(subjects)]
-        closing += [searched] if searched and not is_addition else []
+        closing += [] if is_addition else beside
         groups = _groups_of(included, ids, today)
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *groups, " ".join(closing)]).rstrip()
         tokens = count(text)
@@ -121,7 +122,7 @@ def build_block(
     if left_out and any(left_out.values()):
         unknown = _but(NOTHING_ELSE if is_whole_memory else NOTHING_OF_THIS, left_out, ids)
     unknown = unknown if is_readable else UNREADABLE
-    unknown = f"{unknown} {searched}".rstrip()
+    unknown = " ".join([unknown, *beside])
     nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN
     is_full = bool(memories) or not (is_all or away)
     for text in (f"{TITLE}\n\n{NO_ROOM if is_full else nothing}", TITLE):

@@ -99,6 +99,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         subjects=reply.subjects,
         left_out=left_out_of(reply),
         notes=reply.notes,
+        former_place=reply.former_place,
         is_whole_memory=not arguments.sections,
         is_readable=is_readable,
         is_addition=arguments.unseen and not request.with_subjects,

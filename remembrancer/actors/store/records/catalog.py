@@ -3,9 +3,11 @@ models."""
 
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.config.project import is_gone
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.writes import ProjectRef
@@ -60,6 +62,22 @@ class Catalog:
         """Return all projects, most recently used first."""
         return [ProjectRef(*row) for row in self._read("SELECT id, path FROM projects ORDER BY last_used_at DESC")]
 
+    def former_place(self, project: ProjectRef) -> str:
+        """Return the directory in which a project without memories probably was before: it is gone, has memories, and
+        has the project's name or lay beside it. Empty if there is none. Reads the disk."""
+        rows = self._read(
+            """SELECT id, path FROM projects WHERE id IN (
+                   SELECT name FROM spaces JOIN tallies ON space = number WHERE count AND NOT forgotten
+               ) ORDER BY last_used_at DESC"""
+        )
+        known = [ProjectRef(*row) for row in rows]
+        if any(each.id == project.id for each in known):
+            return ""
+        here = _directory_of(project)
+        places = [_directory_of(each) for each in known if is_gone(each)]
+        near = [each for each in places if each.name == here.name or each.parent == here.parent]
+        return str(min(near, key=lambda each: (each != here, each.name != here.name), default=""))
+
     def share(self, name: str, lane: str) -> None:
         """Record the shared lane of a project, or of `user`. `SharedLane.leave` removes it."""
         self._write("INSERT INTO shares VALUES (?, ?)", (name, lane))
@@ -85,3 +103,7 @@ class Catalog:
             raise FileLocked(OPENING)
         with self.database.transaction() as connection:
             connection.execute(statement, arguments)
+
+
+def _directory_of(project: ProjectRef) -> Path:
+    return Path(project.path.removesuffix("/.git"))
