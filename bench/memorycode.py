@@ -103,10 +103,18 @@ class Outcome:
 
 @dataclass
 class Stated:
-    """The rules of a history: each statement with its rule, in order, and those in force with a task for each."""
+    """The rules of a history: each statement with its rule, in order; those in force; and a task for each of them, as
+    far as the data have one."""
 
     statements: list[tuple[Rule, str]] = field(default_factory=list)
+    in_force: frozenset[Rule] = frozenset()
     tasks: dict[Rule, str] = field(default_factory=dict)
+
+    @property
+    def replaced(self) -> set[Rule]:
+        """The rules that are not in force, with the same object as one that is."""
+        objects = {rule[0] for rule in self.in_force}
+        return {rule for rule, _ in self.statements if rule[0] in objects} - self.in_force
 
 
 def rules_of(history: Json) -> Stated:
@@ -123,7 +131,9 @@ def rules_of(history: Json) -> Stated:
             stated.statements.append((_rule(regex), _stating(topic, said)))
     last = history["sessions"][-1]
     known = {rule for rule, _ in stated.statements}
-    pairs = zip(map(_rule, last["history_regex"]), last["history_eval_query"], strict=False)
+    in_force = [_rule(regex) for regex in last["history_regex"]]
+    stated.in_force = frozenset(known.intersection(in_force))
+    pairs = zip(in_force, last["history_eval_query"], strict=False)
     stated.tasks = {rule: task for rule, task in pairs if rule in known}
     return stated
 
@@ -160,7 +170,7 @@ async def play(running: Runtime, directory: Path, history: Json) -> Outcome:
             rules[(await client.call("get_memory", memory_id=answer["memory_id"]))["id"]].add(rule)
         await wait_until(lambda: drained(client), EMBEDDED_S, 0.2)
         await compared(client)
-    replaced = {rule for rule in _same_objects(stated) if rule not in stated.tasks}
+    replaced = stated.replaced
     outcome.replaced = len(replaced)
     task = next(iter(stated.tasks.values()), "")
     async with running.client(directory) as client:
@@ -218,7 +228,7 @@ def baselines(histories: Sequence[Json], engine: Engine) -> dict[str, dict[str, 
         if not stated.tasks:
             continue
         rules, texts = [rule for rule, _ in stated.statements], [text for _, text in stated.statements]
-        replaced = {rule for rule in _same_objects(stated) if rule not in stated.tasks}
+        replaced = stated.replaced
         in_force, all_replaced = in_force + len(stated.tasks), all_replaced + len(replaced)
         words = WordIndex(texts)
         vectors = PassageVectors(engine.embed_passages(texts), np.arange(len(texts)), len(texts))
@@ -242,12 +252,6 @@ def baselines(histories: Sequence[Json], engine: Engine) -> dict[str, dict[str, 
         }
         for name, (told, old, tokens) in counts.items()
     }
-
-
-def _same_objects(stated: Stated) -> list[Rule]:
-    """Return the stated rules with the same object as a rule in force."""
-    objects = {rule[0] for rule in stated.tasks}
-    return [rule for rule, _ in stated.statements if rule[0] in objects]
 
 
 def report(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:

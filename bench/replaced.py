@@ -117,7 +117,7 @@ def memorycode(path: Path) -> Iterator[Haystack]:
             said.setdefault(text, day)
         replaced, undecided = set(), set()
         for one, other in combinations(said, 2):
-            holds = not rules[one].isdisjoint(stated.tasks)
+            holds = not rules[one].isdisjoint(stated.in_force)
             slots, later = ({_slot_of(rule) for rule in rules[text]} for text in (one, other))
             if (holds and rules[one] & rules[other]) or (not holds and slots & later and slots - later):
                 undecided.add((one, other))
