@@ -10,6 +10,7 @@ import ctypes
 import logging
 import math
 import os
+import resource
 import signal
 import sys
 import threading
@@ -50,6 +51,8 @@ acknowledged is durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
 """The time that a process has to finish the work in hand after SIGTERM."""
 _PR_SET_PDEATHSIG: Final = 1
+MANY_FILES: Final = 10_240
+"""The files that a process may have open if the system allows so many (macOS allows no more): each index takes some."""
 LOCK_WAIT_S: Final = 10.0
 """The time that a new actor waits for a dying predecessor's lock."""
 NICENESS: Final = 10
@@ -145,6 +148,7 @@ _decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
 def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
     """The main function of an actor's process: run `factory(spec)` until told to stop, then exit."""
     os.umask(0o077)
+    allow_many_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher handles interrupts at the terminal
     launch_input = sys.stdin.buffer
     spec = _decode_spec(launch_input.readline())
@@ -158,6 +162,15 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
     let_messages_leave()
     logging.shutdown()
     os._exit(code)  # native threads of a model or an index must not delay the exit
+
+
+def allow_many_files() -> None:
+    """Raise the number of files that this process may have open to `MANY_FILES`, as far as the system allows."""
+    present, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
+    if resource.RLIM_INFINITY != present < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class _Life:

@@ -17,8 +17,6 @@ from remembrancer.protocol.errors import (
     FileUnusable,
     RecordsUnusable,
     RemembrancerError,
-    TooManyFiles,
-    are_files_used_up,
     disk_full,
     is_disk_full,
 )
@@ -56,8 +54,6 @@ def unreadable(path: Path, error: sqlite3.Error) -> RemembrancerError:
         return FileLocked(f"another program has locked {path}: end what it does there")
     if code not in DAMAGE and is_disk_full(path):
         return disk_full(f"{path} cannot be read now ({error}): make room and try again", path)
-    if code not in DAMAGE and are_files_used_up():
-        return TooManyFiles.at(path)
     return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
 
 

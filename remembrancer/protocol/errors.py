@@ -9,10 +9,7 @@ whether the same call can succeed later, `field` names the argument at fault, `r
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import resource
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -153,19 +150,6 @@ class FileLocked(RemembrancerError, retry_possible=True):
     released."""
 
 
-class TooManyFiles(FileLocked):
-    """This process may open no more files. The file in question is intact; a write waits in the queue."""
-
-    @classmethod
-    def at(cls, path: Path) -> TooManyFiles:
-        """The error for a file that was to be opened."""
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return cls(
-            f"{path} cannot be opened now: this process may have {limit:,} files open, and has all of them. The "
-            "file is intact; raise the limit (ulimit -n) and restart the runtime"
-        )
-
-
 UNREADABLE: Final = (SchemaTooNew.code, SchemaTooOld.code, RecordsUnusable.code)
 """Codes of the errors that keep a file from being read."""
 
@@ -288,20 +272,6 @@ def is_disk_full(path: Path) -> bool:
         return shutil.disk_usage(path.parent).free < FULL_BELOW_BYTES
     except OSError:
         return False
-
-
-SPARE_DESCRIPTORS: Final = 16
-"""With fewer left, a file that cannot be opened is more likely intact than damaged, and other files are closed
-first."""
-
-
-def are_files_used_up() -> bool:
-    """True if this process may open no more files, or only a few."""
-    try:
-        used = len(os.listdir("/dev/fd"))  # noqa: PTH208 - the fewest steps
-    except OSError as error:
-        return error.errno in (errno.EMFILE, errno.ENFILE)
-    return used + SPARE_DESCRIPTORS > resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def disk_full(message: str, path: Path) -> StorageFull:

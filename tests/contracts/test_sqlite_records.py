@@ -2,14 +2,13 @@
 
 import os
 import random
-import resource
 import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -18,9 +17,7 @@ import pytest
 
 from remembrancer.actors.migrations import STAMP, Step, daily_copies, version_of
 from remembrancer.actors.repair import is_damaged
-from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
-from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.schema import MEMORY
@@ -35,7 +32,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     SchemaTooNew,
     StorageFull,
-    TooManyFiles,
 )
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, EraseMemory, ProjectRef
@@ -218,62 +214,6 @@ def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_wo
             reply = rig.records.apply([store_operation("new", "one more lantern")])[0].reply
             met.append("applied" if isinstance(reply, Applied) else reply.code)
     assert "records_unusable" in met
-
-
-@contextmanager
-def files_left(number: int) -> Iterator[None]:
-    """For the block this process may open so many more files, and no more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held: list[int] = []
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + 16, hard)
-    )
-    try:
-        with suppress(OSError):
-            while True:
-                held.append(os.open(os.devnull, os.O_RDONLY))
-        for _ in range(number):
-            os.close(held.pop())
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for each in held:
-            os.close(each)
-
-
-def opened_records(path: Path) -> None:
-    with closing(Records(SqliteFile(path / "memory.db"), "p_0", time.time)) as records:
-        assert records.portable(memory_id_of(store_operation("op", "lantern")), SESSION) is not None
-
-
-def opened_index(path: Path) -> None:
-    FileIndex(path / "index.db", "p_0.files").file.close()
-
-
-def opened_snapshot(path: Path) -> None:
-    take_snapshot(path / "memory.db", MEMORY).connection.close()
-
-
-@pytest.mark.parametrize("open_", [opened_records, opened_index, opened_snapshot])
-def test_a_file_without_a_descriptor_left_is_whole_and_said_to_be(
-    tmp_path: Path, open_: Callable[[Path], None]
-) -> None:
-    with closing(Records(SqliteFile(tmp_path / "memory.db"), "p_0", time.time)) as records:
-        records.apply([store_operation("op", "lantern")])
-    opened_index(tmp_path)
-    before = sorted(path.name for path in tmp_path.glob("*.db*") if not path.name.endswith(("-wal", "-shm")))
-    met = []
-    for number in range(12):
-        with files_left(number):
-            try:
-                open_(tmp_path)
-            except TooManyFiles as error:
-                met.append(error.message)
-    assert met
-    assert "The file is intact" in met[0]
-    assert "move it away" not in "".join(met)
-    assert sorted(path.name for path in tmp_path.glob("*.db*") if not path.name.endswith(("-wal", "-shm"))) == before
-    open_(tmp_path)
 
 
 # Durability

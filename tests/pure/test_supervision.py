@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
@@ -38,6 +40,7 @@ from remembrancer.actors.launcher.supervision import (
     parse_scale,
     plan_scale,
 )
+from remembrancer.actors.shell import MANY_FILES
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
@@ -604,3 +607,14 @@ def test_a_process_that_still_starts_has_less_time_to_stop_and_one_that_the_kern
     world.stop()
     world.run_for(4 * (ASK_S + TERM_S + KILL_S) + 0.1)
     assert world.core.finished
+
+
+def test_a_process_may_open_many_files_where_the_system_allows_it() -> None:
+    program = """
+import resource
+from remembrancer.actors.shell import allow_many_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+allow_many_files()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))"""
+    present, most = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout.split()
+    assert int(present) == min(MANY_FILES, int(most))

@@ -24,8 +24,6 @@ from remembrancer.protocol.errors import (
     MemoryUnavailable,
     RecordsUnusable,
     RemembrancerError,
-    TooManyFiles,
-    are_files_used_up,
     disk_full,
     is_disk_full,
     size_on_disk,
@@ -350,8 +348,6 @@ def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_openin
     is_unclear = code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     if code in NO_SPACE or (is_unclear and is_disk_full(path)):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
-    if is_unclear and are_files_used_up():
-        return TooManyFiles.at(path)
     if is_opening or code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
