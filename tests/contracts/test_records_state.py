@@ -1,12 +1,15 @@
-"""Any sequence of changes: what is derived from the memories (words, tallies, tags, graph) says what they say."""
+"""Any sequence of changes, and `kill -9` in between: what is derived from the memories (words, tallies, tags, graph)
+says what they say, and all is as where nobody was killed."""
 
+import os
 import shutil
+import signal
 import sqlite3
 import tempfile
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -28,6 +31,7 @@ from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
     ForgottenResult,
+    Kind,
     Operation,
     PortableMemory,
     PromotedResult,
@@ -41,32 +45,98 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.random_changes import SESSIONS, TAGS, WORDS, changes_of, new_memories
+from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, ids_of, pending
-from tests.operations import REQUESTED_AT, change_of, change_operation, memory_id_of, store_operation
+from tests.operations import (
+    OTHER_SESSION,
+    REQUESTED_AT,
+    SESSION,
+    change_of,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
 
 PLACES = st.integers(0, 7)
 UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+WORDS: Final = ("lantern", "candle", "torch", "bottle")
+TAGS: Final = ("red", "blue", "green")
+SESSIONS: Final = (SESSION, OTHER_SESSION)
+KINDS: Final[tuple[Kind, ...]] = ("decision", "preference", "procedure")
+
+contents = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+importances = st.sampled_from([0.0, 0.25, 1.0])
+tags = st.lists(st.sampled_from(TAGS), max_size=2, unique=True).map(tuple)
+entities = st.lists(
+    st.builds(
+        EntityRef,
+        name=st.sampled_from(["AuthService", "auth-service", "store", "???"]),
+        type=st.sampled_from(["service", "module"]),
+        relationship=st.sampled_from(["about", "breaks"]),
+    ),
+    max_size=3,
+).map(tuple)
+metadata = st.none() | st.dictionaries(
+    st.sampled_from(["a", "b"]), st.none() | st.sampled_from([1, True, 1.0, "x", {"deep": [1]}]), max_size=2
+)
+reasons = st.none() | st.just("why")
+new_memories = st.fixed_dictionaries(
+    {
+        "content": contents,
+        "scope": st.sampled_from(["session", "project"]),
+        "session_id": st.sampled_from(SESSIONS),
+        "importance": importances,
+        "tags": tags,
+        "related_entities": entities,
+    }
+)
+"""The fields of any memory that is stored."""
+some_changes = st.one_of(
+    st.builds(
+        UpdateMemory,
+        st.just(""),
+        content=st.none() | contents,
+        importance=st.none() | importances,
+        add_tags=tags,
+        remove_tags=tags,
+        metadata=metadata,
+        add_entities=entities,
+        remove_entities=st.lists(st.sampled_from(["AuthService", "Store", "???", "none"]), max_size=2).map(tuple),
+        kind=st.none() | st.sampled_from(KINDS),
+        summary=st.none() | st.sampled_from(["", "glimmer", "glow"]),
+        structured=metadata,
+        confidence=st.none() | importances,
+        valid_until=st.none() | st.just(7.0),
+        cleared=st.sampled_from([(), ("valid_until",)]),
+    ),
+    st.builds(TagMemory, st.just(""), add=tags, remove=tags),
+    st.builds(ForgetMemory, st.just(""), reason=reasons),
+    st.builds(RestoreMemory, st.just(""), version=st.none() | st.integers(0, 5), reason=reasons),
+    st.builds(PromoteMemory, st.just(""), target_scope=st.just("project"), reason=reasons),
+)
+"""Any change of a memory, whose id is missing."""
 
 
 class Changing(RuleBasedStateMachine):
-    """Applies operations in groups, repeats some, embeds some memories, and closes and opens the file."""
+    """Applies operations in groups, repeats some, embeds some memories, and closes and opens the file. Processes that
+    apply them are killed, after which they are applied again. Another file has each group once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="rmb-state-"))
         self.rig = RecordsRig(self.directory / "memory.db")
+        self.undisturbed = RecordsRig(self.directory / "undisturbed.db")
         self.waiting: list[Operation] = []
         self.sent: list[Operation] = []
         self.answers: dict[str, Applied] = {}
         self.embedded_at: dict[str, int] = {}
         """The versions of memories for which vectors came."""
 
-    @rule(fields=new_memories(("session", "project")))
+    @rule(fields=new_memories)
     def store(self, fields: dict[str, Any]) -> None:
         self.waiting.append(store_operation(f"op{len(self.sent) + len(self.waiting)}", **fields))
 
-    @rule(change=changes_of(st.just("")), place=PLACES, session=st.sampled_from(SESSIONS))
+    @rule(change=some_changes, place=PLACES, session=st.sampled_from(SESSIONS))
     def change(self, change: Change, place: int, session: str) -> None:
         stored = [memory_id_of(each) for each in (*self.sent, *self.waiting) if each.operation_id.startswith("op")]
         memory_id = dict(enumerate(dict.fromkeys(stored))).get(place, UNKNOWN)
@@ -83,15 +153,33 @@ class Changing(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         group, self.waiting = self.waiting, []
-        for operation, outcome in zip(group, self.rig.records.apply(group), strict=True):
+        expected = [outcome.reply for outcome in self.undisturbed.records.apply(group)]
+        for operation, wanted, outcome in zip(group, expected, self.rig.records.apply(group), strict=True):
             if operation.operation_id in self.answers:
                 earlier = self.answers[operation.operation_id]
                 assert outcome.reply == msgspec.structs.replace(earlier, replayed=True)
             elif isinstance(outcome.reply, Applied):
+                assert wanted == msgspec.structs.replace(outcome.reply, replayed=False), "killed or not"
                 self.answers[operation.operation_id] = outcome.reply
             else:
                 assert isinstance(outcome.reply, (InvalidInput, NotFound))
+                assert type(outcome.reply) is type(wanted)
         self.sent.extend(group)
+
+    @rule(statements=st.integers(1, 150))
+    @precondition(lambda self: bool(self.waiting))
+    def die(self, statements: int) -> None:
+        """A process that commits is killed before one of its statements, or when it is done: before it can answer."""
+        self.rig.close()
+
+        def commit() -> None:
+            with RecordsRig(self.rig.path) as dying:
+                kill_after(dying.records._file.file.writer, statements)
+                dying.records.apply(self.waiting)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        assert dies_of(commit)
+        self.rig = RecordsRig(self.rig.path)
 
     @rule(place=PLACES, age=st.integers(0, 2))
     @precondition(lambda self: bool(ids_of(self.rig.records)))
@@ -124,12 +212,14 @@ class Changing(RuleBasedStateMachine):
         try:
             self.commit()
             check(self.rig)
+            assert self.rig.everything() == self.undisturbed.everything()
             embedded = {self.rig.number(each) for each in ids_of(self.rig.records) if self.is_embedded(each)}
             with_vectors = self.rig.records.passages(PassageFilter(MODEL, range(1000))).memories
             assert sorted(with_vectors) == sorted(embedded)
             assert embedded.isdisjoint(pending(self.rig.records))
         finally:
             self.rig.close()
+            self.undisturbed.close()
             shutil.rmtree(self.directory)
 
 
