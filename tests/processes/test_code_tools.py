@@ -94,6 +94,24 @@ async def test_of_the_working_trees_of_a_repository_a_session_searches_its_own(h
         assert len((await two.call("list_projects"))["projects"]) == 2
 
 
+async def test_a_search_says_which_tree_is_gone(home: Path, tree: Path) -> None:
+    async with code_session(home, tree) as client:
+        await index(client, tree)
+        library = tree.with_name("library")
+        shutil.copytree(tree / "src", library)
+        failed = await index(client, library)
+        answer = await client.call("search_code", query="ConnectionPool")
+        assert "warnings" not in answer
+        shutil.move(library, library.with_name("elsewhere"))
+        await until(
+            partial(client.call, "get_index_status", project_id=failed), lambda said: said["status"] == "failed"
+        )
+        answer = await client.call("search_code", query="ConnectionPool")
+        (warning,) = answer["warnings"]
+        assert "was searched as it was last read: the directory is not there" in warning["message"]
+        assert {each["file_path"] for each in answer["results"]} == {"pool.py", "use.py", "src/pool.py", "src/use.py"}
+
+
 async def test_memories_and_code_are_found_by_one_question(home: Path, tree: Path) -> None:
     why = "Backpressure: a ConnectionPool keeps a slow relay from being flooded."
     async with code_session(home, tree) as client:

@@ -235,8 +235,14 @@ class CodeHandlers(Handlers):
         found: list[CodeChunk] = []
         for tree in trees:
             try:
-                search = partial(CodeIndex.search, question=request.query, limit=request.limit, tree_id=tree.id)
-                found += await self._ask(request.project.id, tree, search)
+                chunks, about = await self._ask(request.project.id, tree, partial(_searched, request, tree))
+                found += chunks
+                if about.get("status") == "failed":
+                    text = f"The code in {shown(tree.root)} was searched as it was last read: {about.get('error')}."
+                    notices.append(Notice("partial_results", text))
+                elif "completed_at" not in about:
+                    text = f"The code in {shown(tree.root)} is still being indexed: ask again in a moment."
+                    notices.append(Notice("partial_results", text))
             except sqlite3.Error as error:
                 text = f"The code in {shown(tree.root)} could not be searched: {error}."
                 notices.append(Notice("partial_results", text))
@@ -313,6 +319,11 @@ class CodeHandlers(Handlers):
             if tree.database not in self._open:
                 self._open[tree.database] = CodeIndex(Path(tree.database))
             return self._open[tree.database]
+
+
+def _searched(request: SearchCode, tree: CodeTree, index: CodeIndex) -> tuple[list[CodeChunk], dict[str, object]]:
+    """The best chunks of a tree, and the facts about its index. Blocks."""
+    return index.search(request.query, request.limit, tree.id), index.about()
 
 
 def _described(tree: CodeTree, index: CodeIndex) -> TreeDescription:
