@@ -112,6 +112,16 @@ async def test_a_search_says_which_tree_is_gone(home: Path, tree: Path) -> None:
         assert {each["file_path"] for each in answer["results"]} == {"pool.py", "use.py", "src/pool.py", "src/use.py"}
 
 
+async def test_a_file_of_two_nested_trees_is_found_once(home: Path, tree: Path) -> None:
+    async with code_session(home, tree) as client:
+        await index(client, tree)
+        inner = await index(client, tree / "src")
+        for query in ("ConnectionPool", "ConnectionPool src"):
+            found = await paths(client, query)
+            assert sorted(path.removeprefix("src/") for path in found) == ["pool.py", "use.py"], query
+        assert await paths(client, "ConnectionPool", project_id=inner) == ["pool.py", "use.py"]
+
+
 async def test_memories_and_code_are_found_by_one_question(home: Path, tree: Path) -> None:
     why = "Backpressure: a ConnectionPool keeps a slow relay from being flooded."
     async with code_session(home, tree) as client:

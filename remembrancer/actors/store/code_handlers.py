@@ -254,7 +254,11 @@ class CodeHandlers(Handlers):
                 text = "No word of the query is in the code: use words or names that the code would have."
                 notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
-        return tuple(found[: request.limit])
+        roots = {tree.id: tree.root for tree in trees}
+        once: dict[str, CodeChunk] = {}
+        for chunk in found:  # trees may be nested
+            once.setdefault(f"{roots[chunk.tree_id]}/{chunk.file_path}", chunk)
+        return tuple(once.values())[: request.limit]
 
     async def _describe(self, request: DescribeCode, _context: RequestContext) -> tuple[TreeDescription, ...]:
         trees = self._chosen(request.project, request.tree_id)
