@@ -53,14 +53,22 @@ class GatewayClient:
     """A session on one connection. Faults and refusals are an `OSError` with the reason."""
 
     def __init__(
-        self, link: socket.socket, places: Places, session: str, directory: str, environ: Mapping[str, str], client: str
+        self,
+        link: socket.socket,
+        places: Places,
+        session: str,
+        directory: str,
+        environ: Mapping[str, str],
+        client: str,
+        named_project: Message | None = None,
     ) -> None:
-        """Introduce the session. `environ` is the part of its environment that the gateway gets."""
+        """Introduce the session. `environ` is the part of its environment that the gateway gets; `named_project` has
+        the `id` and `path` of a project that a person chose, instead of that of the directory."""
         self._link = link
         self._lines = link.makefile("rb")
         self._number = 0
         hello = json.loads(hello_line(new_identity(time.time()), session, directory, environ, places.config))
-        hello |= {"passing": True, "directory": directory, "pid": os.getpid()}
+        hello |= {"passing": True, "directory": directory, "pid": os.getpid(), "named_project": named_project}
         link.sendall(json.dumps(hello, separators=(",", ":")).encode() + b"\n")
         about = {"name": client, "version": hello["version"]}
         self._send("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}, number=0)

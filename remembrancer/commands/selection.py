@@ -165,7 +165,8 @@ class Conversation:
                 raise not_started(starter, places)
             link.settimeout(ANSWER_S)
             environ = {**os.environ, **TOOLSETS}
-            self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
+            named = {"id": place.name, "path": place.directory} if place.name else None
+            self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell", named)
             self.close = self._gateway.close
             while not self._has_store() and time.monotonic() < give_up_at:
                 pause(LOOK_S)  # without the store, the answer would come from the cache

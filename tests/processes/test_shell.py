@@ -22,6 +22,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import ROOT_OF_FILES
+from tests.git import git
 from tests.patience import until
 from tests.runtime import Runtime, command, files_with, stop_runtime
 from tests.spaces import connect_space, write_rows
@@ -429,6 +430,31 @@ def test_projects_are_apart_unless_all_are_asked(shell: Shell, tmp_path: Path, m
     monkeypatch.setenv("REMEMBRANCER_PROJECT", str(tmp_path / "other"))
     assert [memory["id"] for memory in shell.json("list")["memories"]] == [theirs]
     assert [memory["id"] for memory in shell.json("list", "--project", here)["memories"]] == [mine], "the option first"
+
+
+@alone
+def test_a_submodule_and_a_directory_that_is_gone_are_no_part_of_the_repository_around_them(
+    shell: Shell, tmp_path: Path
+) -> None:
+    library, gone = tmp_path / "library", shell.directory / "gone"
+    for repository in (library, gone, shell.directory):
+        repository.mkdir(exist_ok=True)
+        git("init", at=repository)
+    git("commit", "--allow-empty", "-m", "one", at=library)
+    git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "part", at=shell.directory)
+    around = shell.json("add", "the port is 5433")["memory_id"]
+    inner = shell.json("add", "the port is 6000", "--project", str(shell.directory / "part"))["memory_id"]
+    lost = shell.json("add", "the port is 7000", "--project", str(gone))["memory_id"]
+    shutil.rmtree(gone)
+    memories = shell.json("list", "--all-projects")["memories"]
+    projects = {memory["id"]: memory["project"] for memory in memories}
+    assert projects.keys() == {around, inner, lost}
+    assert len(set(projects.values())) == 3
+    for memory_id, project in projects.items():
+        assert [each["id"] for each in shell.json("list", "--project", project)["memories"]] == [memory_id]
+        assert shell.json("search", "port", "--project", project)["memories"][0]["id"] == memory_id
+    shell("add", "the host is blue", "--project", projects[lost])
+    assert len(shell.json("list", "--project", projects[lost])["memories"]) == 2
 
 
 def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:

@@ -217,6 +217,9 @@ class Session(ClientConversation):
         directory = directory_of(self.hello, roots)
         project = await anyio.to_thread.run_sync(project_of, directory, limiter=self._directory_thread)
         tree = await anyio.to_thread.run_sync(working_tree_of, directory, limiter=self._directory_thread)
+        named = self.hello.named_project
+        if named is not None and named.id != project.id:
+            project, tree = named, directory  # it has no notes
         before = self._caller
         known = ProjectRef(project.id, _as_text(project.path))
         caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))

@@ -14,6 +14,7 @@ from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, VersionMismatch
 from remembrancer.protocol.gateway_link import LINK_VERSION
 from remembrancer.protocol.wire import Notice
+from remembrancer.protocol.writes import ProjectRef
 
 TOOLSETS_VARIABLE: Final = PREFIX + "TOOLSETS"
 PROJECT_VARIABLE: Final = PREFIX + "PROJECT"
@@ -33,6 +34,8 @@ class Hello(msgspec.Struct, frozen=True):
     pid: int = 0
     passing: bool = False
     """True if it only sends requests for a session, without the session beginning or ending with it."""
+    named_project: ProjectRef | None = None
+    """The project of the home that a person named. Its directory may be gone, or lie in another project's."""
 
 
 def read_hello(line: bytes) -> Hello:
