@@ -130,18 +130,10 @@ class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     merged_into: str | None = None
 
 
-class LoggedPromotion(msgspec.Struct, frozen=True):
+class LoggedPromotion(LogPromotion, frozen=True, kw_only=True):
     """An entry of the promotion log. `run_id` is the run that promoted or merged the memory."""
 
-    memory_id: str
-    kind: Kind
-    from_scope: Scope
-    to_scope: Scope
-    reason: PromotionReason
-    score: float | None
-    source_session: str
-    merged_into: str | None
-    run_id: str | None
+    run_id: str | None = None
     promoted_at: float
 
 

@@ -283,7 +283,9 @@ def test_a_memory_is_explained() -> None:
             for number, change, late_s in ((1, "stored", 0.0), (2, "restored", 60.0))
         ),
     )
-    log_entry = LoggedPromotion(memory.id, "decision", "session", "project", "importance", 0.7, "s", NEAR, None, at_s)
+    log_entry = LoggedPromotion(
+        memory.id, "decision", "session", "project", "importance", "s", 0.7, NEAR, promoted_at=at_s
+    )
     reply = MemoryShown(
         memory,
         embedded=True,

@@ -196,11 +196,11 @@ def _copies(query: Query, memory_id: str, content: str, session_id: str | None) 
 def _promotions_of(query: Query, memory_id: str) -> tuple[LoggedPromotion, ...]:
     """Return the log entries of a memory and of those merged into it, oldest first."""
     rows = query(
-        """SELECT memory_id, kind, from_scope, to_scope, reason, score, source_session, merged_into, run_id, promoted_at
+        """SELECT memory_id, kind, from_scope, to_scope, reason, source_session, score, merged_into, run_id, promoted_at
            FROM promotion_log WHERE space = @SPACE AND (memory_id = ? OR merged_into = ?) ORDER BY sequence""",
         (memory_id, memory_id),
     )
-    return tuple(LoggedPromotion(*row) for row in rows)
+    return tuple(LoggedPromotion(*row[:8], run_id=row[8], promoted_at=row[9]) for row in rows)
 
 
 def _observed_in(query: Query, memory_id: str) -> tuple[str, ...]:
