@@ -79,19 +79,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The session of a request, and the time at which the client sent it (seconds since the epoch)."""
+    """A request's session, and the time at which the client sent it (seconds since the epoch)."""
 
     session: ClientConversation
     received_at: float
     timing: CallTiming = field(default_factory=CallTiming)
-
-
-@dataclass(slots=True)
-class PendingRequest:
-    """A client's request that has no answer yet."""
-
-    timing: CallTiming
-    is_stream: bool
+    is_stream: bool = False
     is_plain_call: bool = False
     """True for a tool call that is answered without the SDK."""
 
@@ -176,7 +169,8 @@ class Session(ClientConversation):
         self._directory_thread = anyio.CapacityLimiter(1)
         """The session's own thread, so that a hanging directory blocks no thread of the common pool."""
         self._caller: Caller | None = None
-        self._open: dict[int | str, PendingRequest] = {}
+        self._open: dict[int | str, CallContext] = {}
+        """The requests that have no answer yet."""
         self._handshake: int | str | None = None
         self._has_plain_calls = False
         """True if the client uses a protocol with a handshake, whose calls carry no client information."""
@@ -288,8 +282,8 @@ class Session(ClientConversation):
         self, request_id: int | str, method: str, sent_ms: int, read_at: float, *, is_plain_call: bool = False
     ) -> CallContext:
         timing = CallTiming(min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
-        self._open[request_id] = PendingRequest(timing, method == STREAM, is_plain_call)
-        return CallContext(self, sent_ms / 1000, timing)
+        context = self._open[request_id] = CallContext(self, sent_ms / 1000, timing, method == STREAM, is_plain_call)
+        return context
 
     def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
         """Pass a message to the SDK's server, unless it is for the session itself."""
@@ -344,8 +338,7 @@ class Session(ClientConversation):
     async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> None:
         arguments = call.params.arguments
         result = await call_tool(context, call.id, call.params.name, arguments)
-        request = self._open.get(call.id)
-        if request is None or request.timing is not context.timing:  # cancelled
+        if self._open.get(call.id) is not context:  # cancelled
             return
         self._close(call.id)
         self._write(result.response(call.id) + b"\n")
