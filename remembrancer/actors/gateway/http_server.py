@@ -13,6 +13,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -95,29 +96,20 @@ MAX_SESSIONS: Final = 512
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class HttpRefusal(Exception):
     """A refused request, with its status and a message."""
 
-    def __init__(
-        self,
-        status: int,
-        reason: str,
-        headers: dict[str, str] | None = None,
-        code: int = INVALID_REQUEST,
-        *,
-        retry: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.headers, self.code, self.retry = status, reason, headers, code, retry
+    status: int
+    reason: str
+    headers: dict[str, str] | None = None
+    code: int = INVALID_REQUEST
+    retry: bool = False
 
     def body(self, request_id: Any) -> dict[str, Any]:
         """The error in JSON-RPC's form."""
-        error = {
-            "code": self.code,
-            "message": self.reason,
-            **({"data": {"retry_possible": True}} if self.retry else {}),
-        }
-        return {"jsonrpc": "2.0", "id": request_id, "error": error}
+        data = {"data": {"retry_possible": True}} if self.retry else {}
+        return {"jsonrpc": "2.0", "id": request_id, "error": {"code": self.code, "message": self.reason, **data}}
 
 
 class Exchange:
