@@ -39,7 +39,7 @@ from remembrancer.protocol.runs import LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, LinkRef, NearMemory, ProjectRef, UpdateMemory
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
-from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
 from tests.patience import PATIENCE_S, until
 
 
@@ -597,3 +597,12 @@ async def test_where_not_all_fits_what_holds_for_every_task_and_what_it_asks_for
     assert ("privacy", 2) in gathered.subjects
     everything = [memory_id for section in found.values() for memory_id in section]
     assert len(everything) == len(set(everything)), "no memory is in two sections"
+
+
+async def test_a_text_stored_after_a_pause_wakes_the_resting_embedders_and_lacks_nothing(home: Path) -> None:
+    scheduler = "remembrancer.actors.store.vectors.embedding_scheduler"
+    constants = {f"{scheduler}.STARTING_S": 0.5, f"{scheduler}.UNATTENDED_S": 0.0}
+    async with store_rig(home, constants=constants) as rig:
+        await rig.gateway.until(lambda now: now.embedding.error is not None)  # none came: they rest
+        applied = await rig.gateway.submit(store_operation("woken", "The lantern stands in the harbour."))
+        assert applied.embedding_error is None

@@ -119,7 +119,7 @@ class Host:
             open_lane=self.lanes.open,
         )
         self.lanes.attach(self.files, FollowUp(self._scrub, self.told.extend, lambda: None))
-        scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None))
+        scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None, note_demand=lambda: None))
         self.writes = WriteHandlers(self.files, self.committer, scheduler, ReplacedMemories(), self.lanes.purge)
 
     async def _scrub(self, memory_id: str) -> None:

@@ -158,12 +158,13 @@ class WriteHandlers:
     def _completed(self, operation: Operation, outcome: Outcome) -> Answer:
         """Return the reply, with the memories that the session's own probably replace, and the reason if the memory
         that was written cannot be embedded now."""
-        reply, error = self._replaced.reply_to(operation, outcome), self._scheduler.error
-        if isinstance(reply, RemembrancerError) or reply.replayed or error is None:
+        reply = self._replaced.reply_to(operation, outcome)
+        if isinstance(reply, RemembrancerError) or reply.replayed:
             return reply
         match reply.result:
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
-                return msgspec.structs.replace(reply, embedding_error=error)
+                self._scheduler.note_demand()
+                return msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
         return reply
 
     def _is_ready(self, operation: Operation) -> bool:

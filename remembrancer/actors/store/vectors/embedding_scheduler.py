@@ -125,7 +125,7 @@ class EmbeddingScheduler:
         self.served_at = -math.inf
         """The time of the last request by a client."""
         self._attended_at = clock()
-        self._expected_until = self._asked_at = -math.inf
+        self._expected_until = self._demanded_at = -math.inf
         self._may_rest = False
         self._woken = asyncio.Event()
         self._unsaved: list[Finished] = []
@@ -364,6 +364,12 @@ class EmbeddingScheduler:
         self._expected_until = self._clock() + STARTING_S
         self._may_rest = True
 
+    def note_demand(self) -> None:
+        """Note that a query or a new text needs a worker. The first one after a while wakes idle workers."""
+        if self._may_rest and not self._leases.workers and self._clock() - self._demanded_at > STARTING_S:
+            self.expect_workers()
+        self._demanded_at = self._clock()
+
     def workers_failed(self) -> None:
         """Note that the launcher cannot start workers."""
         self._expected_until = -math.inf
@@ -427,9 +433,7 @@ class EmbeddingScheduler:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is not a
             vector.
         """
-        if self._may_rest and not self._leases.workers and self._clock() - self._asked_at > STARTING_S:
-            self.expect_workers()  # the first query after a while wakes idle workers
-        self._asked_at = self._clock()
+        self.note_demand()
         key = model or self.answering.key
         identity = next((each.identity for each in self._models if each.key == key), None)
         workers = self._leases.workers_of(key)
