@@ -18,7 +18,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from remembrancer.memory.features import FEATURES
-from remembrancer.memory.text import harmless
+from remembrancer.memory.text import count, harmless
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
@@ -194,13 +194,6 @@ def inline(text: str) -> Markup:
     if isinstance(text, Markup):
         return Markup(_PLAIN_CODE.sub(r"<code>\1</code>", str(text)))  # noqa: S704 - it was escaped
     return Markup(_INLINE_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704 - escaped
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: "1 memory", "2 memories"."""
-    if not many:
-        many = f"{one[:-1]}ies" if one.endswith("y") else f"{one}s"
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def clock(at: float) -> str:

@@ -33,9 +33,10 @@ from remembrancer.commands.export import export
 from remembrancer.commands.home_reader import RECORDS, HomeReader, memories_in
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
-from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag
+from remembrancer.commands.report import Group, Report, argument, command, confirm, flag
 from remembrancer.commands.runtime_client import is_up, paths_here
 from remembrancer.config.home import locate
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, sync_directory

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from remembrancer.commands.report import Report, argument, confirm, count, flag, option
+from remembrancer.commands.report import Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     Answer,
     Where,
@@ -23,6 +23,7 @@ from remembrancer.commands.selection import (
 from remembrancer.commands.shell import log_of
 from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import has_part, id_or_part
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS

@@ -15,7 +15,7 @@ import click
 import tomlkit
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Line, Report, Rows, command, count, option
+from remembrancer.commands.report import Line, Report, Rows, command, option
 from remembrancer.config.home import Home, beside, locate, read_settings_file, read_settings_text
 from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.other_formats import read_other_format
@@ -28,6 +28,7 @@ from remembrancer.config.reading import (
     read_configuration,
 )
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import write_whole
 

@@ -32,13 +32,14 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
 from remembrancer.commands.home_reader import HomeReader, has_later
 from remembrancer.commands.projects import gone_of
-from remembrancer.commands.report import Line, Report, command, count, flag
+from remembrancer.commands.report import Line, Report, command, flag
 from remembrancer.commands.runtime_client import look, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.status import duration
 from remembrancer.commands.terminal import said_when_slow, styled, table
 from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import REMOTE_ENGINES, Settings, model_choices
+from remembrancer.memory.text import count
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,

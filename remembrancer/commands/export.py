@@ -17,11 +17,12 @@ from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import ExportWritten, HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
-from remembrancer.commands.report import Report, argument, command, count, flag, option
+from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.commands.selection import Where
 from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import FileUnusable
 
 

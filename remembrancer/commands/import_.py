@@ -21,7 +21,7 @@ from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
-from remembrancer.commands.report import Report, argument, command, count, flag, option
+from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
@@ -31,7 +31,7 @@ from remembrancer.memory.credentials import refuse_credentials, texts_of
 from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
-from remembrancer.memory.text import client_title
+from remembrancer.memory.text import client_title, count
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS

@@ -8,7 +8,7 @@ from typing import get_args
 import click
 import msgspec
 
-from remembrancer.commands.report import Group, Report, argument, command, count
+from remembrancer.commands.report import Group, Report, argument, command
 from remembrancer.commands.runtime_client import ask_store
 from remembrancer.config.settings import (
     DEFAULT_MODELS,
@@ -17,6 +17,7 @@ from remembrancer.config.settings import (
     NAMED_MODELS,
     Settings,
 )
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
 

@@ -13,9 +13,10 @@ import msgspec
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, read_queue
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
-from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
+from remembrancer.commands.report import Group, Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import is_gone, project_of, working_tree_of
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.sharing import MoveProject
 from remembrancer.protocol.writes import ProjectRef

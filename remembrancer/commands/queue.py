@@ -11,9 +11,10 @@ import msgspec
 
 from remembrancer.actors.gateway.write_queue import USER_LANE, QueuedRow, QueueFile, read_queue
 from remembrancer.commands.backup import locked
-from remembrancer.commands.report import Report, Rows, argument, command, count, flag
+from remembrancer.commands.report import Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.memory.limits import moment
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import Operation, StoreMemory
 

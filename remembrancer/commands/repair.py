@@ -16,7 +16,7 @@ from remembrancer.actors.store.daily_copies import made_at
 from remembrancer.actors.store.records.schema import MEMORY, recount
 from remembrancer.commands.backup import locked, put_in_place
 from remembrancer.commands.output_files import PRIVATE_UMASK, stamp
-from remembrancer.commands.report import count
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.paths import RuntimePaths
 

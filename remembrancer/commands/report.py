@@ -203,12 +203,6 @@ def _show_error(arguments: Sequence[str], code: str, message: str) -> None:
         print(json.dumps({"error": code, "message": message}, ensure_ascii=False))
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: 1 memory, 1,200 memories."""
-    several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")
-    return f"{number:,} {noun if number == 1 else several}"
-
-
 def confirm(question: str, *, yes: bool) -> None:
     """Ask for confirmation. Raises `Abort` if the answer is no, and `InvalidInput` if there is nobody to ask."""
     from remembrancer.protocol.errors import InvalidInput

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import cannot, new_file
-from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag, option
+from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
 from remembrancer.commands.runtime_client import connected_store, directory_here, is_up, paths_here
 from remembrancer.config.project import project_of, working_tree_of
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
 from remembrancer.protocol.sharing import DescribeLanes, LaneState, LeaveLane, RejoinLane, ShareProject
 from remembrancer.protocol.writes import ProjectRef

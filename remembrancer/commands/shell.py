@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Line, Report, Rows, argument, count, flag, option
+from remembrancer.commands.report import Line, Report, Rows, argument, flag, option
 from remembrancer.commands.selection import (
     LOOK_S,
     Answer,
@@ -33,6 +33,7 @@ from remembrancer.commands.selection import (
 )
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.short_ids import WHOLE
+from remembrancer.memory.text import count
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from remembrancer.memory.decay import strength_of
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.stop_words import stop_words_of
-from remembrancer.memory.text import counted
+from remembrancer.memory.text import count
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, Scope
 from remembrancer.protocol.reads import RecalledMemory
@@ -107,7 +107,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     if obstacle is None and not speaks and memory.importance < USER_MIN_IMPORTANCE:
         obstacle = f"its importance {shown(memory.importance, 3)} is below {USER_MIN_IMPORTANCE:g}"
     if obstacle is None and not speaks and memory.sessions_used < USER_MIN_SESSIONS:
-        used = counted(memory.sessions_used, "session", "sessions")
+        used = count(memory.sessions_used, "session")
         obstacle = f"it was used in {used}, and {USER_MIN_SESSIONS} are needed"
     if obstacle is None:
         entities = [(entity.name, entity.type) for entity in memory.entities]
@@ -120,7 +120,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     reached = _threshold(score, USER_SCORE)
     if not reached.promote:
         return reached
-    reason = f"{reached.reason}, and it was used in {counted(memory.sessions_used, 'session', 'sessions')}"
+    reason = f"{reached.reason}, and it was used in {count(memory.sessions_used, 'session')}"
     return Verdict(True, score, reason)
 
 

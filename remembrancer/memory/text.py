@@ -246,9 +246,10 @@ def client_title(client: str) -> str:
     return client.replace("-", " ").title() if client.islower() else client
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun: `1 memory`, `2 memories`."""
-    return f"{number} {one if number == 1 else many}"
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: 1 memory, 1,200 memories."""
+    several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")
+    return f"{number:,} {noun if number == 1 else several}"
 
 
 def neutralised(text: str) -> str:

@@ -15,7 +15,7 @@ from remembrancer.actors.consolidator.store_connection import Group, derive
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.text import counted
+from remembrancer.memory.text import count
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
@@ -134,7 +134,7 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
         f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )
     summary = _derive("summary", "fact", sources, content)
-    reason = f"{summary.memory.id} sums it up with {counted(len(sources) - 1, 'other', 'others')}"
+    reason = f"{summary.memory.id} sums it up with {count(len(sources) - 1, 'other')}"
     marks = tuple(
         ReviseMemory(
             source.id,

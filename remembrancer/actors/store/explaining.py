@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from remembrancer.memory.limits import moment
 from remembrancer.memory.promotion import shown
-from remembrancer.memory.text import counted
+from remembrancer.memory.text import count
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Proposal
 from remembrancer.protocol.runs import ChainLink
@@ -23,7 +23,7 @@ def _origin(memory: PortableMemory) -> Iterator[str]:
     sources = sum(link.relation == "derived_from" for link in memory.links)
     whose = {"session": "", "project": " for the project", "user": " for the user"}[first]
     if sources:
-        yield f"Derived from {counted(sources, 'memory', 'memories')}{whose} on {_day(memory.created_at)}."
+        yield f"Derived from {count(sources, 'memory')}{whose} on {_day(memory.created_at)}."
     else:
         yield f"Stored{whose} by session {memory.session_id} on {_day(memory.created_at)}."
     targets = [step.scope for step in steps[1:]] + [memory.scope]

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_PATH
-from remembrancer.memory.text import check_text, clean_name, counted
+from remembrancer.memory.text import check_text, clean_name, count
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import type_of_kind
@@ -236,5 +236,5 @@ async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
 
 def _check_own(file: File, advice: str) -> None:
     if file.is_group:
-        memories = counted(len(file.memories), "memory", "memories")
+        memories = count(len(file.memories), "memory")
         raise InvalidInput(f"{file.place.path} shows {memories} and cannot be {advice}", field=PATH)

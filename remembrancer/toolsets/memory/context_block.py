@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from remembrancer.memory.sentences import first_words, without_preface
-from remembrancer.memory.text import counted, neutralised
+from remembrancer.memory.text import count as counted
+from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import Count, Truncate, beginning_within
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from remembrancer.memory.limits import moment
 from remembrancer.memory.short_ids import id_or_part
-from remembrancer.memory.text import counted, neutralised, shown
+from remembrancer.memory.text import count, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.reads import (
@@ -126,10 +126,7 @@ def session_summary(
     ]
     if story.changes:
         lines.append(f"**Changes:** {_listed(story.changes)}")
-    lines.append(
-        f"**Memories recalled:** {counted(queries, 'query', 'queries')}, "
-        f"{counted(memories, 'unique memory', 'unique memories')} served{since}"
-    )
+    lines.append(f"**Memories recalled:** {count(queries, 'query')}, {count(memories, 'unique memory')} served{since}")
     if story.memories_promoted:
         lines.append(f"**Memories promoted:** {story.memories_promoted}")
     if story.memories_consolidated:
@@ -138,8 +135,8 @@ def session_summary(
         lines.append(f"**Average importance:** {story.average_importance:.2f}")
     if story.turns or story.tool_calls:
         failed = f" ({story.tool_failures} failed)" if story.tool_failures else ""
-        calls = counted(story.tool_calls, "tool call", "tool calls")
-        lines.append(f"**Conversation:** {counted(story.turns, 'turn', 'turns')}, {calls}{failed}")
+        calls = count(story.tool_calls, "tool call")
+        lines.append(f"**Conversation:** {count(story.turns, 'turn')}, {calls}{failed}")
     lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or 'none yet'}")
     if story.summary:
         lines.append(f"**Summary:** {one_line(story.summary)}")
@@ -226,7 +223,7 @@ def _entity(entity: GraphEntity) -> str:
     if more > 0:
         edges_shown.append(f"{more} more")
     edges = f": {', '.join(edges_shown)}" if edges_shown else ""
-    memories = counted(entity.memory_count, "memory", "memories")
+    memories = count(entity.memory_count, "memory")
     return f"- {one_line(entity.name)} ({one_line(entity.type)}, {memories}){edges}"
 
 
