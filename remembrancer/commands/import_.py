@@ -13,7 +13,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
 import click
 import msgspec
 
@@ -22,7 +21,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
 from remembrancer.commands.report import Report, argument, command, flag, option
-from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
+from remembrancer.commands.runtime_client import ask_store, directory_here, paths_here
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
@@ -140,21 +139,20 @@ class Tally(msgspec.Struct):
     skipped: list[str] = []
 
 
-async def _import(operations: Iterable[Operation], tally: Tally) -> None:
+def _import(operations: Iterable[Operation], tally: Tally) -> None:
     """Have the store apply the operations, in order.
 
     Raises:
         MemoryUnavailable: the store went away and did not come back.
         RemembrancerError: it refuses to continue, for example because the disk is full.
     """
-    async with connected_store() as ask_store:
-        try:
-            for batch in _batches(operations):
-                await _submit(ask_store, batch, tally)
-        except RemembrancerError:
-            verb = "was" if tally.imported == 1 else "were"
-            print(f"{count(tally.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
-            raise
+    try:
+        for batch in _batches(operations):
+            _submit(batch, tally)
+    except RemembrancerError:
+        verb = "was" if tally.imported == 1 else "were"
+        print(f"{count(tally.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
+        raise
 
 
 def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
@@ -171,11 +169,11 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
     yield batch
 
 
-async def _submit(ask_store: AskStore, operations: dict[str, Operation], tally: Tally) -> None:
+def _submit(operations: dict[str, Operation], tally: Tally) -> None:
     """Have the store apply a batch."""
     while operations:
         try:
-            answer = await ask_store(SubmitBatch(tuple(operations.values())))
+            answer = ask_store(SubmitBatch(tuple(operations.values())))
         except RemembrancerError as error:  # of the first one
             if error.retry_possible:
                 raise
@@ -248,7 +246,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
         tally.imported = len(operations)
     elif operations:
         with said_when_slow(f"Importing {count(len(operations), 'memory')}"):
-            anyio.run(_import, operations, tally)
+            _import(operations, tally)
     notices = list(tally.skipped)
     if contents.cut_after is not None:
         notices.append(

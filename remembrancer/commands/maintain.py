@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from typing import Final, get_args
 
-import anyio
 import msgspec
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.report import Report, command, flag, option
-from remembrancer.commands.runtime_client import connected_store, paths_here
+from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import Where, short
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import ConsolidatorUnavailable, DeadlineExceeded, InvalidInput, RemembrancerError
@@ -47,13 +46,16 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
     within 90 days, except for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1:
         raise InvalidInput("use only one of --project, --user and --all-projects")
-    parts = parts_of(Where(project, user, everywhere))
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
-    try:
-        anyio.run(_maintain, parts, dry_run, visits, refusals)
-    except RemembrancerError as error:
-        refusals.append(error)
+    for place, part in parts_of(Where(project, user, everywhere)):
+        try:
+            outcome = ask_store(Maintain(part, dry_run), answer_s=ANSWER_S)
+            visits.append(Visit(place, part != place, outcome))
+        except RemembrancerError as error:
+            refusals.append(error)
+            if not isinstance(error, ConsolidatorUnavailable | DeadlineExceeded):  # another machine is at work there
+                break
     lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
     status = max((exit_codes.OF_ERRORS.get(each.code, exit_codes.REFUSED) for each in refusals), default=exit_codes.OK)
     notes = [f"remembrancer admin maintain: {message}" for message in dict.fromkeys(each.message for each in refusals)]
@@ -81,19 +83,6 @@ def parts_of(where: Where) -> list[Part]:
         project = ProjectRef(project_id, path)
         parts += [(project, project), *([(project, ProjectRef(lane, path))] if lane else [])]
     return [*parts, (None, None)] if where.user or where.all_projects else parts
-
-
-async def _maintain(parts: list[Part], dry_run: bool, visits: list[Visit], refusals: list[RemembrancerError]) -> None:
-    """Maintain the parts one by one. If one refuses, because another machine is at work there, or takes too long, the
-    others are still done."""
-    async with connected_store() as ask_store:
-        for place, part in parts:
-            try:
-                outcome = await ask_store(Maintain(part, dry_run), answer_s=ANSWER_S)
-            except (ConsolidatorUnavailable, DeadlineExceeded) as error:
-                refusals.append(error)
-            else:
-                visits.append(Visit(place, part != place, outcome))
 
 
 def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:

@@ -4,11 +4,11 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
@@ -169,21 +169,17 @@ def not_started(starter: Starter, places: Places) -> RemembrancerError:
     return kind(starter.failure or f"the memory service does not start: look at {places.logs}")
 
 
-class AskStore(Protocol):
-    """A function that asks the store. Requests must be idempotent, since they may be repeated."""
+async def request_store(
+    question: Request[T], *, answer_s: float = STORE_ANSWER_S, environ: Mapping[str, str] = os.environ
+) -> T:
+    """The store's answer, waited for while the store is away. Starts a runtime if none is up, which ends by itself,
+    like that of a session. `answer_s` limits the time of the store's work. The question must be idempotent, since it
+    may be repeated.
 
-    async def __call__(self, question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
-        """The store's answer, waited for while the store is away. `answer_s` limits the time of its work.
-
-        Raises:
-            MemoryUnavailable: there is no store, and none came within the budget.
-            RemembrancerError: the store refuses, with the reason.
-        """
-
-
-@asynccontextmanager
-async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[AskStore]:
-    """Requests to the store. Starts a runtime if none is up, which ends by itself, like that of a session."""
+    Raises:
+        MemoryUnavailable: there is no store, and none came within the budget.
+        RemembrancerError: the store refuses, with the reason.
+    """
     places = find_places(environ)
     starter = Starter(places, environ)
 
@@ -194,25 +190,16 @@ async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncItera
 
     endpoint = RuntimePaths(Path(places.home)).store_endpoint
     async with StoreClient(endpoint, Speaker("command", new_ulid())) as client:
-
-        async def asked(question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
-            try:
-                return await client.request_patiently(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
-            except StoreAway as error:
-                raise MemoryUnavailable(
-                    f"{error.message}: look at {places.logs}, then run the command again: it continues where it stopped"
-                ) from error
-            finally:
-                starter.connected()  # releases the lock under which it may be starting one
-
-        yield asked
+        try:
+            return await client.request_patiently(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
+        except StoreAway as error:
+            raise MemoryUnavailable(
+                f"{error.message}: look at {places.logs}, then run the command again: it continues where it stopped"
+            ) from error
+        finally:
+            starter.connected()  # releases the lock under which it may be starting one
 
 
-def ask_store(question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
-    """The store's answer to one question. Raises like `AskStore`."""
-
-    async def asked() -> T:
-        async with connected_store() as ask:
-            return await ask(question, answer_s=answer_s)
-
-    return _run(asked)
+def ask_store(question: Request[T], *, answer_s: float = STORE_ANSWER_S, environ: Mapping[str, str] = os.environ) -> T:
+    """As `request_store`, outside of an event loop."""
+    return _run(lambda: request_store(question, answer_s=answer_s, environ=environ))

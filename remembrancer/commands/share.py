@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import cannot, new_file
 from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
-from remembrancer.commands.runtime_client import connected_store, directory_here, is_up, paths_here
+from remembrancer.commands.runtime_client import directory_here, is_up, paths_here, request_store
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
@@ -158,14 +158,13 @@ async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
     """Stop sharing the project in this directory, and keep a copy."""
     sharing, (project, title) = _sharing(), _whose(is_users=user)
     title = "Your scope user" if user else title
-    async with connected_store() as ask_store:
-        planned = await ask_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
-        kept = _memories(planned.memories)
-        will = f"{title} will no longer be shared, and keeps a copy of {kept}. The other machines keep theirs."
-        if dry_run:
-            return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
-        confirm(f"{will} Continue?", yes=yes)
-        done = await ask_store(LeaveLane(project), answer_s=SHARE_S)
+    planned = await request_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
+    kept = _memories(planned.memories)
+    will = f"{title} will no longer be shared, and keeps a copy of {kept}. The other machines keep theirs."
+    if dry_run:
+        return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
+    confirm(f"{will} Continue?", yes=yes)
+    done = await request_store(LeaveLane(project), answer_s=SHARE_S)
     await sharing.leave(done.lane)
     return Report({"left": done.lane, "memories": done.memories}, f"{title} is no longer shared: its copy stays here.")
 
@@ -174,10 +173,7 @@ async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
 async def status() -> Report:
     """Show what is shared, and the members. Exit status 3: a journal has a problem."""
     sharing = _sharing()
-    local: tuple[LaneState, ...] = ()
-    if is_up(paths_here()):  # looking starts none
-        async with connected_store() as ask_store:
-            local = await ask_store(DescribeLanes())
+    local = await request_store(DescribeLanes()) if is_up(paths_here()) else ()  # looking starts none
     lanes = await look_at_lanes(sharing, local)
     is_well = not any("problem" in about or "stopped" in about for about in lanes)
     lines = list(map(_lane_line, lanes)) or "Nothing is shared here."
@@ -209,8 +205,7 @@ async def join(invitation: str, here: bool, yes: bool) -> Report:
 async def _rejoin(request: RejoinLane) -> None:
     """Tell a running store that its membership has changed."""
     if is_up(paths_here()):
-        async with connected_store() as ask_store:
-            await ask_store(request)
+        await request_store(request)
 
 
 COMMANDS = {
@@ -240,40 +235,34 @@ async def _share(
     """Share this project, or the user's memories, by a lane that this home has joined, or else by a new one."""
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
-    async with connected_store() as ask_store:
-        described = await ask_store(DescribeLanes())
-        taken = {each.lane: each.project for each in described}
-        free = [
-            each for each in sharing.memberships() if each.is_users == is_users and taken.get(each.lane, path) == path
-        ]
-        mine = [each for each in free if each.lane in taken]
-        joined = _lane(sharing, named, is_users=is_users) if named else next(iter(mine or free), None)
-        if named is None and not mine and len(free) > 1:
-            raise InvalidInput(
-                "say which one with --lane: " + ", ".join(f"{each.title} ({each.lane})" for each in free)
-            )
-        if joined is None and sharing.administration is None:
-            raise InvalidInput(
-                "there is no server to share through: run 'remembrancer share server-config' on this machine, or "
-                "'remembrancer share join' with an invitation of another one"
-            )
-        known = "" if joined is None else joined.lane
-        planned = await ask_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
-        name = title if joined is None else joined.title
-        will = (
-            f"{_memories(planned.memories)} of your own, for all projects, would be shared with all machines that you "
-            "invite."
-            if is_users
-            else f"{_memories(planned.memories)} of the project {title} would be shared as {name!r} with all its "
-            "members."
+    described = await request_store(DescribeLanes())
+    taken = {each.lane: each.project for each in described}
+    free = [each for each in sharing.memberships() if each.is_users == is_users and taken.get(each.lane, path) == path]
+    mine = [each for each in free if each.lane in taken]
+    joined = _lane(sharing, named, is_users=is_users) if named else next(iter(mine or free), None)
+    if named is None and not mine and len(free) > 1:
+        raise InvalidInput("say which one with --lane: " + ", ".join(f"{each.title} ({each.lane})" for each in free))
+    if joined is None and sharing.administration is None:
+        raise InvalidInput(
+            "there is no server to share through: run 'remembrancer share server-config' on this machine, or "
+            "'remembrancer share join' with an invitation of another one"
         )
-        if dry_run:
-            return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
-        confirm(f"{will if is_users else f'{will} Memories of single sessions stay here.'} Continue?", yes=yes)
-        if joined is None:
-            await sharing.start()
-        lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
-        done = await ask_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
+    known = "" if joined is None else joined.lane
+    planned = await request_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
+    name = title if joined is None else joined.title
+    will = (
+        f"{_memories(planned.memories)} of your own, for all projects, would be shared with all machines that you "
+        "invite."
+        if is_users
+        else f"{_memories(planned.memories)} of the project {title} would be shared as {name!r} with all its members."
+    )
+    if dry_run:
+        return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
+    confirm(f"{will if is_users else f'{will} Memories of single sessions stay here.'} Continue?", yes=yes)
+    if joined is None:
+        await sharing.start()
+    lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
+    done = await request_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
     invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}
     remainder = f" {done.left:,} stay here: {done.reason}" if done.left else ""
     facts = {

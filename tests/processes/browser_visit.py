@@ -8,10 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 
-from remembrancer.commands.runtime_client import connected_store
+from remembrancer.commands.runtime_client import ask_store
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.ids import new_ulid
@@ -63,12 +62,8 @@ class Visit:
     def _ran(self, method: str, *edits: Edit) -> None:
         run = ApplyRun(f"run {new_ulid()}", "project", "consolidation", method, edits)
         project = project_of(self.directory)
-
-        async def submit() -> None:
-            async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(self.door.home)}) as ask:
-                await ask(Submit(Operation(new_ulid(), project, "", time.time(), run)))
-
-        anyio.run(submit)
+        submit = Submit(Operation(new_ulid(), project, "", time.time(), run))
+        ask_store(submit, environ={**os.environ, "REMEMBRANCER_HOME": str(self.door.home)})
 
     def status(self, path: str) -> int:
         return self.client.get(f"{self.base}{self.project}{path}").status_code

@@ -10,13 +10,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands import exit_codes
 from remembrancer.commands.backup import put_back, write_archive
-from remembrancer.commands.runtime_client import connected_store
+from remembrancer.commands.runtime_client import ask_store
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory, Scope
@@ -79,21 +78,18 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
     acknowledged: list[str] = []
     over = threading.Event()
 
-    async def write() -> None:
-        async with connected_store() as ask_store:
-            for number in range(100_000):
-                name = f"note {number}"
-                scope: Scope = "user" if number % 3 == 0 else "project"
-                await ask_store(store(name, f"Note {number}.", scope))
-                acknowledged.append(id_of(name))
-                if number % 10 == 5:
-                    promoted = change(f"promote {number}", PromoteMemory(id_of(name), "user"))
-                    if scope == "project":
-                        await ask_store(promoted)
-                if over.is_set():
-                    return
+    def write() -> None:
+        for number in range(100_000):
+            name = f"note {number}"
+            scope: Scope = "user" if number % 3 == 0 else "project"
+            ask_store(store(name, f"Note {number}.", scope))
+            acknowledged.append(id_of(name))
+            if number % 10 == 5 and scope == "project":
+                ask_store(change(f"promote {number}", PromoteMemory(id_of(name), "user")))
+            if over.is_set():
+                return
 
-    writer = threading.Thread(target=anyio.run, args=(write,))
+    writer = threading.Thread(target=write)
     writer.start()
     went_on = 0
     try:

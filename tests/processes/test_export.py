@@ -10,7 +10,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import anyio
 import psutil
 import pytest
 
@@ -19,7 +18,7 @@ from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, runtime_client
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination, check_model, check_records
-from remembrancer.commands.runtime_client import connected_store, is_up
+from remembrancer.commands.runtime_client import ask_store, is_up
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
@@ -389,12 +388,8 @@ def ask(home: Path, *requests: Request[Any], **environ: str) -> list[Any]:
     """Ask the store of a home, which is started when it is not up."""
     if not is_up(RuntimePaths(home)):
         start(home, **environ)
-
-    async def ask_all() -> list[Any]:
-        async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home), **environ}) as ask_store:
-            return [await ask_store(request) for request in requests]
-
-    return anyio.run(ask_all)
+    of_home = {**os.environ, "REMEMBRANCER_HOME": str(home), **environ}
+    return [ask_store(request, environ=of_home) for request in requests]
 
 
 def change(name: str, what: Change, project: ProjectRef = PROJECT, session: str = SESSION) -> Submit:

@@ -2,8 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -162,18 +161,14 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     described = ProjectsDescribed(tuple(known), has_user=True)
     refusals: dict[str, RemembrancerError] = {}
 
-    async def answer(request: Maintain, *, answer_s: float) -> Maintained:
+    def answer(request: Maintain, *, answer_s: float) -> Maintained:
         place = "user" if request.project is None else request.project.id
         if place in refusals:
             raise refusals[place]
         return Maintained("project", 12)
 
-    @asynccontextmanager
-    async def connected() -> AsyncIterator[Callable[..., Awaitable[Maintained]]]:
-        yield answer
-
     monkeypatch.setattr(HomeReader, "describe", lambda _: described)
-    monkeypatch.setattr(maintain, "connected_store", connected)
+    monkeypatch.setattr(maintain, "ask_store", answer)
     return refusals
 
 
