@@ -61,13 +61,11 @@ MARKS: Final[dict[CheckStatus, str]] = {
 GIB: Final = 1024**3
 LISTED: Final = 10
 """The number of details that are listed; the rest is counted."""
-REMOTE_FILE_SYSTEMS: Final = frozenset(
-    [
-        *("afpfs", "afs", "ceph", "cifs", "davfs", "glusterfs", "lustre", "nfs", "nfs4", "smb2", "smb3", "smbfs"),
-        *("webdav", "9p", "drvfs", "prl_fs", "vboxsf", "virtiofs", "vmhgfs"),
-        *("fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
-    ]
-)
+_REMOTE: Final = """
+    afpfs afs ceph cifs davfs glusterfs lustre nfs nfs4 smb2 smb3 smbfs webdav 9p drvfs prl_fs vboxsf virtiofs vmhgfs
+    fuse.gcsfuse fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs
+"""
+REMOTE_FILE_SYSTEMS: Final = frozenset(_REMOTE.split())
 """File systems on which SQLite's locks and its memory-mapped log are unreliable."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
 LATE_S: Final = 2 * DAY_S
@@ -268,14 +266,6 @@ def file_system(path: Path) -> str:
     return "" if best is None else str(best[1].fstype)
 
 
-def everything(paths: RuntimePaths) -> Iterator[tuple[Path, os.stat_result]]:
-    """The directories and files of the home, with their `stat` results. Symbolic links are not followed."""
-    for directory, _, names in os.walk(paths.home):
-        for path in (Path(directory), *(Path(directory, name) for name in names)):
-            with suppress(OSError):  # deleted meanwhile, or not readable by us
-                yield path, path.lstat()
-
-
 def check_files(at: Examination) -> Finding:
     """Check that the memories have not been lost, and that no file was set aside because of damage."""
     patterns = ("*.damaged-*", "*/*.damaged-*", "projects/*/*.damaged-*")
@@ -296,7 +286,10 @@ def check_files(at: Examination) -> Finding:
 
 def check_disk(at: Examination) -> Finding:
     """Check the free space: at least 1 GiB, and twice the size of the data."""
-    used = sum(about.st_size for _, about in everything(at.paths) if stat.S_ISREG(about.st_mode))
+    used = 0
+    for path in at.paths.home.rglob("*"):
+        with suppress(OSError):  # deleted meanwhile, or not readable by us
+            used += path.lstat().st_size
     free = shutil.disk_usage(nearest_directory(at.paths.home)).free
     text = f"{size_in_words(free)} free, {size_in_words(used)} used by this memory"
     if free < NEARLY_FULL_BYTES:
@@ -421,46 +414,41 @@ def check_clients(at: Examination) -> Finding:
     """Check which clients start us, and whether the commands in their entries exist."""
     # Each file once: a project may be the user's home.
     places = {place.path: (client, place) for client in clients() for place in reversed(client.places(at.around))}
-    bad: list[str] = []
-    doubtful: list[str] = []
-    good: list[str] = []
+    found: list[tuple[CheckStatus, str]] = []
     for client, place in places.values():
         try:
             entries = our_entries(client, place, at.around)
         except FileRefused as error:
             with suppress(OSError):
                 if b"remembrancer" in place.path.read_bytes():
-                    good.append(f"{client.title}, {place.path}, was not checked: {error.reason}")
+                    found.append(("ok", f"{client.title}, {place.path}, was not checked: {error.reason}"))
             continue
         for name, entry in entries:
             (command, *_), environ = client.started_by(entry)
             which, home = f"{client.title} ({name} in {place.path})", environ.get("REMEMBRANCER_HOME")
             if not is_there(command, at.around):
-                bad.append(f"{which} starts {command}, which does not exist")
+                found.append(("problem", f"{which} starts {command}, which does not exist"))
             elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is for everybody
-                doubtful.append(f"{which} starts {command} by name, and may not find it when started from an icon")
-            elif isinstance(home, str) and Path(home) != at.paths.home:
-                good.append(f"{which} uses the home {home}")
+                text = f"{which} starts {command} by name, and may not find it when started from an icon"
+                found.append(("warning", text))
             else:
-                good.append(which)
-    details = few([*bad, *doubtful, *good])
-    if bad:
-        return Finding(
-            "problem",
-            f"{count(len(bad), 'entry')} that cannot start it",
-            "'remembrancer setup' writes a correct one",
-            details,
-        )
-    if doubtful:
-        advice = "fix that file; 'remembrancer setup' writes absolute paths"
-        return Finding("warning", f"{count(len(doubtful), 'entry')} to look at", advice, details)
-    if not good:
+                elsewhere = isinstance(home, str) and Path(home) != at.paths.home
+                found.append(("ok", f"{which} uses the home {home}" if elsewhere else which))
+    if not found:
         names = sorted(client.title for client in clients() if client.is_found(at.around))
         known = f"found on this machine: {', '.join(names)}" if names else "setup finds none on this machine"
         return Finding(
             "warning", f"no assistant uses this memory yet; {known}", "'remembrancer setup CLIENT' connects one"
         )
-    return Finding("ok", f"{count(len(good), 'entry')} that can start it", details=details)
+    found.sort(key=lambda each: -list(MARKS).index(each[0]))
+    status = found[0][0]
+    outcome, advice = {
+        "problem": ("that cannot start it", "'remembrancer setup' writes a correct one"),
+        "warning": ("to look at", "fix that file; 'remembrancer setup' writes absolute paths"),
+        "ok": ("that can start it", ""),
+    }[status]
+    number = sum(each == status for each, _ in found)
+    return Finding(status, f"{count(number, 'entry')} {outcome}", advice, few([text for _, text in found]))
 
 
 def is_there(command: str, around: Surroundings) -> bool:

@@ -4,7 +4,7 @@ them."""
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -77,34 +77,18 @@ def _place(write: QueuedRow) -> str:
 
 
 def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:
-    facts = [
-        [
-            {name: value for name, value in write._asdict().items() if name != "operation"} | {"about": _about(write)}
-            for write in writes
-        ]
-        for writes in (queued, aside)
-    ]
+    facts: dict[str, list[dict[str, Any]]] = {"queued": [], "set_aside": []}
+    rows: dict[str, list[tuple[str, ...]]] = {"queued": [], "set_aside": []}
+    for name, write in [*(("queued", each) for each in queued), *(("set_aside", each) for each in aside)]:
+        fields, about = write._asdict(), _about(write)
+        del fields["operation"]
+        facts[name].append(fields | {"about": about})
+        at = f"{moment(write.queued_at):%Y-%m-%d %H:%M}"
+        rows[name].append((write.operation_id, _place(write), at, about, write.message or ""))
+    titles = {"queued": "Queued: applied when the store takes them", "set_aside": "Set aside: refused"}
     columns = ("id", "for", "queued at (UTC)", "what", "why")
-    tables = [
-        Rows(
-            columns,
-            [
-                (
-                    each.operation_id,
-                    _place(each),
-                    f"{moment(each.queued_at):%Y-%m-%d %H:%M}",
-                    _about(each),
-                    each.message or "",
-                )
-                for each in writes
-            ],
-            title,
-        )
-        for title, writes in (("Queued: applied when the store takes them", queued), ("Set aside: refused", aside))
-        if writes
-    ]
-    nothing = "The queue is empty, and nothing is set aside."
-    return Report({"queued": facts[0], "set_aside": facts[1]}, tables or nothing)
+    tables = [Rows(columns, rows[name], title) for name, title in titles.items() if rows[name]]
+    return Report(facts, tables or "The queue is empty, and nothing is set aside.")
 
 
 def _exported(write: QueuedRow) -> str:

@@ -113,8 +113,8 @@ def test_a_home_out_of_use_is_said(
 def test_room_is_wanted_for_twice_what_is_stored(
     at: Examination, monkeypatch: pytest.MonkeyPatch, free: int, used: int, status: str
 ) -> None:
-    about = os.stat_result((0o100600, *(0,) * 5, used, *(0,) * 3))
-    monkeypatch.setattr(doctor, "everything", lambda _: [(Path("x"), about)])
+    with (at.paths.home / "x").open("wb") as file:
+        file.truncate(used)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     assert doctor.check_disk(at).status == status
 
