@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from remembrancer.browser import history, insight, memories
 from remembrancer.browser.door import HEADERS, PREFIX, Door, Form, Turned, read_form
 from remembrancer.browser.rendering import HERE, environment
-from remembrancer.browser.view import Handler, Shared, ShownLog, View, Writes, directory_of, name_of, names_of
+from remembrancer.browser.view import Handler, Shared, View, Writes, directory_of, name_of, names_of
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Grant, as_granted
 from remembrancer.protocol.consolidation import ReadProjects
@@ -43,7 +43,7 @@ class Browser:
         service: MemoryService,
         tools: Mapping[str, Tool[Any]],
         writes: Writes,
-        shown_log: ShownLog,
+        shown: Callable[..., Sequence[Any]],
         *,
         no_token: bool = False,
     ) -> None:
@@ -52,7 +52,7 @@ class Browser:
         self._assets = _read_assets()
         templates = environment()
         self._shared = Shared(
-            service, tools, templates, self._door.csrf, self._door.holds, writes, shown_log, paths.control_endpoint
+            service, tools, templates, self._door.csrf, self._door.holds, writes, shown, paths.control_endpoint
         )
         digest = hashlib.sha256(b"".join(body for body, _ in self._assets.values())).hexdigest()[:12]
         templates.globals |= {"prefix": PREFIX, "name_of": name_of, "names_of": names_of, "directory_of": directory_of}

@@ -55,15 +55,6 @@ class Writes(Protocol):
     """Set at the next write, and then replaced by a new event."""
 
 
-class ShownLog(Protocol):
-    """The log of which memories were shown to whom."""
-
-    def read(
-        self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
-    ) -> Sequence[Any]:
-        """The latest entries first."""
-
-
 @dataclass(frozen=True)
 class Shared:
     """Shared by all requests: the connection to the store, the tools for changes, and the templates."""
@@ -75,7 +66,8 @@ class Shared:
     holds: Callable[[Grant | None], bool]
     """True if a visitor who had these rights still has them."""
     writes: Writes
-    shown_log: ShownLog
+    shown: Callable[..., Sequence[Any]]
+    """Reads the log of which memories were shown to whom, the latest entries first."""
     control_endpoint: str
     typing: WeakValueDictionary[str, anyio.Lock] = field(default_factory=WeakValueDictionary)
     """A lock for each visitor who types, so that only one search of each runs at a time."""
@@ -120,15 +112,15 @@ class View:
     async def shown(
         self, *, memory_id: str = "", session_id: str = "", since: float = 0.0, until: float = math.inf
     ) -> Sequence[Any]:
-        """The log entries about a memory, a session or a period: for the owner from everywhere, for others from this
-        project."""
+        """The entries in the log of shown memories about a memory, a session or a period: for the owner from
+        everywhere, for others from this project. If the log cannot be read, the page says so."""
         project = "" if self.is_owner and memory_id else self.project.id
-        read = self.shared.shown_log.read
-        query = partial(
-            read, project=project, memory_id=memory_id, session_id=session_id, since=since, limit=MOST_SHOWN
-        )
-        nothing: Sequence[Any] = ()
-        rows = await self.logged(query, nothing)
+        read = partial(self.shared.shown, project=project, memory_id=memory_id, session_id=session_id, since=since)
+        try:
+            rows = await anyio.to_thread.run_sync(partial(read, limit=MOST_SHOWN))
+        except (RemembrancerError, sqlite3.Error, OSError) as error:
+            self.notices.append(Notice("records_unusable", f"What was shown to whom cannot be read: {error}"))
+            return ()
         return [each for each in rows if each.at < until]
 
     async def sessions(self) -> dict[str, ListedSession]:
@@ -154,14 +146,6 @@ class View:
             return {each.id: each for each in (await self.ask(request)).memories}
         except NotFound:
             return {}
-
-    async def logged(self, read: Callable[[], T], otherwise: T) -> T:
-        """The result of `read` on the log of shown memories. If the log cannot be read, the page says so."""
-        try:
-            return await anyio.to_thread.run_sync(read)
-        except (RemembrancerError, sqlite3.Error, OSError) as error:
-            self.notices.append(Notice("records_unusable", f"What was shown to whom cannot be read: {error}"))
-            return otherwise
 
     @property
     def may_change(self) -> bool:

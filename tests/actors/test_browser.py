@@ -20,7 +20,7 @@ from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.app import Browser
 from remembrancer.browser.door import Door, Turned
 from remembrancer.browser.history import live
-from remembrancer.browser.view import ShownLog, View, Writes, who
+from remembrancer.browser.view import View, Writes, who
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
@@ -79,7 +79,7 @@ async def test_a_letter_that_another_has_overtaken_is_not_looked_for(tmp_path: P
         cast(MemoryService, service),
         {},
         cast(Writes, None),
-        cast(ShownLog, None),
+        lambda **_: (),
         no_token=True,
     )
     typist = Typist(browser)

@@ -134,7 +134,7 @@ class GatewayActor(Actor):
             self.access,
             named,
             self.access.writes,
-            self.access.shown_log,
+            self.access.shown_log.read,
             no_token=self.spec.no_token,
         )
 
