@@ -181,27 +181,17 @@ TUNABLE: Final = frozenset(
     ]
 )
 """Settings that only a configuration file, or a variable of another server, sets."""
-CONSTANTS: Final = TUNABLE | frozenset(
-    [
-        *(
-            "heartbeat_interval_s",
-            "heartbeat_timeout_s",
-            "reflect_budget_s",
-            "queue_limit",
-            "relevance_weight",
-            "importance_weight",
-        ),
-        *("recency_weight", "consolidation_threshold", "promotion_session_end_score"),
-        *("promotion_at_once_score", "promotion_user_score", "promotion_merge_cosine"),
-        *("archive_project_strength", "archive_project_after_s", "archive_user_strength"),
-        *("archive_user_after_s", "delete_archived_after_s", "orphan_after_s", "session_details_kept_s"),
-        *("prompt_probability", "search_ranking", "search_vector_weight", "search_keyword_weight"),
-        *("search_hybrid", "search_candidate_multiplier", "embedding_cache_entries"),
-        *("chroma_authority", "chroma_credential_header", "provider_timeout_s", "embedder_threads"),
-        *("consolidate_in_background", "runs_kept_s", "notes_ignored_by_git", "session_grace_s"),
-        *("http_requests_per_minute", "http_shared_tokens"),
-    ]
-)
+_FORMER: Final = """
+    heartbeat_interval_s heartbeat_timeout_s reflect_budget_s queue_limit relevance_weight importance_weight
+    recency_weight consolidation_threshold promotion_session_end_score promotion_at_once_score promotion_user_score
+    promotion_merge_cosine archive_project_strength archive_project_after_s archive_user_strength
+    archive_user_after_s delete_archived_after_s orphan_after_s session_details_kept_s prompt_probability
+    search_ranking search_vector_weight search_keyword_weight search_hybrid search_candidate_multiplier
+    embedding_cache_entries chroma_authority chroma_credential_header provider_timeout_s embedder_threads
+    consolidate_in_background runs_kept_s notes_ignored_by_git session_grace_s http_requests_per_minute
+    http_shared_tokens
+"""
+CONSTANTS: Final = TUNABLE | frozenset(_FORMER.split())
 """The names of settings of release 0.2.0 that no variable of ours sets now: they are accepted, and have no effect."""
 SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
 """The settings that a person can set."""
