@@ -73,17 +73,7 @@ def filters_of(view: View) -> dict[str, Any]:
 
 async def search(view: View) -> Response:
     """The memories that match a query, and a note of what was left out; without a query, the latest memories. As JSON
-    Lines if exported.
-
-    While a query is being typed, a search is skipped if another letter has followed before its turn comes.
-    """
-    if not view.asked("typed"):
-        return await _results(view)
-    async with view.shared.typing.setdefault(view.shared.csrf(view.request), anyio.Lock()):
-        return Response(status_code=204) if await view.request.is_disconnected() else await _results(view)
-
-
-async def _results(view: View) -> Response:
+    Lines if exported."""
     question, filters = view.asked("q"), filters_of(view)
     values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
     values |= {"narrowed": _narrowed(view), "best": BEST, "answering": PERHAPS}

@@ -6,12 +6,11 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlencode
-from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -69,8 +68,6 @@ class Shared:
     shown: Callable[..., Sequence[Any]]
     """Reads the log of which memories were shown to whom, the latest entries first."""
     control_endpoint: str
-    typing: WeakValueDictionary[str, anyio.Lock] = field(default_factory=WeakValueDictionary)
-    """A lock for each visitor who types, so that only one search of each runs at a time."""
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a page."""

@@ -1,98 +1,29 @@
-"""Pages that are open in a browser: whom its cookies let in, questions that come letter by letter, news of writes."""
+"""Pages that are open in a browser: whom its cookies let in, news of writes."""
 
 import socket
 import time
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.store_access import WriteNews
-from remembrancer.browser.app import Browser
 from remembrancer.browser.door import Door, Turned
 from remembrancer.browser.history import live
-from remembrancer.browser.view import View, Writes, who
+from remembrancer.browser.view import View, who
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.errors import MemoryUnavailable
-from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
-from remembrancer.protocol.writes import ProjectRef
-from remembrancer.toolsets.service import Asked, MemoryService
 from tests.actors.gateway_rig import PATIENT, Rig
 from tests.operations import store_operation
-from tests.patience import PATIENCE_S
-
-
-class SlowService:
-    def __init__(self) -> None:
-        self.questions: list[str] = []
-        self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
-
-    async def ask(self, question: Any, _received_at: float) -> Asked[Any]:
-        if not isinstance(question, Recall):
-            return Asked((ProjectRef("p_1", "/work/harbour"),))
-        self.questions.append(question.query)
-        self.is_asked.set()
-        await self.may_answer.wait()
-        return Asked(Recalled((), 0, 0, "keyword", 0.0))
-
-
-class Typist:
-    """A browser that asks for what is typed so far, and leaves a question when another letter follows."""
-
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-        self.statuses: dict[str, int] = {}
-
-    async def ask(self, question: str, *, leaves: bool) -> None:
-        scope = {
-            **{"type": "http", "method": "GET", "path": "/p/p_1/", "root_path": "", "scheme": "http"},
-            **{"query_string": f"q={question}&typed=1".encode(), "headers": [], "server": ("127.0.0.1", 80)},
-        }
-
-        async def receive() -> Message:
-            if not leaves:
-                await anyio.sleep_forever()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self.statuses[question] = message["status"]
-
-        await self._browser(scope, receive, send)
-
-
-async def test_a_letter_that_another_has_overtaken_is_not_looked_for(tmp_path: Path) -> None:
-    service = SlowService()
-    browser = Browser(
-        RuntimePaths(tmp_path),
-        cast(MemoryService, service),
-        {},
-        cast(Writes, None),
-        lambda **_: (),
-        no_token=True,
-    )
-    typist = Typist(browser)
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            for question in ("l", "la", "lam", "lamp"):
-                tasks.start_soon(partial(typist.ask, question, leaves=question in ("la", "lam")))
-                await service.is_asked.wait()
-            await anyio.wait_all_tasks_blocked()
-            assert service.questions == ["l"], "one at a time"
-            service.may_answer.set()
-    assert service.questions == ["l", "lamp"]
-    assert typist.statuses == {"l": 200, "la": 204, "lam": 204, "lamp": 200}
 
 
 async def test_two_that_open_the_browser_get_one_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
