@@ -321,6 +321,14 @@ def test_the_best_are_found_with_the_scores_that_all_words_give(records: Records
     assert list(hits.values()) == pytest.approx([known[number] for number in best])
 
 
+def test_the_few_that_pass_the_filters_are_found_among_many_better_ones(records: Records) -> None:
+    marked = records.matching(Filters(OTHER_SESSION, tags=("marked",)), 50)
+    assert marked is not None
+    known = scored_by_all(records)
+    hits = records.keyword_hits(QUESTION, Filters(OTHER_SESSION, tags=("marked",)), 2)
+    assert list(hits) == sorted(marked, key=lambda number: (-known[number], -number))[:2]
+
+
 def test_what_is_known_of_how_many_have_a_word_changes_nothing_of_what_is_found(records: Records) -> None:
     known = dict(zip(QUESTION[1:3], records.frequencies([[each] for each in QUESTION[1:3]]), strict=True))
     assert known == {Phrase("seldom"): COUNT // 90 + 1, Phrase("common"): COUNT}

@@ -11,6 +11,7 @@ from remembrancer.actors.store.records.memory_rows import decoded, read_memory, 
 from remembrancer.actors.store.records.space import APART, Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.actors.store.records.types import (
+    EVERY,
     Filters,
     Hits,
     MemoryRecord,
@@ -94,17 +95,20 @@ class SqliteSearch(SqliteWords):
         times counts as often. `counted` has the number of memories with some of the phrases, if these are so many that
         scoring all would be slow. `numbers` are all that pass the filters, if they are few. For one space only."""
 
-        def hits(match: str) -> Hits:
+        def hits(match: str, most: int = 2 * limit) -> Hits:
+            """Only the best `most` are looked up among the memories, unless too few of these pass the filters."""
             condition, arguments = condition_of(filters)
-            between = (min(numbers), max(numbers)) if numbers else ()
+            among = (min(numbers), max(numbers), json_list(numbers)) if numbers else ()
             rows = self._file.read(
-                f"""SELECT words_@SPACE.rowid, {BM25} AS score FROM words_@SPACE
-                    JOIN memories AS m ON m.number = words_@SPACE.rowid
-                    WHERE words_@SPACE MATCH ? {"AND words_@SPACE.rowid BETWEEN ? AND ?" if between else ""}
-                    AND {condition} ORDER BY score DESC, words_@SPACE.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
-                (match, *between, *arguments, limit),
+                f"""SELECT b.number, b.score, {condition} FROM (
+                        SELECT rowid AS number, {BM25} AS score FROM words_@SPACE
+                        WHERE words_@SPACE MATCH ? {f"AND rowid BETWEEN ? AND ? AND +rowid IN {AMONG}" if among else ""}
+                        ORDER BY score DESC, rowid DESC LIMIT ?) AS b
+                    LEFT JOIN memories AS m ON m.number = b.number ORDER BY b.score DESC, b.number DESC""",  # noqa: S608
+                (*arguments, match, *among, most),
             )
-            return dict(rows)
+            passing = [(number, score) for number, score, passes in rows if passes][:limit]
+            return hits(match, EVERY) if len(passing) < limit and len(rows) == most else dict(passing)
 
         narrow = None if counted is None or numbers else narrowed_for(self, Counter(phrases), counted)
         if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
