@@ -21,7 +21,7 @@ from base64 import b64encode
 from urllib.parse import quote, urlsplit
 
 from remembrancer import __version__
-from remembrancer.actors.bridge.replay import HANDSHAKE, error_line
+from remembrancer.actors.bridge.replay import HANDSHAKE, error_line, parameter
 from remembrancer.protocol.gateway_link import (
     CONTROL,
     END,
@@ -232,12 +232,11 @@ class _Way:
 
     def _headers(self, message: dict[str, Any]) -> dict[str, str]:
         headers = {**self._remote.read_token(), **self._remote.session}
-        params = message.get("params")
-        meta = params.get("_meta") if isinstance(params, dict) else None
+        meta = parameter(message, "_meta")
         version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
         if not self._remote.session and isinstance(version, str) and message.get("method"):
             headers |= {"MCP-Protocol-Version": _header(version), "Mcp-Method": _header(message["method"])}
-            name = params.get(NAMED.get(message["method"], "")) if isinstance(params, dict) else None
+            name = parameter(message, NAMED.get(message["method"], ""))
             if isinstance(name, str):
                 headers["Mcp-Name"] = _header(name)
         return headers

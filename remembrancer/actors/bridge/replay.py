@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HANDSHAKE = "initialize"
 STREAMS = frozenset({"subscriptions/listen"})
 """Requests that stay open as long as the client wants: they have no budget."""
-LONG_TOOLS = frozenset({"reflect_and_consolidate", "memory_sync"})
+LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 LONG_BUDGET_S = 130.0
 """The time limit of these tools while there is a gateway: more than the gateway's own limit in its settings."""
@@ -74,9 +74,8 @@ class PreparedAnswers:
                 self._results = json.load(file)
         result = self._results[message["method"]]
         if message["method"] == HANDSHAKE:
-            params = message.get("params")
-            wanted = params.get("protocolVersion") if isinstance(params, dict) else None
-            if '"io.modelcontextprotocol/ui"' in json.dumps(params):  # the gateway adds a card to the tools
+            wanted = parameter(message, "protocolVersion")
+            if '"io.modelcontextprotocol/ui"' in json.dumps(message):  # the gateway adds a card to the tools
                 self.methods = self.methods - {"tools/list"}
             known = self._results["protocolVersions"]
             result = {**result, "protocolVersion": wanted if wanted in known else known[-1]}
@@ -151,7 +150,8 @@ class Conversation:
         elif method == HANDSHAKE:
             longest = patient
         else:
-            longest = now + (LONG_BUDGET_S if _is_long(message) else self._budget_s)
+            is_long = method == "tools/call" and parameter(message, "name") in LONG_TOOLS
+            longest = now + (LONG_BUDGET_S if is_long else self._budget_s)
         request = self._open[request_id] = OpenRequest(message, line, stamp_ms, longest, patient)
         request.expires = longest if self.connected else patient
         self._open_bytes += len(line)
@@ -171,8 +171,7 @@ class Conversation:
         if method == "notifications/initialized":
             self._initialized = line
         elif method == "notifications/cancelled":
-            params = message.get("params")
-            cancelled = params.get("requestId") if isinstance(params, dict) else None
+            cancelled = parameter(message, "requestId")
             if isinstance(cancelled, int | str) and not isinstance(cancelled, bool):
                 request = self._open.get(cancelled)
                 if request is not None and request.message["method"] != HANDSHAKE:
@@ -215,9 +214,9 @@ class Conversation:
             case "initialize":
                 self._initialize = message
             case "resources/subscribe":
-                self._subscriptions[_uri_of(message)] = message
+                self._subscriptions[str(parameter(message, "uri"))] = message
             case "resources/unsubscribe":
-                self._subscriptions.pop(_uri_of(message), None)
+                self._subscriptions.pop(str(parameter(message, "uri")), None)
 
     def connect(self, stamp_ms: int, now: float = -math.inf) -> list[bytes]:
         """Note a connected gateway. Returns the lines that bring it to the state of the last one. Waiting requests get
@@ -278,10 +277,10 @@ class Conversation:
             self._open_bytes -= len(request.line)
 
 
-def _is_long(message: dict[str, Any]) -> bool:
+def parameter(message: dict[str, Any], name: str) -> Any:
+    """A parameter of a request; None if it has none of that name."""
     params = message.get("params")
-    name = params.get("name") if isinstance(params, dict) else None
-    return message["method"] == "tools/call" and isinstance(name, str) and name in LONG_TOOLS
+    return params.get(name) if isinstance(params, dict) else None
 
 
 _TOO_LATE = (
@@ -314,11 +313,6 @@ def _id_of(message: Any) -> RequestId | None:
     if isinstance(found, str):
         return None if any("\ud800" <= character <= "\udfff" for character in found) else found
     return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def _uri_of(message: dict[str, Any]) -> str:
-    params = message.get("params")
-    return str(params.get("uri")) if isinstance(params, dict) else ""
 
 
 class LineBuffer:
