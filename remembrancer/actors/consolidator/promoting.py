@@ -27,7 +27,6 @@ from remembrancer.actors.consolidator.store_connection import (
     derive,
     read_settled,
     run_id_of,
-    vectors_wait_s,
 )
 from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import has_ended
@@ -110,7 +109,7 @@ async def promote_now(
 ) -> None:
     """Promote those memories of running sessions that are so good that they do not wait for the session's end."""
     request = ReadMemories(project, memory_ids=tuple(memory_ids), scopes=("session",), statuses=("active",))
-    memories = await read_settled(store, request, vectors_wait_s(settings))
+    memories = await read_settled(store, request, settings)
     promoted = strongest(memories, at_once, clock())
     if not promoted:
         return

@@ -20,7 +20,6 @@ from remembrancer.actors.consolidator.store_connection import (
     pages,
     read_settled,
     run_id_of,
-    vectors_wait_s,
 )
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
@@ -44,8 +43,7 @@ STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
 async def reflect(request: Reflect, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
     """Carry out a reflection, or say what it would do. The same operation again finds nothing left to do."""
     project = request.project
-    wait_s = min(WAIT_S, vectors_wait_s(settings))
-    own = await read_settled(store, ReadMemories(project, session_id=request.about), wait_s)
+    own = await read_settled(store, ReadMemories(project, session_id=request.about), settings, WAIT_S)
     summaries: list[Derived] = []
     if request.strategy != "extract_patterns":
         summaries = await run_sync(lambda: plan_summaries(own, clock(), again=True))

@@ -19,7 +19,6 @@ from remembrancer.actors.consolidator.store_connection import (
     StoreConnection,
     read_settled,
     run_id_of,
-    vectors_wait_s,
 )
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import SESSION_END_LIMIT, at_session_end, strongest
@@ -36,7 +35,7 @@ async def end_session(
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
     run = Run(store, project, run_id, "session_end", clock, session.session_id)
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
-    memories = await read_settled(store, request, vectors_wait_s(settings))
+    memories = await read_settled(store, request, settings)
     chosen = promoted_of(memories, clock())
     plan = await plan_for_project(store, project, chosen, clock())
     stored = [memory for memory in memories if memory.scope == "project"]

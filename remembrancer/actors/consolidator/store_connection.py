@@ -104,15 +104,14 @@ async def all_memories(store: StoreConnection, request: ReadMemories) -> list[Ma
     return [memory async for page in pages(store, request) for memory in page]
 
 
-def vectors_wait_s(settings: Settings) -> float:
-    """The seconds that vectors are waited for: where no embedder runs, none."""
-    return VECTORS_WAIT_S if settings.embedders else 0.0
-
-
-async def read_settled(store: StoreConnection, request: ReadMemories, patience_s: float) -> list[Material]:
-    """All memories of a request, with their vectors as soon as all have them, at the latest when patience ends."""
+async def read_settled(
+    store: StoreConnection, request: ReadMemories, settings: Settings, longest_s: float = VECTORS_WAIT_S
+) -> list[Material]:
+    """All memories of a request, with their vectors as soon as all have them, at the latest after `longest_s`; where no
+    embedder runs, they are not waited for."""
     request = msgspec.structs.replace(request, with_vectors=True)
-    give_up_at, pause_s = anyio.current_time() + patience_s, FIRST_PAUSE_S
+    give_up_at = anyio.current_time() + (longest_s if settings.embedders else 0.0)
+    pause_s = FIRST_PAUSE_S
     while True:
         memories = await all_memories(store, request)
         if all(memory.vector for memory in memories) or anyio.current_time() >= give_up_at:
