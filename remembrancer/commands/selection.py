@@ -18,6 +18,7 @@ import click
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
 from remembrancer.protocol.errors import (
+    DeadlineExceeded,
     Failure,
     FileLocked,
     InvalidInput,
@@ -37,6 +38,8 @@ START_S: Final = 60.0
 """The time to wait for the runtime to start; a slow machine takes many seconds."""
 ANSWER_S: Final = 60.0
 LOOK_S: Final = 0.02
+AGAIN_S: Final = 0.5
+"""The pause before a question is repeated."""
 ARGUMENTS: Final = {
     **{"add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes", "version")},
@@ -173,13 +176,32 @@ class Conversation:
 
     def _has_store(self) -> bool:
         try:
-            connection: Answer = self.call("get_memory_status")["connection"]
+            connection: Answer = self._asked("get_memory_status", {})["connection"]
         except (RecordsUnusable, FileLocked):
             return True  # it is there, but cannot read its file: writes are queued
         return bool(connection["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
-        """The answer of a tool. Arguments that are None are left out. Raises the error that the tool returns."""
+        """The answer of a tool, waited for while the memory is busy, or that of an older release is being brought
+        forward. Arguments that are None are left out. Raises the error that the tool returns."""
+        from remembrancer.commands.gateway_client import pause
+        from remembrancer.commands.terminal import said_when_slow
+        from remembrancer.protocol.problems import OPENING
+
+        give_up_at = time.monotonic() + ANSWER_S
+        with said_when_slow("Waiting: the memory is busy, or is being brought forward from an older release"):
+            while True:
+                try:
+                    return self._asked(tool, arguments)
+                except FileLocked as error:  # the call has changed nothing: a write would be queued
+                    if OPENING not in error.message:
+                        raise
+                except DeadlineExceeded:
+                    if time.monotonic() >= give_up_at:
+                        raise
+                pause(AGAIN_S)
+
+    def _asked(self, tool: str, arguments: Answer) -> Answer:
         try:
             answer = self._gateway.call(tool, without_none(arguments))
         except OSError as error:

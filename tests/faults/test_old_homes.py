@@ -7,10 +7,12 @@ import os
 import random
 import shutil
 import sqlite3
+import subprocess
 import tarfile
 import threading
 import time
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,18 @@ from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, restore
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import FileLocked, FileUnusable, StorageFull
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import ListMemories
 from remembrancer.protocol.writes import PromoteMemory
+from tests.actors.gateway_rig import Rig
+from tests.actors.store_process import store_rig
 from tests.forked import is_killed
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
+from tests.patience import until
+from tests.runtime import command
 from tests.spaces import full_disk, rows_of, spoil_page
 
 HOMES = Path(__file__).parent.parent / "homes"
@@ -257,6 +266,34 @@ async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monk
         may_go_on.set()
         committer.close()
         files.close()
+
+
+def bring_forward_late(paths: RuntimePaths) -> None:
+    while not paths.home.with_name("go on").exists():
+        time.sleep(0.05)
+    bring_forward(paths)
+
+
+async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_queued(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    rig = Rig(paths.home, Settings(read_budget_s=10.0, call_budget_s=20.0))
+
+    async def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        run = partial(command, *arguments, home=paths.home, directory=tmp_path)
+        return await asyncio.to_thread(run)
+
+    late = {f"{memory_files.__name__}.bring_forward": bring_forward_late}
+    with FileLock(paths.start_lock) as lock:  # the command starts no runtime of its own
+        assert lock.try_acquire()
+        async with store_rig(paths.home, constants=late), rig.running():
+            listing = asyncio.create_task(run("list", "--user"))
+            await until(lambda: sum(isinstance(each, ListMemories) for each in rig.asked) > 1)
+            assert "Queued: it is done as soon as the store takes it." in (await run("add", "A new fact")).stdout
+            assert not listing.done()
+            paths.home.with_name("go on").touch()
+            listed = await listing
+    assert listed.returncode == 0, listed.stderr
+    assert "Prefers short answers with an example." in listed.stdout
 
 
 @pytest.mark.parametrize("catalogue", ["whole", "damaged", "pipe"])
