@@ -231,7 +231,7 @@ def steps_of(database: SqliteFile, ask: Callable[[], Any]) -> int:
     """The steps of SQLite's virtual machine that a question or a write takes."""
     ask()  # the thread's connection is there, its statements are prepared
     steps = itertools.count()
-    connections = [database.writer, *(reader.connection for reader in database._readers)]
+    connections = [database.writer, *database._idle]
     for connection in connections:
         connection.set_progress_handler(lambda: next(steps) < 0, 1)
     ask()

@@ -1,4 +1,4 @@
-"""One SQLite file: its single writing connection, a reading connection for each thread, and its errors as ours.
+"""One SQLite file: its single writing connection, reading connections, and its errors as ours.
 
 WAL and `synchronous=FULL`: readers see the last commit and never wait for the writer (https://sqlite.org/wal.html).
 """
@@ -10,7 +10,6 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -79,15 +78,6 @@ def query_of(connection: sqlite3.Connection) -> Query:
     return lambda query, values: connection.execute(query, values).fetchall()
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """A thread's reading connection, used under its lock, since SQLite crashes if it is closed during a query."""
-
-    connection: sqlite3.Connection
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    thread: threading.Thread = field(default_factory=threading.current_thread)
-
-
 class SqliteFile:
     """Opens the file, and migrates it to the current version of its schema.
 
@@ -113,9 +103,11 @@ class SqliteFile:
         if problem is not None:
             raise RecordsUnusable(problem)
         self.path = path
-        self._local = threading.local()
-        self._readers: list[_Reader] = []
-        self._readers_lock = threading.Lock()
+        self._pool = threading.Condition()
+        self._idle: list[sqlite3.Connection] = []
+        """The reading connections that no thread uses now."""
+        self._lent = 0
+        """The number of the others."""
         self._closed = False
         self.writing = threading.RLock()
         """Held during a transaction: shared lanes are written by their own threads."""
@@ -199,13 +191,12 @@ class SqliteFile:
             return any(content.find(text.encode()) >= 0 for text in texts)
 
     def close(self) -> None:
-        """Close all connections, each once its thread's running query has finished. May be called twice."""
-        with self._readers_lock:
-            self._closed = True
-            readers, self._readers = self._readers, []
-        for reader in readers:
-            with reader.lock:
-                reader.connection.close()
+        """Close all connections once the running queries have finished. May be called twice."""
+        self._closed = True
+        with self._pool:
+            self._pool.wait_for(lambda: not self._lent)
+            while self._idle:
+                self._idle.pop().close()
         with self.writing:
             self.writer.close()
 
@@ -226,16 +217,25 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Provide this thread's connection. Values that cannot be decoded mean a damaged file.
+        """Provide a connection that no other thread uses meanwhile. Values that cannot be decoded mean a damaged file.
 
         Raises:
-            FileLocked: the file was removed, and this thread does not have it open.
+            FileLocked: the file was removed, and no connection is idle.
         """
         try:
-            reader = self._reader
-            with reader.lock:
+            with self._pool:
                 self._refuse_if_closed()
-                yield reader.connection
+                if not self._idle and self.is_replaced:  # a new connection would create an empty file without tables
+                    raise self._replaced()
+                connection = self._idle.pop() if self._idle else _connect(self.path)
+                self._lent += 1
+            try:
+                yield connection
+            finally:
+                with self._pool:
+                    self._idle.append(connection)
+                    self._lent -= 1
+                    self._pool.notify_all()
         except sqlite3.Error as error:
             raise self._noted(as_error(self.path, error)) from error
         except (ValueError, TypeError) as error:  # the latter of NULL where damage has left no value
@@ -245,27 +245,6 @@ class SqliteFile:
         if isinstance(error, RecordsUnusable):
             self.damage = error.message
         return error
-
-    @property
-    def _reader(self) -> _Reader:
-        reader: _Reader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            with self._readers_lock:
-                self._refuse_if_closed()
-                if self.is_replaced:  # otherwise a new connection would create an empty file without tables
-                    raise self._replaced()
-                self._close_left()
-                reader = _Reader(_connect(self.path))
-                self._readers.append(reader)
-            self._local.reader = reader
-        return reader
-
-    def _close_left(self) -> None:
-        """Close the connections of threads that have ended, since reading and writing threads come and go."""
-        left = [reader for reader in self._readers if not reader.thread.is_alive()]
-        self._readers = [reader for reader in self._readers if reader.thread.is_alive()]
-        for reader in left:
-            reader.connection.close()
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
