@@ -26,7 +26,7 @@ FOUND_ORDINAL: Final = -1
 """The ordinal of such an edge among those of its memory. Given edges never have it."""
 
 
-def find_entities(edits: SqliteEdits, now: float) -> bool:
+def find_entities(edits: SqliteEdits) -> bool:
     """Look for names in some of the queued memories. Returns whether more may be queued. Inside a transaction."""
     noted = edits.execute(
         """SELECT n.memory, m.content, m.kind FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
@@ -45,11 +45,11 @@ def find_entities(edits: SqliteEdits, now: float) -> bool:
                 (key, memory, name.name, name.type, name.is_certain),
             )
     for key in touched:
-        _link(edits, key, now)
+        _link(edits, key)
     return len(noted) == AT_ONCE
 
 
-def _link(edits: SqliteEdits, key: str, now: float) -> None:
+def _link(edits: SqliteEdits, key: str) -> None:
     """Link the memories with a name to its entity, if the name is one."""
     if not _is_entity(edits, key):
         unlinked = edits.execute(
@@ -68,13 +68,13 @@ def _link(edits: SqliteEdits, key: str, now: float) -> None:
         (key,),
     ).fetchall()
     for memory, *found in unlinked:
-        entity = _entity_of(edits, key, FoundName(*found), now)
+        entity = _entity_of(edits, key, FoundName(*found))
         edits.execute(
             """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge, found)
                VALUES (?1, ?2, ?3, ?4, ?5, nullif(coalesce(
                    (SELECT entity FROM memory_entities WHERE memory = ?1 ORDER BY found, ordinal, entity LIMIT 1), ?2),
                    ?2), ?6, 1)""",
-            (memory, entity, MENTIONS, now, FOUND_ORDINAL, MENTIONED_WITH),
+            (memory, entity, MENTIONS, edits.now, FOUND_ORDINAL, MENTIONED_WITH),
         )
 
 
@@ -89,8 +89,8 @@ def _is_entity(edits: SqliteEdits, key: str) -> bool:
     return bool(having and (is_certain or known >= ENOUGH) and having <= max(FEW, COMMON * total))
 
 
-def _entity_of(edits: SqliteEdits, key: str, name: FoundName, now: float) -> int:
+def _entity_of(edits: SqliteEdits, key: str, name: FoundName) -> int:
     """Return the number of the entity with that key, whatever its source, making it if needed."""
     known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
     found = edits.execute(known, (key,)).fetchone()
-    return edits.number_of_entity(EntityRef(name.name, name.type, MENTIONS), now) if found is None else int(found[0])
+    return edits.number_of_entity(EntityRef(name.name, name.type, MENTIONS)) if found is None else int(found[0])

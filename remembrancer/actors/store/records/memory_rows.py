@@ -74,7 +74,7 @@ def read_memory(query: Query, memory_id: str) -> Memory | None:
     row = decoded(dict(zip(_COLUMNS, rows[0], strict=True)))
     now = MemoryVersion(
         **{name: row[name] for name in STORED_FIELDS},
-        related_entities=_read_entities(query, row["number"]),
+        related_entities=read_entities(query, row["number"]),
         forgotten=row["forgotten_at"] is not None,
     )
     return Memory(now=now, **{name: row[name] for name in _KEPT})
@@ -109,7 +109,8 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
     return columns
 
 
-def _read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
+def read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
+    """Return the entities that were given for a memory, in order."""
     rows = query(
         """SELECT e.name, e.type, me.relationship, iif(me.edge = ?, '', coalesce(s.name, ''))
            FROM memory_entities AS me JOIN entities AS e ON e.number = me.entity
@@ -149,16 +150,8 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
         (memory_id,),
     )
     return tuple(
-        HistoryEntry(
-            version=version,
-            change=change,
-            changed_at=changed_at,
-            session_id=session_id,
-            operation_id=operation_id,
-            record=_decode_snapshot(record),
-            details=_decode_details(details),
-        )
-        for version, change, changed_at, session_id, operation_id, record, details in rows
+        HistoryEntry(version, change, at, session_id, operation_id, _decode_snapshot(record), _decode_details(details))
+        for version, change, at, session_id, operation_id, record, details in rows
     )
 
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from remembrancer.actors.store.records.memory_rows import (
     columns_of,
     decoded,
     digest_of,
+    read_entities,
     read_history,
     read_memory,
     read_portable,
@@ -312,8 +313,8 @@ class SqliteEdits(SpaceConnection):
                 (session_id, _json(sorted(set(memory_ids))), SESSIONS_KEPT),
             )
 
-    def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
-        """Insert a memory with its history. `at` is the time for its edges to entities.
+    def insert(self, memory: PortableMemory, *, comes_whole: bool = False) -> None:
+        """Insert a memory with its history.
 
         A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends
         exist.
@@ -332,7 +333,7 @@ class SqliteEdits(SpaceConnection):
             used_by = [(number, session_id) for session_id in memory.accessed_in]
             self.executemany("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
         self._add_tags(number, memory.tags)
-        self._link_entities(number, memory.related_entities, at, {})
+        self._link_entities(number, memory.related_entities)
         if comes_whole:
             self._drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
             self.executemany(
@@ -402,7 +403,10 @@ class SqliteEdits(SpaceConnection):
             self.executemany("DELETE FROM memory_tags WHERE tag = ? AND memory = ?", gone)
             self._add_tags(number, [tag for tag in after.tags if tag not in before.now.tags])
         if "related_entities" in fields:
-            self._relink_entities(number, after.related_entities, at)
+            edges = "DELETE FROM memory_entities WHERE memory = ? AND NOT found RETURNING entity"
+            former = self.query(edges, (number,))
+            self._link_entities(number, after.related_entities)
+            self.remove_unlinked(entity for (entity,) in former)
         self._add_entry(before.id, entry)
         if "content" in fields:
             self._drop_derived(number)
@@ -538,15 +542,6 @@ class SqliteEdits(SpaceConnection):
 
     # Entities.
 
-    def _relink_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
-        """Replace the entities of a memory. Entities that no memory is linked to any more are deleted."""
-        rows = self.execute(
-            "DELETE FROM memory_entities WHERE memory = ? AND NOT found RETURNING entity, relationship, created_at",
-            (memory,),
-        ).fetchall()
-        self._link_entities(memory, entities, at, {(entity, relation): made_at for entity, relation, made_at in rows})
-        self.remove_unlinked(entity for entity, _, _ in rows)
-
     def remove_unlinked(self, entities: Iterable[int]) -> None:
         """Delete the entities among these that no memory is linked to."""
         self._drop_entities("number IN (SELECT value FROM json_each(?))", (_json(sorted(set(entities))),))
@@ -561,15 +556,12 @@ class SqliteEdits(SpaceConnection):
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
         return len(gone)
 
-    def _link_entities(
-        self, memory: int, entities: Sequence[EntityRef], at: float, made_at: dict[tuple[int, str], float]
-    ) -> None:
+    def _link_entities(self, memory: int, entities: Sequence[EntityRef]) -> None:
         """Add the edges of a memory to its entities, and new entities.
 
-        Between two entities there is the edge that names both; the others are mentioned with the first one. `made_at`:
-        when edges that were here were made.
+        Between two entities there is the edge that names both; the others are mentioned with the first one.
         """
-        numbers = [self.number_of_entity(entity, at) for entity in entities]
+        numbers = [self.number_of_entity(entity) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):
             named.setdefault(name_key(entity.name), number)
@@ -580,16 +572,15 @@ class SqliteEdits(SpaceConnection):
             edge = MENTIONED_WITH if subject is None else entity.relationship
             if subject is None and frozenset((numbers[0], number)) not in related:
                 subject = numbers[0]
-            since = made_at.get((number, entity.relationship), at)
             subject = None if subject == number else subject
-            edges.append((memory, number, entity.relationship, since, ordinal, subject, edge))
+            edges.append((memory, number, entity.relationship, self.now, ordinal, subject, edge))
         self.executemany(
             """INSERT OR IGNORE INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge)
                VALUES (?, ?, ?, ?, ?, ?, ?)""",
             edges,
         )
 
-    def number_of_entity(self, entity: EntityRef, at: float) -> int:
+    def number_of_entity(self, entity: EntityRef) -> int:
         """The number of an entity, which is added if it is new."""
         known = "SELECT number FROM entities WHERE space = @SPACE AND name = ? AND type = ?"
         found = self.query(known, (entity.name, entity.type))
@@ -597,7 +588,7 @@ class SqliteEdits(SpaceConnection):
             return int(found[0][0])
         number = self.execute(
             "INSERT INTO entities (space, name, type, created_at, key) VALUES (@SPACE, ?, ?, ?, ?)",
-            (entity.name, entity.type, at, name_key(entity.name)),
+            (entity.name, entity.type, self.now, name_key(entity.name)),
         ).lastrowid
         assert number is not None
         self.execute("INSERT INTO names_@SPACE (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
@@ -612,7 +603,7 @@ class ArrivingEdits(SqliteEdits):
         super().__init__(source.connection, number, source.now)
         self._source = source
 
-    def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
+    def insert(self, memory: PortableMemory, *, comes_whole: bool = False) -> None:
         ((number,),) = self._source.query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
         self.take_over(number, memory.id)
         self.execute(
@@ -635,13 +626,8 @@ class ArrivingEdits(SqliteEdits):
         source._drop_words(number)
         source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory_id,))
         self._let_links_wait(number)
-        entities = self.query(
-            """SELECT s.entity, e.name, e.type, s.relationship, s.created_at, s.ordinal, s.subject, s.edge, s.found
-               FROM memory_entities AS s JOIN entities AS e ON e.number = s.entity WHERE s.memory = ?
-               ORDER BY s.ordinal, s.entity""",
-            (number,),
-        )
-        self.execute("DELETE FROM memory_entities WHERE memory = ?", (number,))
+        entities = read_entities(self.query, number)
+        former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
         self._drop_history(memory_id)  # of an earlier stay here: its own tells that
         source.execute(
             "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?",
@@ -649,7 +635,9 @@ class ArrivingEdits(SqliteEdits):
         )
         self.execute("UPDATE memories SET space = @SPACE WHERE number = ?", (number,))
         self._add_words(number)
-        self._arrive_with(number, entities)
+        self._link_entities(number, entities)
+        self.execute("INSERT OR IGNORE INTO names_to_find VALUES (?)", (number,))  # they depend on the other memories
+        source.remove_unlinked(entity for (entity,) in former)
         self._link_awaited(number, memory_id)
         self._take_passages(number)
 
@@ -662,22 +650,6 @@ class ArrivingEdits(SqliteEdits):
             (number, SIMILAR),
         )
         self.execute("DELETE FROM memory_links WHERE source = ?1 OR target = ?1", (number,))
-
-    def _arrive_with(self, number: int, edges: Sequence[Any]) -> None:
-        """Link a memory to the entities of this space with the names of its former ones. The names in its text are
-        searched again, since they depend on the other memories."""
-        given = [edge for edge in edges if not edge[-1]]
-        here = {edge[0]: self.number_of_entity(EntityRef(edge[1], edge[2], edge[3]), edge[4]) for edge in given}
-        self.executemany(
-            """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge)
-               VALUES (?, ?, ?, ?, ?, ?, ?)""",
-            [
-                (number, here[entity], relationship, at, ordinal, here.get(subject), edge)
-                for entity, _, _, relationship, at, ordinal, subject, edge, _ in given
-            ],
-        )
-        self.execute("INSERT OR IGNORE INTO names_to_find VALUES (?)", (number,))
-        self._source.remove_unlinked(edge[0] for edge in edges)
 
     def _take_passages(self, number: int) -> None:
         """Move the passages of a memory here, under new numbers, by which readers notice them."""

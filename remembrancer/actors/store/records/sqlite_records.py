@@ -256,7 +256,7 @@ class Records(Reader, EmbeddedTexts):
                      WHERE m.space = @SPACE LIMIT 1"""
         if self._file.read(waiting):
             with self._edits(durable=False) as edits:  # derived, so clients do not wait for its commit
-                if find_entities(edits, self._clock()):
+                if find_entities(edits):
                     return True
         self._tidied_at = self._file.commits
         return False
