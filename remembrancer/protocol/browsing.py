@@ -116,7 +116,3 @@ class ReadGraph(SessionRequest[GraphRead], frozen=True):
     """Read the entities that most memories are about, and their relations."""
 
     limit: int = 2000
-
-
-BrowserRequest = ReadActivity | ListSessions | ReadTurns | FindPairs | ReadGraph
-BrowserAnswer = ActivityRead | tuple[ListedSession, ...] | TurnsRead | tuple[Pair, ...] | GraphRead

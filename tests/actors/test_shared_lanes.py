@@ -17,7 +17,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_finder import Attempts, JobFinder
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.browsing import browse
+from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
@@ -202,7 +202,7 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     shown = there.memory("project", memory_id, "session:elsewhere")
     assert [entry.change for entry in shown.history] == ["stored", "tagged"]
     assert {entry.details["member"] for entry in shown.history} == {here.paths.home.name}
-    day: Any = browse(there.records("project"), (), ReadActivity(OTHER_PROJECT, "session:elsewhere"))
+    day: Any = BROWSER_READS[ReadActivity](there.records("project"), ReadActivity(OTHER_PROJECT, "session:elsewhere"))
     assert {each.member for each in day.changes if each.memory_id == memory_id} == {here.paths.home.name}
     await until(lambda: here.finds("project", "torch"))
     number = here.records("project").number_of(torch)

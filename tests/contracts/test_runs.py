@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
+from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.actors.store.records.types import USER, Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
@@ -227,7 +228,7 @@ def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_ano
         rig.records.link_similar([NearDuplicate(*pair, 0.9, relation="contradicts")])
 
     def waiting() -> set[tuple[str, str]]:
-        pairs: Any = rig.records.browse(FindPairs(PROJECT, SESSION))
+        pairs: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION))
         return {(each.newer.id, each.older.id) for each in pairs}
 
     judge(TWO, ONE)

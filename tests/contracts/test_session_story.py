@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
 from remembrancer.actors.store.records.sqlite_records import Limits, Reader
 from remembrancer.actors.store.records.types import USER, Filters
@@ -167,7 +168,7 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
     before: tuple[int, int] | None = None
     pages: list[TurnsRead] = []
     while not pages or before is not None:
-        page = rig.records.browse(ReadTurns(PROJECT, SESSION, before, 5))
+        page = BROWSER_READS[ReadTurns](rig.records, ReadTurns(PROJECT, SESSION, before, 5))
         assert isinstance(page, TurnsRead)
         pages.append(page)
         before = page.earlier

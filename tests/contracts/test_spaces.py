@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.read_handlers import list_memories
+from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
@@ -31,7 +32,7 @@ from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.memory.times.windows import TimeWindow
-from remembrancer.protocol.browsing import BrowserRequest, FindPairs, ListSessions, ReadActivity, ReadGraph, ReadTurns
+from remembrancer.protocol.browsing import FindPairs, ListSessions, ReadActivity, ReadGraph, ReadTurns
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.paths import RuntimePaths
@@ -101,7 +102,7 @@ ALL = Filters(SESSION, include_forgotten=True)
 WORD = [Phrase(SECRET)]
 IDS = [memory_id_of(store_operation(name, "")) for name in ("first", "second")]
 NUMBERS = list(range(20))
-BROWSED: tuple[BrowserRequest, ...] = (
+BROWSED = (
     ReadActivity(PROJECT, SESSION),
     ListSessions(PROJECT, SESSION),
     ReadTurns(PROJECT, SESSION),
@@ -138,7 +139,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "follow": lambda it: it.follow(IDS, SESSION, 2, 9),
     "uses": lambda it: it.uses(SESSION, 99),
     "counts": lambda it: (it.counts(None).total, it.counts(None).entities, it.counts(SESSION).relationships),
-    "browse": lambda it: [it.browse(request) for request in BROWSED],
+    "browse": lambda it: [BROWSER_READS[type(request)](it, request) for request in BROWSED],
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
     "session_start": lambda it: it.session_start(SESSION),
     "shareable": lambda it: it.shareable(),
@@ -368,7 +369,9 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
     "proposals": lambda it: it.reader.proposals(),
     "describe_session": lambda it: it.reader.describe_session(it.session),
     "session_start": lambda it: it.reader.session_start(it.session),
-    "browse": lambda it: [it.reader.browse(kind(PROJECT, it.session)) for kind in (ReadActivity, FindPairs, ReadGraph)],
+    "browse": lambda it: [
+        BROWSER_READS[kind](it.reader, kind(PROJECT, it.session)) for kind in (ReadActivity, FindPairs, ReadGraph)
+    ],
 }
 """Every question of a view that a session asks."""
 BY_SHOWN = {"find", "records_of", "by_file", "spaces_of"}

@@ -11,7 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
@@ -20,6 +20,7 @@ from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import explain
 from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.memory_files import USER
+from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Vectors, is_memory
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
@@ -36,7 +37,7 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
-from remembrancer.protocol.browsing import BrowserRequest, FindPairs
+from remembrancer.protocol.browsing import FindPairs
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     FileLocked,
@@ -115,7 +116,7 @@ class ReadHandlers(Handlers):
         readings: dict[type, Callable[[Any, View], Any]] = {
             **by_request(self._shown, self._description, list_memories, find_ids),
             DescribeSession: lambda request, view: view.reader.describe_session(request.session_id),
-            **dict.fromkeys(get_args(BrowserRequest), lambda request, view: view.reader.browse(request)),
+            **dict.fromkeys(BROWSER_READS, browse),
         }
         searches = by_request(self._recall, self._follow, self._search_graph, self._gather_context)
         others = by_request(self._await_embedding, self._note_access, self._choose_model)
@@ -445,6 +446,11 @@ def _missing(what: str, error: RemembrancerError) -> Notice:
     return Notice(code, f"The {what} are missing from this answer: {error.message}.")
 
 
+def browse(request: Any, view: View) -> Any:
+    """Answer a request of the memory browser."""
+    return BROWSER_READS[type(request)](view.reader, request)
+
+
 def _doubts(view: View, request: DescribeStore) -> tuple[Pair, ...]:
-    pairs: Any = view.reader.browse(FindPairs(request.project, request.session_id, DOUBTS))
+    pairs = browse(FindPairs(request.project, request.session_id, DOUBTS), view)
     return tuple(pair for pair in pairs if pair.relation == "contradicts")

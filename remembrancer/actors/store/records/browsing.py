@@ -2,20 +2,17 @@
 Every query reads along an index, or a bounded number of rows."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import OF_RUN
-from remembrancer.actors.store.records.search import SqliteSearch
-from remembrancer.actors.store.records.space import APART, Spaces, shown_to
-from remembrancer.actors.store.records.sqlite_file import Query
+from remembrancer.actors.store.records.space import APART, shown_to
+from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.protocol.browsing import (
     ActivityRead,
-    BrowserAnswer,
-    BrowserRequest,
     FindPairs,
     GraphLink,
     GraphNode,
@@ -43,26 +40,8 @@ _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def browse(records: SqliteSearch, users: Collection[int], request: BrowserRequest) -> BrowserAnswer:
-    """Answer a request for the viewer of these records. `users` are the spaces with the user's memories."""
-    spaces = records.spaces
-    match request:
-        case ReadActivity():
-            return spaces.read_together(lambda query: _activity(query, spaces, request))
-        case ListSessions():
-            return _sessions(spaces, users, request)
-        case ReadTurns():
-            return spaces.read_together(lambda query: _turns(query, spaces, request))
-        case FindPairs():
-            return _pairs(records, request)
-        case ReadGraph():
-            return spaces.read_together(lambda query: _graph(query, request))
-        case _:
-            assert_never(request)
-
-
-def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRead:
-    before, limit = LAST if request.before is None else request.before, request.limit
+def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
+    spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
     changed = f"""
         SELECT * FROM (SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
                substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5), m.kind,
@@ -75,7 +54,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
            AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
            ORDER BY h.changed_at DESC, m.number DESC, h.version DESC LIMIT ?3)"""  # noqa: S608 - fixed
-    rows = query(
+    rows = spaces.read(
         spaces.for_each(changed),
         (before, request.session_id, limit + 1, request.after, request.characters),
     )
@@ -83,7 +62,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
     changes = tuple(
         MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:11]), row[11])) for row in rows[:limit]
     )
-    runs = query(
+    runs = spaces.read(
         spaces.for_each(
             f"""SELECT run_id, kind, began_at, session_id,
                (SELECT count(DISTINCT memory_id) {OF_RUN} r.run_id), undone_at
@@ -96,9 +75,9 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
     return ActivityRead(changes, tuple(RunDone(*row) for row in runs), len(rows) > limit)
 
 
-def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> tuple[ListedSession, ...]:
-    rows = spaces.read(
-        spaces.for_each(
+def _sessions(records: Reader, request: ListSessions) -> tuple[ListedSession, ...]:
+    rows = records.spaces.read(
+        records.spaces.for_each(
             """SELECT @SPACE, (SELECT count(*) FROM memories AS m
                                WHERE m.space = @SPACE AND m.session_id = s.session_id),
                session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted, NULL, client,
@@ -113,21 +92,21 @@ def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> 
     for _, memories, session_id, *_ in rows:
         stored[session_id] += memories
     # The user's space also has sessions of other projects, which stored memories of the user.
-    sessions = {row[0]: ListedSession(*row) for space, _, *row in reversed(rows) if space not in users}
+    sessions = {row[0]: ListedSession(*row) for space, _, *row in reversed(rows) if space not in records.users}
     latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)[: request.limit]
     return tuple(msgspec.structs.replace(each, memories=stored[each.session_id]) for each in latest)
 
 
-def _turns(query: Query, spaces: Spaces, request: ReadTurns) -> TurnsRead:
-    turn, call = request.before or (LAST_NUMBER, LAST_NUMBER)
-    turns = query(
+def _turns(records: Reader, request: ReadTurns) -> TurnsRead:
+    spaces, (turn, call) = records.spaces, request.before or (LAST_NUMBER, LAST_NUMBER)
+    turns = spaces.read(
         spaces.for_each(  # a session is in only one space
             """SELECT * FROM (SELECT turn_number, role, content, created_at, token_count, metadata FROM turns
                WHERE space = @SPACE AND session_id = ?1 AND turn_number < ?2 ORDER BY turn_number DESC LIMIT ?3)"""
         ),
         (request.session_id, turn, request.limit + 1),
     )
-    calls = query(
+    calls = spaces.read(
         spaces.for_each(
             """SELECT * FROM (
                SELECT number, tool_name, created_at, arguments, result_summary, success, duration_ms FROM tool_calls
@@ -166,7 +145,7 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
 """The pairs to be decided: with no link that settles them, and not of one summary, which has both."""
 
 
-def _pairs(records: SqliteSearch, request: FindPairs) -> tuple[Pair, ...]:
+def _pairs(records: Reader, request: FindPairs) -> tuple[Pair, ...]:
     rows = records.spaces.read(
         f"""SELECT min(a.number, b.number), max(a.number, b.number), l.relation, max(l.strength) FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
@@ -185,21 +164,21 @@ def _pairs(records: SqliteSearch, request: FindPairs) -> tuple[Pair, ...]:
     )
 
 
-def _listed(records: SqliteSearch, numbers: Iterable[int], session_id: str) -> dict[int, ListedMemory]:
+def _listed(records: Reader, numbers: Iterable[int], session_id: str) -> dict[int, ListedMemory]:
     found = records.load(list(numbers), Filters(session_id))
     return {number: ListedMemory(**record.listed()) for number, record in found.items()}
 
 
-def _graph(query: Query, request: ReadGraph) -> GraphRead:
+def _graph(records: Reader, request: ReadGraph) -> GraphRead:
     # Hidden memories are looked up once, not for each row of a full index scan.
-    nodes = query(
+    nodes = records.spaces.read(
         f"""SELECT o.key, o.name, o.type, count(*) AS memories, min(o.number) FROM entities AS o
             CROSS JOIN memory_entities AS s ON s.entity = o.number
             WHERE o.space = @SPACE AND s.memory NOT IN ({UNSEEN})
             GROUP BY o.key ORDER BY memories DESC, o.key LIMIT ?2""",  # noqa: S608 - fixed
         (request.session_id, request.limit),
     )
-    links = query(
+    links = records.spaces.read(
         f"""WITH best AS MATERIALIZED (
                 SELECT s.subject, s.entity, count(*) AS memories FROM entities AS o CROSS JOIN memory_entities AS s
                 ON s.entity = o.number WHERE o.space = @SPACE AND s.subject IS NOT NULL AND s.memory NOT IN ({UNSEEN})
@@ -224,3 +203,13 @@ def _graph(query: Query, request: ReadGraph) -> GraphRead:
             if source in places and target in places
         ),
     )
+
+
+BROWSER_READS: Final[dict[type, Callable[[Reader, Any], Any]]] = {
+    ReadActivity: _activity,
+    ListSessions: _sessions,
+    ReadTurns: _turns,
+    FindPairs: _pairs,
+    ReadGraph: _graph,
+}
+"""The answer to each request, for the viewer of a reader."""

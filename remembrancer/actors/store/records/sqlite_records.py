@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final, NamedTuple, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
-from remembrancer.actors.store.records.browsing import browse
 from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.moves import end_move, memory_to_move, receive_move
@@ -28,7 +27,6 @@ from remembrancer.actors.store.records.sqlite_edits import (
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
-from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
@@ -71,10 +69,6 @@ class Reader(SqliteSearch, SqliteBackground):
         users = frozenset(each.space for each in spaces if each.is_users)
         file, numbers = database or spaces[0]._file.file, [each.space for each in spaces]
         return Reader(Spaces(file, numbers), clock, users)
-
-    def browse(self, request: BrowserRequest) -> BrowserAnswer:
-        """Answer a request of the memory browser."""
-        return browse(self, self.users, request)
 
     def describe_session(self, session_id: str) -> SessionDescription:
         """Describe the work of a session."""
