@@ -9,7 +9,7 @@ import msgspec
 from remembrancer.actors.store.records.memory_rows import read_memory
 from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.actors.store.records.types import Memory, SessionDeeds
+from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
 from remembrancer.protocol.reads import ListedSession, SessionDescription
@@ -35,14 +35,8 @@ def session_record_of(query: Query, session_id: str) -> Memory | None:
     return read_memory(query, known[0][0]) if known else None
 
 
-def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
-    """Return the work of a session that has ended; None if it is still open. `root` is the project's path."""
-    its = "WHERE space = @SPACE AND session_id = ?"
-    ended = query(f"SELECT ended_at FROM sessions {its} AND ended_at IS NOT NULL", (session_id,))  # noqa: S608 - fixed
-    if not ended:
-        return None
-    ((prompts,),) = query(f"SELECT count(*) FROM turns {its} AND role = 'user'", (session_id,))  # noqa: S608 - fixed
-    ((calls,),) = query(f"SELECT count(*) FROM tool_calls {its}", (session_id,))  # noqa: S608 - fixed
+def files_worked_on(query: Query, session_id: str, root: str) -> tuple[str, ...]:
+    """Return the files passed to a session's tools, the most used first. `root` is the project's path."""
     used = query(
         """SELECT file, count(*) FROM (
                SELECT json_extract(arguments, '$.' || name.value) AS file
@@ -51,8 +45,7 @@ def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
         (encode_json(FILE_ARGUMENTS).decode(), session_id, MOST_FILES),
     )
     inside = root.removesuffix(".git").rstrip("/") + "/"
-    files = tuple(dict.fromkeys(file.removeprefix(inside) for file, _ in used))
-    return SessionDeeds(ended[0][0], prompts, calls, files)
+    return tuple(dict.fromkeys(file.removeprefix(inside) for file, _ in used))
 
 
 def open_sessions(query: Query) -> list[SessionEntry]:

@@ -250,14 +250,3 @@ class Link:
     relation: str
     strength: float
     created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class SessionDeeds:
-    """The work of an ended session, by its turns and tool calls. `files` are those passed to its tools, the most used
-    first."""
-
-    ended_at: float
-    prompts: int = 0
-    tool_calls: int = 0
-    files: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.sessions import read_deeds, session_record_of
+from remembrancer.actors.store.records.sessions import files_worked_on, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Link, Memory, Outcome
 from remembrancer.memory.changes import differences, is_visible, says_the_same, unknown_memory
@@ -229,25 +229,30 @@ class Writer:
     def write_record(self, session_id: str) -> None:
         """Write the record of an ended session, replacing an earlier one: the files that it worked on. A session
         without files has no record."""
-        deeds = read_deeds(self.space.query, session_id, self.operation.project.path)
-        if deeds is None or not deeds.files:
+        query, its = self.space.query, "WHERE space = @SPACE AND session_id = ?"
+        files = files_worked_on(query, session_id, self.operation.project.path)
+        ended = query(f"SELECT ended_at FROM sessions {its} AND ended_at IS NOT NULL", (session_id,))  # noqa: S608
+        if not files or not ended:
             return
-        more = f" and {len(deeds.files) - NAMED_FILES} more" if len(deeds.files) > NAMED_FILES else ""
-        files = ", ".join(deeds.files[:NAMED_FILES]) + more
+        ((prompts,),) = query(f"SELECT count(*) FROM turns {its} AND role = 'user'", (session_id,))  # noqa: S608
+        ((tool_calls,),) = query(f"SELECT count(*) FROM tool_calls {its}", (session_id,))  # noqa: S608
+        ((ended_at,),) = ended
+        more = f" and {len(files) - NAMED_FILES} more" if len(files) > NAMED_FILES else ""
         first = MemoryVersion(
-            content=f"The session of {moment(deeds.ended_at):%Y-%m-%d %H:%M} UTC worked on {files}.",
+            content=f"The session of {moment(ended_at):%Y-%m-%d %H:%M} UTC worked on "
+            f"{', '.join(files[:NAMED_FILES])}{more}.",
             type=type_of_kind(SESSION_RECORD),
             scope="project",
             session_id=session_id,
             importance=RECORD_IMPORTANCE,
-            occurred_at=deeds.ended_at,
+            occurred_at=ended_at,
             kind=SESSION_RECORD,
             confidence=RECORD_CONFIDENCE,
-            structured={"prompts": deeds.prompts, "tool_calls": deeds.tool_calls, "files": list(deeds.files)},
+            structured={"prompts": prompts, "tool_calls": tool_calls, "files": list(files)},
         )
-        before = session_record_of(self.space.query, session_id)
+        before = session_record_of(query, session_id)
         if before is None:
-            self.insert(derive_memory_id(f"record\n{session_id}", deeds.ended_at), first)
+            self.insert(derive_memory_id(f"record\n{session_id}", ended_at), first)
         else:
             self.revise(before, first, "recorded")
 
