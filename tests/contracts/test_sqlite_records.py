@@ -34,7 +34,7 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import Applied, EraseMemory, ProjectRef
+from remembrancer.protocol.writes import Applied, EraseMemory
 from tests.contracts.dying_process import write_for_ever
 from tests.contracts.records_rig import RecordsRig, leave_half_made, pending, scrub
 from tests.forked import ForkedProcess
@@ -280,15 +280,14 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
     catalog = Catalog(lambda: next(clock))
     assert (catalog.projects(), catalog.models(), catalog.shares()) == ([], None, [])
     with pytest.raises(FileLocked):
-        catalog.register(PROJECT)
+        catalog.note_session(PROJECT)
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
         catalog.database = database
-        for project in (PROJECT, OTHER_PROJECT, PROJECT):
-            catalog.register(project)
+        for project in (PROJECT, OTHER_PROJECT):
+            catalog.note_session(project)
         assert catalog.projects() == [OTHER_PROJECT, PROJECT]
         catalog.note_session(PROJECT, "/work/one/tree")
         catalog.note_session(PROJECT, None)
-        catalog.note_session(ProjectRef("p_000000000000", "/nowhere"), "/nowhere")
         for state in (b"one", b"other"):
             catalog.note_models(state)
         catalog.share(PROJECT.id, "l_one")

@@ -113,9 +113,8 @@ class CodeHandlers(Handlers):
         return await self._readers.read(look) if roots else answer
 
     async def _list_stale(self, request: ListStale, _context: RequestContext) -> tuple[StaleMemory, ...]:
-        if not self._files.is_there(request.project):
+        if (records := self._files.open_project(request.project)) is None:
             return ()
-        records = await self._files.project(request.project)
         self._of(request.project.id)
         roots = [tree.root for tree in self._readable(request.project).values()]
 

@@ -204,8 +204,8 @@ class JobHandlers(Handlers):
     async def _answer_question(self, request: MaterialRequest) -> object:
         if isinstance(request, ReadProjects):  # a page of the memory browser waits for it, too
             others = [project for project in self._files.catalog.projects() if project.id != request.project.id]
-            return tuple(project for project in others if self._files.is_there(project))
-        records = await self._records_of(request.project)
+            return tuple(project for project in others if self._files.open_project(project) is not None)
+        records = self._records_of(request.project)
         identity = self._scheduler.answering.identity
         if isinstance(request, FindNear):
             vectors = None if records is None or identity is None else self._vectors.searchable(records.name)
@@ -218,9 +218,7 @@ class JobHandlers(Handlers):
             return await self._readers.in_background(reader.entity_edges)
         return await self._readers.in_background(lambda: reader.materials(request, model))
 
-    async def _records_of(self, project: ProjectRef | None) -> Records | None:
+    def _records_of(self, project: ProjectRef | None) -> Records | None:
         if project is None:
             return self._files.user
-        if (lane := self._files.shared_lane(project.id)) is not None:
-            return lane
-        return await self._files.project(project) if self._files.is_there(project) else None
+        return self._files.shared_lane(project.id) or self._files.open_project(project)

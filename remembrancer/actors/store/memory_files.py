@@ -125,11 +125,6 @@ class MemoryFiles:
         return self._user
 
     @property
-    def is_open(self) -> bool:
-        """True if the database is open."""
-        return self._database is not None
-
-    @property
     def is_opening(self) -> bool:
         """True while the database of an older release is brought forward, which answers do not wait for."""
         return self._database is None and self._reopening is not None and self._unusable is None
@@ -173,12 +168,11 @@ class MemoryFiles:
         names = [name for (name,) in database.read("SELECT name FROM spaces")]
         self._database = self.catalog.database = database
         self._user = Records(database, USER, self._clock, self.limits)
-        for name in filter(PROJECT_ID.fullmatch, names):
+        shares = self.catalog.shares()
+        for name in filter(PROJECT_ID.fullmatch, dict.fromkeys([*names, *(name for name, _ in shares)])):
             self._open[name] = Records(database, name, self._clock, self.limits)
         if self._open_lane is not None:
-            self.shared = {
-                name: self._open_lane(lane, database, name, self.limits) for name, lane in self.catalog.shares()
-            }
+            self.shared = {name: self._open_lane(lane, database, name, self.limits) for name, lane in shares}
         self._unusable = None
 
     def _failed(self, error: RemembrancerError) -> None:
@@ -262,12 +256,8 @@ class MemoryFiles:
         memories = [] if self._database is None else [HomeTexts(self._database, self._clock)]
         return [*memories, *self.indexes.values()]
 
-    def is_there(self, project: ProjectRef) -> bool:
-        """True if the project has a space."""
-        return project.id in self._open or project.id in self.shared
-
     def open_project(self, project: ProjectRef) -> Records | None:
-        """Return the records of a project if they are open, else None."""
+        """Return the records of a project; None if it has no space."""
         return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
@@ -278,8 +268,7 @@ class MemoryFiles:
             RemembrancerError: as `database`.
         """
         records = self._open.get(project.id)
-        is_unknown = bool(project.path) and not self.catalog.path_of(project.id)  # lost with a damaged catalogue
-        if records is None or is_unknown:
+        if records is None:
             check_project_id(project.id)
             records = await self._committer.run(project.id, partial(self._make, self.database, project))
             records = self._open.setdefault(project.id, records)
@@ -288,7 +277,7 @@ class MemoryFiles:
 
     def _make(self, database: SqliteFile, project: ProjectRef) -> Records:
         records = Records(database, project.id, self._clock, self.limits)
-        self.catalog.register(project)
+        self.catalog.note_session(project)
         return records
 
     def move(self, old: str, new: ProjectRef, directory: str) -> None:

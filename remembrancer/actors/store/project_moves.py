@@ -45,7 +45,7 @@ class ProjectMoves(Handlers):
             old, new, files, committer = request.old, request.new, self._files, self._committer
             if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:
                 raise InvalidInput(f"{new.path} is no other place than {old.path}")
-            if not files.is_there(old):
+            if (source := files.open_project(old)) is None:
                 raise NotFound(f"nothing is remembered of {old.path}")
             if not files.shared.keys().isdisjoint((old.id, new.id)):
                 raise InvalidInput("a project that is shared is not moved: 'remembrancer share leave' in it first")
@@ -53,9 +53,8 @@ class ProjectMoves(Handlers):
                 raise InvalidInput(
                     f"an assistant is still connected in {old.path}: close it there, then run this again"
                 )
-            source = await files.project(old)
             memories = (await committer.run(old.id, partial(source.counts, None))).total
-            target = await files.project(new) if files.is_there(new) else None
+            target = files.open_project(new)
             joined = 0 if target is None else (await committer.run(new.id, partial(target.counts, None))).total
             if request.dry_run:
                 return MemoriesMoved(memories, joined)

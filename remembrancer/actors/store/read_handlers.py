@@ -312,7 +312,7 @@ class ReadHandlers(Handlers):
         found = files.users if "user" in scopes and project.sees_user else []
         of_user = self._lane_notices(USER) if found else ()
         is_asked = not PROJECTS.isdisjoint(scopes)
-        own = await files.project(project) if is_asked and files.is_there(project) else None
+        own = files.open_project(project) if is_asked else None
         if own is not None:
             shared = files.lanes_of(project.id)["project"]
             found[:0] = [own] if shared is own else [own, shared]

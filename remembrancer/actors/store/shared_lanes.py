@@ -264,8 +264,7 @@ class SharedLanes:
             if sharer not in (None, key):
                 raise InvalidInput(f"another project ({sharer}) shares {request.lane}: a lane is for one project")
             if request.dry_run:
-                there = project is None or files.is_there(project)
-                own = await self._own(project) if there else None
+                own = files.user_file if project is None else files.open_project(project)
                 return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
             if request.lane not in self._open:
                 make = partial(self._made, request.lane, files.database, key, files.limits)

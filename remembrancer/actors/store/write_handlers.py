@@ -15,7 +15,6 @@ from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.protocol.errors import UNREADABLE, Failure, RemembrancerError
-from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
     Applied,
@@ -133,7 +132,7 @@ class WriteHandlers:
 
     async def _open_for(self, operation: Operation) -> None:
         await self._files.wait_for_opening()
-        if not self._is_ready(operation):
+        if _needs_space(operation):
             await self._files.project(operation.project)
         if self._files.open_project(operation.project) is not None:
             waiting = [key for key in self._starts if key[0] == operation.project.id]
@@ -167,23 +166,16 @@ class WriteHandlers:
                 return msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
         return reply
 
-    def _is_ready(self, operation: Operation) -> bool:
-        """True if the database is open, and so is the project's space if the operation needs it."""
-        if not self._files.is_open:
-            return False
-        if self._files.open_project(operation.project) is not None:
-            return True
-        match operation.change:
-            case StoreMemory(scope=scope):
-                return scope == "user"
-            case ApplyRun(place="user") | UndoRun(place="user"):
-                return True
-            case RecordEvents() | WriteNote():
-                return False
-            case ImportMemory(memory=memory) if memory.scope != "user":
-                return False
-            case _:
-                return not self._files.is_there(operation.project)
+
+def _needs_space(operation: Operation) -> bool:
+    """True if an operation makes the space of its project."""
+    match operation.change:
+        case StoreMemory(scope=scope):
+            return scope != "user"
+        case ImportMemory(memory=memory):
+            return memory.scope != "user"
+        case change:
+            return isinstance(change, RecordEvents | WriteNote)
 
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:

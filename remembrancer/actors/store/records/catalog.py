@@ -27,20 +27,13 @@ class Catalog:
         self._clock = clock
         self.database: SqliteFile | None = None
 
-    def register(self, project: ProjectRef) -> None:
-        """Register a project. Registering a known project does not count as use."""
-        now = self._clock()
+    def note_session(self, project: ProjectRef, directory: str | None = None) -> None:
+        """Record the start of a session in a project and, if known, its working tree. Registers the project."""
         self._write(
-            """INSERT INTO projects (id, path, created_at, last_used_at) VALUES (?, ?, ?, ?)
-               ON CONFLICT DO UPDATE SET path = excluded.path""",
-            (project.id, project.path, now, now),
-        )
-
-    def note_session(self, project: ProjectRef, directory: str | None) -> None:
-        """Record the start of a session in a registered project and, if known, its working tree."""
-        self._write(
-            "UPDATE projects SET last_used_at = ?, directory = coalesce(?, directory) WHERE id = ?",
-            (self._clock(), directory or None, project.id),
+            """INSERT INTO projects (id, path, created_at, last_used_at, directory) VALUES (?1, ?2, ?3, ?3, ?4)
+               ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = excluded.last_used_at,
+               directory = coalesce(excluded.directory, directory)""",
+            (project.id, project.path, self._clock(), directory or None),
         )
 
     def path_of(self, project_id: str) -> str:
