@@ -56,8 +56,6 @@ ABOUT_STATE: Final = (NotePresence, DescribeStore)
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
 """Names are looked for, which takes longer at a time, when clients have asked for nothing for this long."""
-COUNT_S: Final = 1.0
-"""The time between two checks for commits to count."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
 """A database up to this size is counted in a few milliseconds, at once, so that its status includes every acknowledged
 write."""
@@ -80,19 +78,6 @@ class StoreActor(Actor):
         self._gateway: Peer | None = None
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
-        self._tasks: anyio.abc.TaskGroup
-        self._router: Router[Any]
-        self._committer: Committer
-        self._files: MemoryFiles
-        self._lanes: SharedLanes
-        self._vectors: VectorSpaces
-        self._scheduler: EmbeddingScheduler
-        self._reads: ReadHandlers
-        self._requests: Dispatcher
-        self._jobs: JobHandlers
-        self._file_handlers: FileHandlers
-        self._code: CodeHandlers
-        self._copies: DailyCopies
         self._remote: RemoteWorkers | None = None
         """Embedders on other hosts; None if the store is not configured to listen for them."""
 
@@ -162,11 +147,11 @@ class StoreActor(Actor):
         self._router = self._requests.router = Router(
             paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take
         )
-        async with anyio.create_task_group() as self._tasks, self._requests, self._router:
-            self._tasks.start_soon(self._scheduler.run)
+        async with anyio.create_task_group() as tasks, self._requests, self._router:
+            tasks.start_soon(self._scheduler.run)
             if settings.embedder_listen is not None:
-                self._tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
-            self._tasks.start_soon(self._work_in_background)
+                tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
+            tasks.start_soon(self._work_in_background)
             gc.freeze()  # modules stay for good: garbage collections need not traverse them
             task_status.started()
             await anyio.sleep_forever()
@@ -200,13 +185,6 @@ class StoreActor(Actor):
         keys, silence_s = WorkerKeys(self.spec.paths.keys), self.spec.settings.stall_timeout_s
         self._remote = RemoteWorkers(endpoint, self.speaker, keys, self._scheduler, silence_s)
         await self._remote.run()
-
-    async def _keep_counts(self) -> None:
-        """Count all memories anew after commits, off the event loop, since those of a large database take long."""
-        while True:
-            if self._files.version != self._counted[0]:
-                await self._tolerantly("records", self._readers.in_background(self._count))
-            await anyio.sleep(COUNT_S)
 
     def _count(self) -> None:
         version = self._files.version
@@ -260,7 +238,6 @@ class StoreActor(Actor):
         with self._background:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_house)
-                tasks.start_soon(self._keep_counts)
                 tasks.start_soon(self._jobs.finder.run)
                 tasks.start_soon(self._copies.run)
                 tasks.start_soon(self._vectors.run)
@@ -271,6 +248,8 @@ class StoreActor(Actor):
             if self._files.is_replaced:  # writes are refused already, and the next store opens what is there now
                 raise FileLocked(f"{self.spec.paths.database} was removed or replaced while it was open")
             await self._count_accesses()
+            if self._files.version != self._counted[0]:
+                await self._tolerantly("records", self._readers.in_background(self._count))
             await self._tolerantly("records", self._readers.in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house()
