@@ -336,11 +336,28 @@ class DescribeStore(SessionRequest[StoreDescription], frozen=True):
     """Describe the memory as one session of one project sees it."""
 
 
-class MemoryShown(msgspec.Struct, frozen=True, tag=True):
+class Surroundings(msgspec.Struct, frozen=True):
+    """The facts about a memory that are stored elsewhere."""
+
+    incoming: tuple[MemoryLink, ...] = ()
+    """Links from memories that are not forgotten, each with the other memory as its `target`, strongest first."""
+    promotions: tuple[LoggedPromotion, ...] = ()
+    """The log entries of the memory and of those merged into it, oldest first."""
+    observed_in: tuple[str, ...] = ()
+    """The ids of the projects in which a memory of the user was observed, its origin first."""
+    found_entities: tuple[str, ...] = ()
+    """Names of entities that were extracted from its text, not given by a caller."""
+    copies: dict[str, Scope] = {}
+    """The ids of other memories with identical content, without forgotten ones, with their scopes."""
+    proposal: Proposal | None = None
+    """The proposal to give it to the user, answered or not."""
+
+
+class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
     """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
 
-    `strength` and `is_stale` follow the formulas of `memory/decay.py`. `incoming` are links from other memories, with
-    these as their targets. `reasons` say, in sentences, why the memory is in its scope.
+    `strength` and `is_stale` follow the formulas of `memory/decay.py`. `reasons` say, in sentences, why the memory is
+    in its scope.
     """
 
     memory: PortableMemory
@@ -348,15 +365,7 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     near_duplicates: tuple[str, ...] = ()
     strength: float | None = None
     is_stale: bool = False
-    incoming: tuple[MemoryLink, ...] = ()
-    promotions: tuple[LoggedPromotion, ...] = ()
-    observed_in: tuple[str, ...] = ()
-    """Ids of the projects in which a pattern of the user was observed."""
-    found_entities: tuple[str, ...] = ()
-    """Names of entities that were extracted from its text, not given by a caller."""
     reasons: tuple[str, ...] = ()
-    copies: dict[str, Scope] = {}
-    """The ids of other memories with identical content, without forgotten ones, with their scopes."""
 
 
 class GetMemory(SessionRequest[MemoryShown], frozen=True):

@@ -287,7 +287,7 @@ def test_a_memory_is_explained() -> None:
         memory.id, "decision", "session", "project", "importance", "s", 0.7, NEAR, promoted_at=at_s
     )
     reply = MemoryShown(
-        memory,
+        memory=memory,
         embedded=True,
         near_duplicates=(NEAR,),
         strength=0.41,

@@ -367,21 +367,15 @@ def show_memory(
     ref = view.find(request.memory_id)
     if memory is None or ref is None:
         raise unknown_memory(request.memory_id)
-    records = view.records_of(ref)
-    embedded = is_embedded(records, ref)
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     known = view.reader.surroundings(memory.id, memory.content, request.session_id)
     return MemoryShown(
-        memory,
-        embedded,
-        near_duplicates(view, ref, request.session_id),
+        **msgspec.structs.asdict(known),
+        memory=memory,
+        embedded=is_embedded(view.records_of(ref), ref),
+        near_duplicates=near_duplicates(view, ref, request.session_id),
         strength=strength_of(memory, now),
         is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
-        incoming=known.incoming,
-        promotions=known.promotions,
-        observed_in=known.observed_in,
-        found_entities=known.found_entities,
-        copies=dict(known.copies),
         reasons=explain(memory, known.proposal),
     )
 

@@ -12,14 +12,11 @@ from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
 from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, json_list
-from remembrancer.actors.store.records.types import (
-    Surroundings,
-    WaitingWork,
-)
+from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import Material, Promotable, ReadMemories
-from remembrancer.protocol.kinds import SESSION_RECORD, Scope
-from remembrancer.protocol.reads import Memories, Proposal
+from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.reads import Memories, Proposal, Surroundings
 from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.writes import EntityRef, MemoryLink
 
@@ -164,7 +161,23 @@ class SqliteBackground:
                    ORDER BY l.strength DESC, o.number, l.relation LIMIT ?""",  # noqa: S608 - fixed
                 (memory_id, session_id, INCOMING),
             )
-            links = tuple(MemoryLink(*row) for row in incoming)
+            promotions = query(
+                """SELECT memory_id, kind, from_scope, to_scope, reason, source_session, score, merged_into, run_id,
+                       promoted_at FROM promotion_log
+                   WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1) ORDER BY sequence""",
+                (memory_id,),
+            )
+            origin = """SELECT source_project FROM memories
+                        WHERE space = @SPACE AND id = ? AND source_project IS NOT NULL"""
+            patterns = "SELECT source_projects FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?"
+            projects = [project for (project,) in query(origin, (memory_id,))]
+            projects += (each for (listed,) in query(patterns, (memory_id,)) for each in _decode_projects(listed))
+            copies = query(
+                f"""SELECT id, scope FROM memories AS m
+                    WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
+                    AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number""",  # noqa: S608 - fixed
+                (digest_of(content), memory_id, session_id),
+            )
             found = query(
                 """SELECT DISTINCT e.name FROM memories AS m JOIN memory_entities AS s ON s.memory = m.number
                    JOIN entities AS e ON e.number = s.entity
@@ -172,45 +185,15 @@ class SqliteBackground:
                 (memory_id,),
             )
             return Surroundings(
-                links,
-                _promotions_of(query, memory_id),
-                _observed_in(query, memory_id),
-                copies=_copies(query, memory_id, content, session_id),
-                proposal=next(iter(_read_proposals(query, memory_id)), None),
-                found_entities=tuple(row[0] for row in found),
+                tuple(MemoryLink(*row) for row in incoming),
+                tuple(LoggedPromotion(*row[:8], run_id=row[8], promoted_at=row[9]) for row in promotions),
+                tuple(dict.fromkeys(projects)),
+                tuple(row[0] for row in found),
+                dict(copies),
+                next(iter(_read_proposals(query, memory_id)), None),
             )
 
         return self._file.read_together(read)
-
-
-def _copies(query: Query, memory_id: str, content: str, session_id: str | None) -> dict[str, Scope]:
-    rows = query(
-        f"""SELECT id, scope FROM memories AS m
-            WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
-            AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number""",  # noqa: S608 - fixed
-        (digest_of(content), memory_id, session_id),
-    )
-    return dict(rows)
-
-
-def _promotions_of(query: Query, memory_id: str) -> tuple[LoggedPromotion, ...]:
-    """Return the log entries of a memory and of those merged into it, oldest first."""
-    rows = query(
-        """SELECT memory_id, kind, from_scope, to_scope, reason, source_session, score, merged_into, run_id, promoted_at
-           FROM promotion_log WHERE space = @SPACE AND (memory_id = ? OR merged_into = ?) ORDER BY sequence""",
-        (memory_id, memory_id),
-    )
-    return tuple(LoggedPromotion(*row[:8], run_id=row[8], promoted_at=row[9]) for row in rows)
-
-
-def _observed_in(query: Query, memory_id: str) -> tuple[str, ...]:
-    """Return the project that a memory came from, and those in which it was observed. Raises `ValueError` for bad
-    rows."""
-    came_from = "SELECT source_project FROM memories WHERE space = @SPACE AND id = ? AND source_project IS NOT NULL"
-    observed = "SELECT source_projects FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?"
-    found = [project for (project,) in query(came_from, (memory_id,))]
-    found += (project for (projects,) in query(observed, (memory_id,)) for project in _decode_projects(projects))
-    return tuple(dict.fromkeys(found))
 
 
 MOST_PROPOSALS: Final = 50

@@ -14,14 +14,12 @@ from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.reads import (
     ListedMemory,
-    Proposal,
 )
-from remembrancer.protocol.runs import ChainLink, LoggedPromotion
+from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
-    MemoryLink,
     MemoryType,
     MemoryVersion,
     Scope,
@@ -50,24 +48,6 @@ class WaitingWork:
     maintained_at: float | None = None
     sessions_since: int = 0
     oldest_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The facts about a memory that are stored elsewhere.
-
-    `incoming` are links from memories that are not forgotten, each with the other memory as its `target`, strongest
-    first; `promotions` are the log entries of the memory and of those merged into it, oldest first; `observed_in` are
-    the projects in which a user's memory was observed, its origin first;
-    `proposal` proposes it to the user; `found_entities` are names that were found in it.
-    """
-
-    incoming: tuple[MemoryLink, ...] = ()
-    promotions: tuple[LoggedPromotion, ...] = ()
-    observed_in: tuple[str, ...] = ()
-    copies: Mapping[str, Scope] = field(default_factory=dict)
-    proposal: Proposal | None = None
-    found_entities: tuple[str, ...] = ()
 
 
 Vectors = NDArray[np.float32]
