@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.browsing import BROWSER_READS
-from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.actors.store.records.types import USER, Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.browsing import FindPairs
@@ -499,14 +498,6 @@ def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(archi
     (material,) = archived.records.materials(ReadMemories(None, memory_ids=(ONE,)), None).memories
     assert material.archived_at is None
     assert archived.shown(TWO).status == "archived", "only what was used"
-
-
-def test_the_time_of_archiving_is_known_in_spite_of_later_changes(archived: RunsRig) -> None:
-    archived_at = archived_since(archived.shown(ONE))
-    assert archived_at == archived.clock.now
-    archived.do(TagMemory(ONE, add=("later",)), at=REQUESTED_AT + 1000)
-    assert archived_since(archived.shown(ONE)) == archived_at
-    assert archived_since(archived.shown("mem_three")) is None
 
 
 # --- The pruning of what grows with each session: it goes when nobody needs it any more, and nothing else does.

@@ -121,18 +121,6 @@ def read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
     return tuple(EntityRef(*row) for row in rows)
 
 
-def archived_since(memory: PortableMemory) -> float | None:
-    """Return the time since which a memory has been archived, from its history; None if it is not archived. Pure."""
-    if memory.status != "archived":
-        return None
-    since = memory.updated_at
-    for entry in reversed(memory.history):
-        if entry.record.status != "archived":
-            break
-        since = entry.changed_at
-    return since
-
-
 _decode_snapshot = msgspec.json.Decoder(MemoryVersion).decode
 _decode_details = msgspec.json.Decoder(dict[str, Any]).decode
 _HISTORY: Final = "version, change, changed_at, session_id, operation_id, record, details"

@@ -10,7 +10,6 @@ from remembrancer.actors.store.records.memory_rows import (
     OF_RUN,
     SAYS_IT,
     STORED_FIELDS,
-    archived_since,
     columns_of,
     decoded,
     digest_of,
@@ -321,7 +320,8 @@ class SqliteEdits(SpaceConnection):
         """
         columns = columns_of(memory, STORED_FIELDS)
         columns |= {name: getattr(memory, name) for name in _INSERTED}
-        columns |= {"archived_at": archived_since(memory), "promotion_chain": _json(memory.promotion_chain)}
+        columns |= {"archived_at": self.now if memory.status == "archived" else None}
+        columns |= {"promotion_chain": _json(memory.promotion_chain)}
         number = self.execute(
             f"""INSERT INTO memories (space, {", ".join(columns)})
                 VALUES (@SPACE, {", ".join("?" * len(columns))})""",  # noqa: S608 - our names
