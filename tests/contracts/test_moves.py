@@ -133,7 +133,7 @@ def check_moved(spaces: Spaces, before: PortableMemory) -> None:
     assert spaces.project.found("moves") == []
     assert (project.counts(None).total, user.counts(None).by_scope) == (1, {"user": 1})
     assert (project.counts(None).entities, user.counts(None).entities) == (1, 2)
-    assert project.passages(PassageFilter(MODEL, vectors=False)).numbers == [1]
+    assert project.passages(PassageFilter(MODEL)).numbers == [1]
 
 
 def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_that_it_is_in_now(spaces: Spaces) -> None:

@@ -175,14 +175,14 @@ def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_m
     saved = records.save_embeddings(MODEL, [first, EmbeddedMemory(two, digest_of("y"), passages[:1], matrix[2:3])])
     assert (pending(records), len(saved)) == ([], 3)
     assert (records.is_embedded(MODEL, one), records.is_embedded(OTHER_MODEL, one)) == (True, False)
-    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == saved == sorted(saved)
+    assert records.passages(PassageFilter(MODEL)).numbers == saved == sorted(saved)
     again = records.passages(PassageFilter(numbers=[*saved, 999]))
     assert (again.numbers, again.memories, again.ordinals) == (saved, [one, one, two], [0, 1, 0])
     assert again.vectors.tolist() == matrix[:3].tolist()
     own = records.passages(PassageFilter(MODEL, [one]))
     assert (sorted(own.ordinals), own.vectors.dtype.name) == ([0, 1], "float32")
     for none in (
-        PassageFilter(OTHER_MODEL, vectors=False),
+        PassageFilter(OTHER_MODEL),
         PassageFilter(OTHER_MODEL, [one]),
         PassageFilter(numbers=[]),
     ):

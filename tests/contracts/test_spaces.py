@@ -146,7 +146,6 @@ READS: dict[str, Callable[[Records], Any]] = {
     "materials": lambda it: it.materials(ReadMemories(PROJECT)).memories,
     "entity_edges": lambda it: it.entity_edges(),
     "from_files": lambda it: it.from_files(["."], ALL, 9),
-    "versions": lambda it: list(it.versions()),
     "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],
     "proposals": lambda it: it.proposals(),
     "waiting_work": lambda it: (it.waiting_work(0.0, 9).sessions, it.waiting_work(0.0, 9).promotable),
@@ -382,7 +381,7 @@ PARTS = {"without", "beside", "named", "of"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "entity_edges", "versions", "waiting_work", "derived_among"}
+IN_BACKGROUND = {"materials", "entity_edges", "waiting_work", "derived_among"}
 
 
 def recalled(view: View, request: Recall) -> Any:

@@ -20,6 +20,7 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
+from remembrancer.actors.store.records.types import EVERY
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.code.index import CodeIndex
 from remembrancer.config.project import project_of, working_tree_of
@@ -119,9 +120,10 @@ class CodeHandlers(Handlers):
         roots = [tree.root for tree in self._readable(request.project).values()]
 
         def look() -> Iterator[StaleMemory]:
-            numbers = [number for number, _ in records.versions().values()] if roots else []
+            of_nobody = Filters("")  # without a session
+            numbers = (records.matching(of_nobody, EVERY) or []) if roots else []
             for start in range(0, len(numbers), AT_ONCE):
-                for each in records.load(numbers[start : start + AT_ONCE], Filters("")).values():  # without a session
+                for each in records.load(numbers[start : start + AT_ONCE], of_nobody).values():
                     if each.kind != SESSION_RECORD and (gone := _gone_file(each.content, each.source.file, roots)):
                         yield StaleMemory(each.id, each.content, f"gone: {gone}")
 

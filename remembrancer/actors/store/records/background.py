@@ -64,11 +64,6 @@ class SqliteBackground:
         )
         return tuple(rows)
 
-    def versions(self) -> dict[str, tuple[int, int]]:
-        """Return the number and the version of every memory that is not forgotten, by id."""
-        rows = self._file.read("SELECT id, number, version FROM memories WHERE space = @SPACE AND forgotten_at IS NULL")
-        return {memory_id: (number, version) for memory_id, number, version in rows}
-
     def session_start(self, session_id: str) -> tuple[float | None, int]:
         """Return the time at which a session began (None: unknown here), and the number of memories it stored,
         forgotten or not."""

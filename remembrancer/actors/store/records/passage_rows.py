@@ -218,7 +218,7 @@ class EmbeddedTexts:
 
     def is_embedded(self, model: str, number: int) -> bool:
         """True if a memory has its vectors of a model."""
-        return bool(self.passages(PassageFilter(model, [number], vectors=False, limit=1)).numbers)
+        return bool(self._file.read("SELECT 1 FROM passages WHERE memory = ? AND model = ? LIMIT 1", (number, model)))
 
     def passages(self, wanted: PassageFilter) -> PassageVectors:
         """Return the passages that pass the filter, oldest first unless memories are given; missing ones are left
@@ -235,15 +235,13 @@ class EmbeddedTexts:
         if wanted.after is not None:
             clauses.append("number > ?")
             arguments.append(wanted.after)
-        read = ["number", "memory", "ordinal", *(["vector"] if wanted.vectors else [])]
-        # Passage rows are long, so a short index is used where neither vectors nor models are needed.
-        index = "INDEXED BY passages_owned" if len(read) == 3 and wanted.numbers is not None else ""
         order = "ORDER BY number" if wanted.memories is None else ""
+        which = f"{' AND '.join(clauses)} {order} LIMIT ?"
         rows = self._file.read(
-            f"SELECT {', '.join(read)} FROM passages {index} WHERE {' AND '.join(clauses)} {order} LIMIT ?",  # noqa: S608
+            f"SELECT number, memory, ordinal, vector FROM passages WHERE {which}",  # noqa: S608 - our clauses
             (*arguments, wanted.limit),
         )
-        return passage_vectors(rows, vectors=wanted.vectors)
+        return passage_vectors(rows)
 
 
 class HomeTexts(EmbeddedTexts):
@@ -281,13 +279,11 @@ def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
     return memories.tolist(), np.asarray(sums / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
-def passage_vectors(rows: Sequence[Any], *, vectors: bool = True) -> PassageVectors:
-    """Decode rows of passages (number, memory, ordinal, optional vector)."""
+def passage_vectors(rows: Sequence[Any]) -> PassageVectors:
+    """Decode rows of passages (number, memory, ordinal, vector)."""
     return PassageVectors(
         [row[0] for row in rows],
         [row[1] for row in rows],
         [row[2] for row in rows],
-        np.frombuffer(b"".join(row[3] for row in rows), dtype="<f4").reshape(len(rows), -1)
-        if rows and vectors
-        else np.zeros((0, 0), dtype=np.float32),
+        np.frombuffer(b"".join(row[3] for row in rows), dtype="<f4").reshape(len(rows), -1 if rows else 0),
     )

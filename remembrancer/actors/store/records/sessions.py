@@ -58,12 +58,6 @@ def open_sessions(query: Query) -> list[SessionEntry]:
     return [SessionEntry(*row) for row in rows]
 
 
-def count_turns(query: Query, session_id: str) -> int:
-    """Return the number of turns of a session."""
-    ((count,),) = query("SELECT count(*) FROM turns WHERE space = @SPACE AND session_id = ?", (session_id,))
-    return int(count)
-
-
 TOPICS: Final = 10
 TOPICS_OF: Final = 1000
 """The number of a session's last memories from which its topics are taken."""
@@ -111,6 +105,7 @@ def describe_session(query: Query, spaces: Spaces, users: Collection[int], sessi
            WHERE space = @SPACE AND session_id = ? AND change != 'stored' GROUP BY change""",
         (session_id,),
     )
+    ((turns,),) = query("SELECT count(*) FROM turns WHERE space = @SPACE AND session_id = ?", (session_id,))
     ((calls, successes),) = query(
         "SELECT count(*), total(success) FROM tool_calls WHERE space = @SPACE AND session_id = ?", (session_id,)
     )
@@ -122,7 +117,7 @@ def describe_session(query: Query, spaces: Spaces, users: Collection[int], sessi
         topics=_topics_of(query, session_id),
         status=known[0].status if known else "active",
         summary=known[0].summary if known else None,
-        turns=count_turns(query, session_id),
+        turns=turns,
         tool_calls=calls,
         tool_failures=calls - int(successes),
         memories_promoted=sum(entry.memories_promoted for entry in known),

@@ -97,7 +97,7 @@ class EmbeddedMemory:
 
 @dataclass(frozen=True, slots=True)
 class PassageVectors:
-    """Passages: numbers, memories, ordinals, and, if requested, vectors (n, dimensions)."""
+    """Passages: numbers, memories, ordinals, and vectors (n, dimensions)."""
 
     numbers: list[int]
     memories: list[int]
@@ -108,14 +108,12 @@ class PassageVectors:
 @dataclass(frozen=True, slots=True)
 class PassageFilter:
     """Selects passages: those with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
-    above `after`). `vectors` says whether these
-    are read."""
+    above `after`)."""
 
     model: str | None = None
     memories: Sequence[int] | None = None
     numbers: Sequence[int] | None = None
     after: int | None = None
-    vectors: bool = True
     limit: int = -1
 
 
