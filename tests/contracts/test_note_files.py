@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remembrancer.actors.store.note_files import REPEATED_S, _NoteFile
+from remembrancer.actors.store import note_files
+from remembrancer.actors.store.note_files import REPEATED_S
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.notes import MAX_FILE_BYTES
@@ -175,7 +176,7 @@ def test_a_full_disk_leaves_the_note_as_it_was(work: Workspace, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", no_space)
+        patch.setattr(os, "fsync", no_space)
         assert isinstance(work.refused("a", "New."), StorageFull)
     assert work.path.read_text() == BEFORE
     work.write("a", "New.")
@@ -205,13 +206,13 @@ def test_a_note_saved_while_it_is_written_is_read_again(work: Workspace, monkeyp
     saves: Iterator[Callable[[], object]] = iter(
         [partial(work.path.write_text, BEFORE + "In place.\n"), partial(_saved_anew, work, "Renamed.\n")]
     )
-    prepare = _NoteFile._prepare
+    write = note_files._write_durably
 
-    def prepare_late(file: _NoteFile, data: bytes, mode: int | None) -> None:
-        prepare(file, data, mode)
+    def write_late(directory: int, name: str, data: bytes, mode: int | None) -> None:
+        write(directory, name, data, mode)
         next(saves, lambda: None)()
 
-    monkeypatch.setattr(_NoteFile, "_prepare", prepare_late)
+    monkeypatch.setattr(note_files, "_write_durably", write_late)
     work.write("a", "New.")
     assert work.path.read_text() == "Renamed.\n\nNew.\n"
     assert not work.leftovers()

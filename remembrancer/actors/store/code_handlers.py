@@ -199,7 +199,7 @@ class CodeHandlers(Handlers):
                 self._keep(project_id, trees)
                 return tree
             # A new file name: a process that has the old file open may still write to it.
-            tree_id = _tree_id(root) if before is None else before.id
+            tree_id = before.id if before else f"code_{hashlib.sha256(root.encode()).hexdigest()[:12]}"
             database = self._folder(project_id) / f"{tree_id}-{time.time_ns():x}.db"
             tree = trees[tree_id] = CodeTree(tree_id, root, str(database), watch)
             self._keep(project_id, trees)
@@ -341,10 +341,6 @@ def _described(tree: CodeTree, index: CodeIndex) -> TreeDescription:
         counted[reason] = counted.get(reason, 0) + count
     plain = TreeDescription(tree.id, tree.root, tree.watch, "queued", indexed_files=files, total_chunks=chunks)
     return msgspec.structs.replace(plain, skipped=counted, **about)
-
-
-def _tree_id(named: str) -> str:
-    return f"code_{hashlib.sha256(named.encode()).hexdigest()[:12]}"
 
 
 def _without_other_working_trees(trees: list[CodeTree], request: SearchCode) -> list[CodeTree]:

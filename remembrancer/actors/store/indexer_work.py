@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,13 @@ async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: 
     Raises:
         DeadlineExceeded: the disk does not answer in time.
     """
-    look = partial(_compared, Path(root), files[:limit], changed)
+
+    def look() -> tuple[ListedFile, ...]:
+        return tuple(
+            each if _is_current(Path(root, each.path), each) else msgspec.structs.replace(each, state=changed)
+            for each in files[:limit]
+        )
+
     # On a thread of its own: the disk of a workspace may hang.
     looking = asyncio.get_running_loop().run_in_executor(None, look)
     try:
@@ -56,12 +61,6 @@ async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: 
     except TimeoutError as error:
         raise DeadlineExceeded(f"the disk with {root} does not answer") from error
     return Files(found, len(files) > limit)
-
-
-def _compared(root: Path, files: Sequence[ListedFile], changed: IndexState) -> tuple[ListedFile, ...]:
-    return tuple(
-        each if _is_current(root / each.path, each) else msgspec.structs.replace(each, state=changed) for each in files
-    )
 
 
 def _is_current(path: Path, file: ListedFile) -> bool:

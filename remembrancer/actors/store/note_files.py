@@ -93,7 +93,9 @@ class NoteFiles:
 
 
 def _write(operation: Operation, change: WriteNote) -> NoteWritten:
-    real = _real_note(change)
+    if not Path(change.root).is_dir():
+        raise InvalidInput(f"the workspace {shown(change.root)} is not there", field="path")
+    real = real_note(change.path, change.root, change.places)
     ignored = _ignore(Path(change.root), change.ignore)
 
     def edit(text: str, saved_at: float) -> Edited:
@@ -106,7 +108,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
         return done
 
     with _opened(real) as directory:
-        done = _NoteFile(directory, real.name, _temporary(operation)).replace(edit)
+        done = _replace(directory, real.name, _temporary(operation), edit)
     return NoteWritten(change.path, done.lines, done.replaced, ignored)
 
 
@@ -119,13 +121,6 @@ def _end(writer: Writer, result: NoteWritten) -> NoteWritten:
 def _temporary(operation: Operation) -> str:
     """Return the name of an operation's temporary file: hidden and not Markdown, so that nobody takes it for a note."""
     return f".note-{hashlib.sha256(operation.operation_id.encode()).hexdigest()[:16]}.tmp"
-
-
-def _real_note(change: WriteNote) -> RealNote:
-    """Return the file of a note. Raises `InvalidInput` if links lead out of the workspace, or not to a note."""
-    if not Path(change.root).is_dir():
-        raise InvalidInput(f"the workspace {shown(change.root)} is not there", field="path")
-    return real_note(change.path, change.root, change.places)
 
 
 @contextlib.contextmanager
@@ -162,48 +157,36 @@ def _read(directory: int, name: str) -> _Version:
         return _Version(file.read(), stat.S_IMODE(about.st_mode), about.st_mtime)
 
 
-class _NoteFile:
-    """A note in an open directory, and the temporary file that replaces it."""
+def _replace(directory: int, name: str, temporary: str, edit: Callable[[str, float], Edited]) -> Edited:
+    """Replace a file in an open directory, by a temporary one, with the result of `edit`, which gets its text and the
+    time at which it was saved, and is called again if the file has changed meanwhile. Returns the result."""
+    try:
+        for _ in range(ATTEMPTS):
+            before = _read(directory, name)
+            done, data = _edited_bytes(before, edit, name)
+            if data == before.data:
+                return done
+            _write_durably(directory, temporary, data, before.mode)
+            if _read(directory, name) == before:
+                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+                os.fsync(directory)
+                return done
+        raise MemoryUnavailable(f"{name} is saved by somebody else all the time: try again")
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
 
-    def __init__(self, directory: int, name: str, temporary: str) -> None:
-        self._directory = directory
-        self._name = name
-        self._temporary = temporary
 
-    def replace(self, edit: Callable[[str, float], Edited]) -> Edited:
-        """Replace the note with the result of `edit`, which gets its text and the time at which it was saved, and is
-        called again if the note has changed meanwhile. Returns the result."""
-        try:
-            for _ in range(ATTEMPTS):
-                before = _read(self._directory, self._name)
-                done, data = _edited_bytes(before, edit, self._name)
-                if data == before.data:
-                    return done
-                self._prepare(data, before.mode)
-                if _read(self._directory, self._name) == before:
-                    os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
-                    os.fsync(self._directory)
-                    return done
-            raise MemoryUnavailable(f"{self._name} is saved by somebody else all the time: try again")
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._temporary, dir_fd=self._directory)
-            raise
-
-    def _prepare(self, data: bytes, mode: int | None) -> None:
-        """Write the temporary file durably."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        descriptor = os.open(self._temporary, flags, 0o666, dir_fd=self._directory)
-        try:
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.fsync(self._directory)
+def _write_durably(directory: int, name: str, data: bytes, mode: int | None) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, 0o666, dir_fd=directory), "wb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.fsync(directory)
 
 
 BOM: Final = b"\xef\xbb\xbf"
@@ -243,7 +226,7 @@ def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
 
     try:
         with _opened(RealNote(Path(os.path.realpath(root)), (".gitignore",))) as directory:
-            _NoteFile(directory, ".gitignore", ".gitignore.note.tmp").replace(edit)
+            _replace(directory, ".gitignore", ".gitignore.note.tmp", edit)
     except (OSError, RemembrancerError) as error:
         logger.warning("git was not told to ignore notes", extra={"reason": str(error)})
         return ()

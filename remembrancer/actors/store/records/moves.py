@@ -138,27 +138,20 @@ def memory_to_move(writer: Writer) -> PortableMemory:
     operation, change = writer.operation, _promotion(writer)
     memory = writer.memory(change.memory_id)
     is_taken_back = memory.now.scope == "user" and change.target_scope == "project"
-    if is_taken_back:
-        _check_return(memory.id, memory.now, memory.source_project, operation.project.id)
-    else:
-        check_remembered(memory.id, memory.now)
+    check_remembered(memory.id, memory.now)
+    if not is_taken_back:
         check_broader(memory.now.scope, change.target_scope)
         if memory.now.kind == SESSION_RECORD:
             raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
+    elif memory.source_project != operation.project.id:
+        came = "came from another project: take it back there" if memory.source_project else "never was a project's"
+        raise InvalidInput(f"{memory.id} is the user's and {came}", field="target_scope")
     portable = writer.space.portable(memory.id)
     assert portable is not None
     if is_taken_back or change.target_scope == "user":
         return portable
     history = tuple(entry for entry in portable.history if entry.record.scope != "session")
     return msgspec.structs.replace(portable, history=history)
-
-
-def _check_return(memory_id: str, now: MemoryVersion, source_project: str | None, project_id: str) -> None:
-    """Raises `InvalidInput` if a memory of the user cannot be taken back into a project."""
-    check_remembered(memory_id, now)
-    if source_project != project_id:
-        came = "came from another project: take it back there" if source_project else "never was a project's"
-        raise InvalidInput(f"{memory_id} is the user's and {came}", field="target_scope")
 
 
 def return_move(writer: Writer) -> PromotedResult:
