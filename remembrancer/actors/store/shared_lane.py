@@ -30,9 +30,9 @@ from remembrancer.actors.store.records.moves import (
 )
 from remembrancer.actors.store.records.rules import carry_out, check_session_limit
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
+from remembrancer.actors.store.records.space import SpaceConnection, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
-from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied
+from remembrancer.actors.store.records.sqlite_edits import LOGS, SqliteEdits, merge, read_applied
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, UNACCEPTABLE, Limits, Records
 from remembrancer.actors.store.records.types import USER, Outcome
@@ -60,7 +60,6 @@ from remembrancer.protocol.errors import (
     StorageFull,
     size_in_words,
 )
-from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.runs import (
     AddMemory,
     ApplyRun,
@@ -103,9 +102,6 @@ _VECTORS: Final = """SELECT p.model, p.ordinal, p.start, p."end", p.vector, m.id
     FROM passages AS p JOIN memories AS m ON m.number = p.memory WHERE p.space = @SPACE ORDER BY p.number"""
 _PUT_VECTOR: Final = """INSERT INTO passages (space, memory, model, ordinal, start, "end", vector)
     SELECT space, number, ?, ?, ?, ?, ? FROM memories WHERE space = @SPACE AND id = ? AND content_digest = ?"""
-_TO_KEEP: Final = """SELECT number, id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ?
-    AND id NOT IN (SELECT id FROM memories WHERE space = ?)
-    AND id NOT IN (SELECT memory_id FROM erased WHERE space = ?) ORDER BY number"""
 
 NEWER: Final = (
     "another member of this shared lane has a newer release, whose entries this one does not know: install it here "
@@ -408,18 +404,9 @@ class SharedLane(Records):
         """Move everything that is shared, with the outcomes of operations, into a space of this host, which then shares
         nothing any more, and delete the lane here. A memory that is there already stays as it is. Atomic, even if the
         process is killed."""
-        scope = "user" if self.is_users else "project"
         with self._edits() as edits:
-            arriving = ArrivingEdits(edits, own.space)
-            for number, memory_id in edits.query(_TO_KEEP, (scope, SESSION_RECORD, own.space, own.space)):
-                arriving.take_over(number, memory_id)
-            edits.execute(
-                """INSERT OR IGNORE INTO applied_operations
-                   SELECT ?, operation_id, result, applied_at FROM applied_operations WHERE space = @SPACE""",
-                (own.space,),
-            )
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
-            drop_space(edits)
+            merge(edits, own.space, LOGS)  # the sessions are those of all machines
         own.note_commit()
         self.problem = JournalAway(LEFT)
 

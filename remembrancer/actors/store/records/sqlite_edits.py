@@ -667,13 +667,14 @@ class ArrivingEdits(SqliteEdits):
             self.to_embed.append(number)
 
 
-_MERGED: Final = ("sessions", "turns", "tool_calls", "history", "erased", "applied_operations", "promotion_log")
-"""The tables whose rows go along when a space is merged into another one, besides the memories."""
+LOGS: Final = ("history", "erased", "applied_operations", "promotion_log")
+WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
+"""The tables whose rows may go along when a space is merged into another one, besides the memories."""
 
 
-def merge(source: SqliteEdits, target: int) -> None:
-    """Move the memories, sessions and logs of a space into another one, in which what is there already stays, and
-    delete the space. Inside a transaction."""
+def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:
+    """Move the memories of a space, with the rows of these tables, into another one, in which what is there already
+    stays, and delete the space. Inside a transaction."""
     arriving = ArrivingEdits(source, target)
     for number, memory_id in source.query(
         """SELECT number, id FROM memories WHERE space = @SPACE
@@ -684,7 +685,7 @@ def merge(source: SqliteEdits, target: int) -> None:
         arriving.take_over(number, memory_id)
     here = "SELECT id FROM memories WHERE space = ?"  # what is left has another history there
     source.execute(f"DELETE FROM history WHERE space = @SPACE AND memory_id IN ({here})", (target,))  # noqa: S608
-    for table in _MERGED:
+    for table in tables:
         source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target,))  # noqa: S608
     drop_space(source)
 
