@@ -284,20 +284,20 @@ async def held(committer: Committer) -> Held:
 async def test_operations_that_wait_together_are_committed_together_and_in_order(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
         gate = await held(committer)
-        futures = [committer.submit(records, [store_operation(f"op{n}", f"text {n}")]) for n in range(20)]
+        futures = [committer.submit(records, store_operation(f"op{n}", f"text {n}")) for n in range(20)]
         gate.let_go()
         outcomes = [await future for future in futures]
         assert records.groups == [[f"op{n}" for n in range(20)]]
-        assert [each.reply.operation_id for [each] in outcomes if isinstance(each.reply, Applied)] == records.groups[0]
-        assert [each.to_embed for [each] in outcomes] == list(range(1, 21))
+        assert [each.reply.operation_id for each in outcomes if isinstance(each.reply, Applied)] == records.groups[0]
+        assert [each.to_embed for each in outcomes] == list(range(1, 21))
 
 
 async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
     async with writing(tmp_path, NAME, "b") as (committer, [one, two]):
         gate = await held(committer)
         places = [one, one, two, one]
-        futures = [committer.submit(each, [store_operation(f"op{n}", f"text {n}")]) for n, each in enumerate(places)]
-        assert isinstance((await futures[2])[0].reply, Applied)
+        futures = [committer.submit(each, store_operation(f"op{n}", f"text {n}")) for n, each in enumerate(places)]
+        assert isinstance((await futures[2]).reply, Applied)
         assert await committer.run("b", lambda: "ran") == "ran"
         assert [future.done() for future in futures] == [False, False, True, False]
         gate.let_go()
@@ -309,27 +309,26 @@ async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
 async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
         records.fault = RuntimeError("a fault in the records")
-        outcomes = await committer.submit(records, [store_operation("a", "x"), store_operation("b", "y")])
-        assert [type(each.reply) for each in outcomes] == [InternalError, InternalError]
+        futures = [committer.submit(records, store_operation(name, "x")) for name in ("a", "b")]
+        assert [type((await each).reply) for each in futures] == [InternalError, InternalError]
         with pytest.raises(ZeroDivisionError):
             await committer.run(NAME, lambda: 1 // 0)
         records.fault = None
-        outcomes = await committer.submit(records, [store_operation("a", "x")])
-        assert isinstance(outcomes[0].reply, Applied)
+        assert isinstance((await committer.submit(records, store_operation("a", "x"))).reply, Applied)
 
 
 async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
         gate = await held(committer)
-        futures = [committer.submit(records, [store_operation(f"op{n}", f"text {n}")]) for n in range(5)]
+        futures = [committer.submit(records, store_operation(f"op{n}", f"text {n}")) for n in range(5)]
         ran = committer.run(NAME, lambda: "ran")
         closing = asyncio.create_task(asyncio.to_thread(committer.close))
         gate.let_go()
         await closing
-        assert all([isinstance((await future)[0].reply, Applied) for future in futures])
+        assert all([isinstance((await future).reply, Applied) for future in futures])
         assert await ran == "ran"
         with pytest.raises(MemoryUnavailable):
-            committer.submit(records, [store_operation("late", "x")])
+            committer.submit(records, store_operation("late", "x"))
         with anyio.fail_after(PATIENCE_S), pytest.raises(MemoryUnavailable):
             await committer.run(NAME, lambda: "late")
         await asyncio.to_thread(committer.close)

@@ -12,7 +12,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import Final, TypeVar
 
 from remembrancer.actors.store.memory_writer import MemoryWriter
@@ -37,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 Target = MemoryWriter | Records
 """Applies operations: the writer of all memories, or a shared lane. Its name chooses the thread."""
-Submission = tuple[Target, tuple[Operation, ...], asyncio.Future[list[Outcome]]]
+Submission = tuple[Target, Operation, asyncio.Future[Outcome]]
 
 
 class Committer:
@@ -49,20 +48,18 @@ class Committer:
         self._writers: dict[str, _Writer] = {}
         self._closing = False
 
-    def submit(self, target: Target, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
-        """Commit these operations in order. The future gets an outcome for each.
+    def submit(self, target: Target, operation: Operation) -> asyncio.Future[Outcome]:
+        """Commit an operation, after those that were submitted before. The future gets its outcome.
 
         Raises:
             QueueFull: `MAX_WAITING` operations already wait for that thread.
             MemoryUnavailable: the committer is closed.
         """
         writer = self._writer_of(target.name)
-        waiting = writer.submitted - writer.taken
-        if waiting + len(operations) > MAX_WAITING:
-            raise QueueFull(f"{waiting} operations wait for their commit already: try again in a moment")
-        writer.submitted += len(operations)
-        future: asyncio.Future[list[Outcome]] = self._loop.create_future()
-        writer.operations.append((target, tuple(operations), future))
+        if len(writer.operations) >= MAX_WAITING:
+            raise QueueFull(f"{MAX_WAITING} operations wait for their commit already: try again in a moment")
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        writer.operations.append((target, operation, future))
         try:
             writer.thread.submit(writer.commit)
         except RuntimeError as error:
@@ -112,28 +109,20 @@ class _Writer:
         self._name = name
         self._loop = loop
         self.operations: deque[Submission] = deque()
-        self.submitted = 0
-        self.taken = 0
         self.thread = ThreadPoolExecutor(1, f"writer {name}")
 
     def _take_group(self) -> list[Submission]:
-        """Return the longest run of submissions to one target, within `MAX_GROUP` operations; the rest keep their
-        order."""
+        """Return the longest run of operations for one target, at most `MAX_GROUP`; the rest keep their order."""
         group: list[Submission] = []
-        size = 0
-        while self.operations and (not group or self.operations[0][0] == group[0][0]):
-            size += len(self.operations[0][1])
-            if group and size > MAX_GROUP:
-                break
+        while self.operations and len(group) < MAX_GROUP and (not group or self.operations[0][0] == group[0][0]):
             group.append(self.operations.popleft())
-            self.taken += len(group[-1][1])
         return group
 
     def commit(self) -> None:
         """Commit the first group of waiting operations, if any waits."""
         if not (group := self._take_group()):
             return
-        together = [operation for _, operations, _ in group for operation in operations]
+        together = [operation for _, operation, _ in group]
         try:
             outcomes = group[0][0].apply(together)
         except RemembrancerError as error:  # a file error, such as a removed file; clients may try again
@@ -142,12 +131,10 @@ class _Writer:
         except Exception:
             logger.exception("a commit failed")
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
-        in_order = iter(outcomes)
-        results = [(future, list(islice(in_order, len(operations)))) for _, operations, future in group]
-        self._loop.call_soon_threadsafe(_resolve, results)
+        self._loop.call_soon_threadsafe(_resolve, [future for *_, future in group], outcomes)
 
 
-def _resolve(results: list[tuple[asyncio.Future[list[Outcome]], list[Outcome]]]) -> None:
-    for future, outcomes in results:
+def _resolve(futures: Sequence[asyncio.Future[Outcome]], outcomes: Sequence[Outcome]) -> None:
+    for future, outcome in zip(futures, outcomes, strict=True):
         if not future.done():
-            future.set_result(outcomes)
+            future.set_result(outcome)

@@ -116,9 +116,9 @@ class WriteHandlers:
         try:
             outcome = await self._without_commit(operation)
             if outcome is None:
-                (outcome,) = await self._committer.submit(self._writer, [operation])
+                outcome = await self._committer.submit(self._writer, operation)
             if isinstance(outcome, Forwarded) and outcome.lane is not None:
-                (outcome,) = await self._committer.submit(outcome.lane, [operation])
+                outcome = await self._committer.submit(outcome.lane, operation)
                 outcome = self._writer.with_short_ids(outcome, operation)
                 self._scheduler.wake()
         except RemembrancerError as error:
