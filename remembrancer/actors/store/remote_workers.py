@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -48,14 +48,6 @@ class _Connection:
     model: str = ""
     refused: str | None = None
     error: str | None = None
-
-    def state(self, now: float, embedded: int, *, is_admitted: bool) -> RemoteEmbedder:
-        """Return the worker's state for display."""
-        state: Literal["refused", "ready", "starting"] = (
-            "refused" if self.refused else "ready" if is_admitted else "starting"
-        )
-        why = self.refused or self.error
-        return RemoteEmbedder(self.peer.name, state, self.model, embedded, why, round(now - self.heard_at, 1))
 
 
 class RemoteWorkers:
@@ -126,9 +118,17 @@ class RemoteWorkers:
                 for known in self._connections.values()
                 if known.peer.key == member.public and now - known.heard_at <= self._silence_s
             ]
-            for each in connected:
-                embedded, is_admitted = self._scheduler.embedded[each.peer.incarnation], self._is_admitted(each.peer)
-                embedders.append(each.state(now, embedded, is_admitted=is_admitted))
+            embedders += (
+                RemoteEmbedder(
+                    each.peer.name,
+                    "refused" if each.refused else "ready" if self._is_admitted(each.peer) else "starting",
+                    each.model,
+                    self._scheduler.embedded[each.peer.incarnation],
+                    each.refused or each.error,
+                    round(now - each.heard_at, 1),
+                )
+                for each in connected
+            )
             if not connected:
                 reason = self._refusals.get(member.public)
                 embedders.append(RemoteEmbedder(member.name, "refused" if reason else "away", error=reason))
