@@ -133,20 +133,17 @@ class SqliteEdits(SpaceConnection):
         for table in ("words_@SPACE", "names_@SPACE"):
             self.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
 
-    def drop_quotes(self, quotes: Sequence[str]) -> int:
-        """Delete the turns and tool calls that quote one of these, and return their number."""
-        dropped = 0
-        for quote in quotes:
-            values = (quote, _json(quote)[1:-1])
-            dropped += self.execute(
-                "DELETE FROM turns WHERE space = @SPACE AND (instr(content, ?1) OR instr(metadata, ?2))", values
-            ).rowcount
-            dropped += self.execute(
-                """DELETE FROM tool_calls WHERE space = @SPACE AND (instr(arguments, ?2)
-                   OR instr(coalesce(result_summary, ''), ?1) OR instr(coalesce(result_summary, ''), ?2))""",
-                values,
-            ).rowcount
-        return dropped
+    def drop_quotes(self, quotes: Sequence[str]) -> None:
+        """Delete the turns and tool calls that quote one of these."""
+        values = [(quote, _json(quote)[1:-1]) for quote in quotes]
+        self.executemany(
+            "DELETE FROM turns WHERE space = @SPACE AND (instr(content, ?1) OR instr(metadata, ?2))", values
+        )
+        self.executemany(
+            """DELETE FROM tool_calls WHERE space = @SPACE AND (instr(arguments, ?2)
+               OR instr(coalesce(result_summary, ''), ?1) OR instr(coalesce(result_summary, ''), ?2))""",
+            values,
+        )
 
     def rename_project(self, old: str, new: str) -> None:
         """Rename a project where memories came from it or were observed in it."""
