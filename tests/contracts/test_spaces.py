@@ -373,7 +373,7 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
     ],
 }
 """Every question of a view that a session asks."""
-BY_SHOWN = {"find", "records_of", "by_file", "spaces_of"}
+BY_SHOWN = {"find", "records_of", "spaces_of"}
 BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 BY_SHOWN |= {"uses"}
 """Questions of a view about what it has shown, or in which ids alone are named."""

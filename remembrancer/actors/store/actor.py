@@ -263,13 +263,11 @@ class StoreActor(Actor):
     async def _count_accesses(self) -> None:
         """Store the accesses to memories shown in answers. On return, none from before the call are pending."""
         async with self._counting:
-            now = time.time()
-            for (name, session_id), (shown, used) in self._reads.take_touched().items():
-                records = self._files.get(name)
-                if records is None:
-                    continue
-                touch = partial(records.touch, list(shown.elements()), now, session_id, sorted(used))
-                await self._tolerantly(name, self._committer.run(name, touch))
+            now, spaces = time.time(), {records.space: records for records in self._files}
+            for (space, session_id), (shown, used) in self._reads.take_touched().items():
+                if (records := spaces.get(space)) is not None:
+                    touch = partial(records.touch, list(shown.elements()), now, session_id, sorted(used))
+                    await self._tolerantly(records.name, self._committer.run(records.name, touch))
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
         """Run housekeeping on one file: a full disk or a damaged file postpones it and stops nothing else."""

@@ -9,7 +9,7 @@ import itertools
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -109,7 +109,7 @@ class ReadHandlers(Handlers):
         self._lane_notices = lane_notices
         self._vector_timeout_s = QUERY_VECTOR_SHARE * parts.settings.read_budget_s
         self._started_at = time.monotonic()
-        self._touched = defaultdict[tuple[str, str], tuple[Counter[int], set[str]]](lambda: (Counter(), set()))
+        self._touched = defaultdict[tuple[int, str], tuple[Counter[int], set[str]]](lambda: (Counter(), set()))
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of reads."""
@@ -128,8 +128,8 @@ class ReadHandlers(Handlers):
         view = await self._view(request.project, scopes)
         return await self._answered(context, view, lambda view: self._readers.read(lambda: work(request, view)))
 
-    def take_touched(self) -> dict[tuple[str, str], tuple[Counter[int], set[str]]]:
-        """Return and reset the accesses to be counted, by file and session: how often answers have shown each memory,
+    def take_touched(self) -> dict[tuple[int, str], tuple[Counter[int], set[str]]]:
+        """Return and reset the accesses to be counted, by space and session: how often answers have shown each memory,
         and the ids of used memories."""
         touched = dict(self._touched)
         self._touched.clear()
@@ -154,11 +154,10 @@ class ReadHandlers(Handlers):
         async def search(view: View) -> Recalled:
             answer, seen = await recall(request, view, embed, threads, time.time())
             if request.counts_accesses:
-                shown: defaultdict[str, list[int]] = defaultdict(list)
-                for record, each in zip(seen, answer.memories, strict=True):
-                    if is_memory(record.number) and is_given_whole(each):
-                        shown[view.sources[record.space].texts.name].append(record.number)
-                self._note_shown(shown, request.session_id, used_in(answer.memories))
+                pairs = zip(seen, answer.memories, strict=True)
+                whole = (record for record, each in pairs if is_memory(record.number) and is_given_whole(each))
+                spaces = {record.number: record.space for record in whole}
+                self._note_shown(spaces, request.session_id, used_in(answer.memories))
             return answer
 
         answer = await self._answered(context, in_scope, search)
@@ -188,7 +187,7 @@ class ReadHandlers(Handlers):
     async def _search_graph(self, request: SearchGraph, context: RequestContext) -> GraphFound:
         async def search(view: View) -> GraphFound:
             answer, seen = await self._readers.read(lambda: search_graph(request, view, time.time()))
-            self._note_shown(view.by_file(seen), request.session_id)
+            self._note_shown(seen, request.session_id)
             return answer
 
         return await self._answered(context, await self._view(request.project), search)
@@ -223,15 +222,20 @@ class ReadHandlers(Handlers):
     async def _note_access(self, request: NoteAccess, _context: RequestContext) -> bool:
         view = await self._view(request.project)
         filters = Filters(request.session_id, include_forgotten=True)
-        seen = await self._readers.read(lambda: view.visible(request.memory_ids, filters))
-        self._note_shown({**dict.fromkeys(view.names, ()), **view.by_file(seen)}, request.session_id, request.used)
+        named = {*request.memory_ids, *request.used}
+        seen = await self._readers.read(lambda: view.visible(named, filters))
+        for number, (memory_id, facts) in seen.items():
+            shown, used = self._touched[facts.space, request.session_id]
+            shown[number] += memory_id in request.memory_ids
+            used.update({memory_id} & set(request.used))
         return True
 
-    def _note_shown(self, shown: Mapping[str, Sequence[int]], session_id: str, used: Collection[str] = ()) -> None:
-        """Count accesses to these memories by file, and record the ids of used ones."""
-        for name, numbers in shown.items():
-            shown_now, used_now = self._touched[name, session_id]
-            shown_now.update(numbers)
+    def _note_shown(self, spaces: Mapping[int, int], session_id: str, used: Collection[str] = ()) -> None:
+        """Count an access to each of these memories, which are given with their spaces, and note the ids of used
+        ones."""
+        for number, space in spaces.items():
+            shown_now, used_now = self._touched[space, session_id]
+            shown_now[number] += 1
             used_now.update(used)
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
@@ -267,10 +271,9 @@ class ReadHandlers(Handlers):
             fits = [request.characters is None or length <= request.characters for length in lengths]
             shown = found[: max(1, min(request.limit, sum(fits)))]
             memories = [each for _, each in shown]
-            by_file = view.by_file(ref for ref, _ in shown)
-            names = {ref: name for name, refs in by_file.items() for ref in refs}
+            spaces = await self._readers.read(lambda: view.reader.spaces_of([number for number, _ in shown]))
             for place, (number, each) in enumerate(shown):
-                touched, _ = self._touched[names[number], request.session_id]
+                touched, _ = self._touched[spaces[number], request.session_id]
                 touched[number] += request.counts_accesses
                 if touched[number]:  # shown, but not stored yet
                     count = each.access_count + touched[number]

@@ -90,20 +90,21 @@ TOPICS: Final = 10
 """The number of communities in an overview."""
 
 
-def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFound, list[Ref]]:
-    """Return the answer, and the memories in it. For an unknown entity, names with its words are suggested."""
+def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFound, dict[Ref, int]]:
+    """Return the answer, and the memories in it with their spaces. For an unknown entity, suggest names with its
+    words."""
     graph = view.graph(request.session_id, now)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
-        return _overview(request, graph, view, wanted), []
+        return _overview(request, graph, view, wanted), {}
     if request.entity_type is None:
         nodes = find(graph, request.entity)
     else:
         kind = request.entity_type.lower()
         nodes = [node for node in graph.keyed([name_key(request.entity)]) if node.type == kind]
     if not nodes:
-        return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ()), []
+        return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ()), {}
     starts = with_aliases(graph, nodes)
     # Entities beyond the limit, and anything farther, are left out of the answer.
     walked = walk(starts, expand, request.depth, max(WIDEST, request.limit))
@@ -118,7 +119,7 @@ def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFou
 
     chosen = {node: walked.reached[node] for node in sorted(counts, key=rank)[: request.limit]}
     memories: tuple[RecalledMemory, ...] = ()
-    seen: list[Ref] = []
+    seen: dict[Ref, int] = {}
     if request.include_memories:
         memories, seen = _memories(request, graph, view, chosen, now, wanted)
     return (
@@ -217,8 +218,9 @@ def _memories(
     chosen: Mapping[Node, Reached],
     now: float,
     wanted: Collection[str] | None,
-) -> tuple[tuple[RecalledMemory, ...], list[Ref]]:
-    """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing.
+) -> tuple[tuple[RecalledMemory, ...], dict[Ref, int]]:
+    """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing. Also
+    return the space of each.
 
     `wanted`: only memories with one of these relationships to the entity.
     """
@@ -245,7 +247,7 @@ def _memories(
             memories[record.id] = as_recalled(
                 record, Scores(final, nearness, importance, recent, {"graph": nearness}), now
             )
-    return tuple(memories.values()), best
+    return tuple(memories.values()), {ref: near[ref].space for ref in best}
 
 
 MOST_WORDS: Final = 4

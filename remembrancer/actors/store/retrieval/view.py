@@ -139,13 +139,6 @@ class View:
         space = self.reader.spaces_of([ref])[ref]
         return next(records for records in self.records if records.space == space)
 
-    def by_file(self, refs: Iterable[Ref]) -> dict[str, list[int]]:
-        """Group numbers of memories by the names of their spaces."""
-        found = dict[str, list[int]]()
-        for number, space in (self.reader.spaces_of(memories) if (memories := _parted(refs)[0]) else {}).items():
-            found.setdefault(self._spaces[space].texts.name, []).append(number)
-        return found
-
 
 def _parted(refs: Iterable[Ref]) -> tuple[list[Ref], list[Ref]]:
     """Split references into memories and chunks of notes."""
