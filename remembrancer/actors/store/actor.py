@@ -126,9 +126,7 @@ class StoreActor(Actor):
             self._readers,
         )
         self._indexer = IndexerPoll()
-        self._file_handlers = FileHandlers(
-            parts, lambda context, model: self._reads.embed_within(context, model), self._indexer
-        )
+        self._file_handlers = FileHandlers(parts, self._indexer)
         self._code = CodeHandlers(parts, self._indexer)
         notes_of = self._file_handlers.source_of
         self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)

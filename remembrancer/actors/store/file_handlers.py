@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,6 @@ import anyio
 from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories, IndexedChunk
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.requests import Handler, Handlers, Listener, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
@@ -66,17 +65,10 @@ logger = logging.getLogger(__name__)
 
 
 class FileHandlers(Handlers):
-    """Requests about notes. `embed_within` returns the function that embeds a question with a given model in
-    time."""
+    """Requests about notes."""
 
-    def __init__(
-        self,
-        parts: StoreParts,
-        embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
-        indexer: IndexerPoll,
-    ) -> None:
+    def __init__(self, parts: StoreParts, indexer: IndexerPoll) -> None:
         super().__init__(parts)
-        self._embed_within = embed_within
         self._indexer = indexer
         self._open: dict[str, FileIndex] = {}
         self._opening = asyncio.Lock()
@@ -203,7 +195,7 @@ class FileHandlers(Handlers):
         asked = Recall(
             project=request.workspace.project, session_id="", query=request.query, limit=request.limit, is_task=True
         )
-        embed = self._embed_within(context, model)
+        embed = self.embed_within(context, model)
         try:
             answer, seen = await recall(asked, view, embed, self._readers.threads, time.time())
             scores = scores_of((each.number for each in seen), answer.memories, request.min_score)

@@ -22,7 +22,7 @@ from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import Vectors, is_memory
+from remembrancer.actors.store.records.types import is_memory
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.retrieval.context import Gathering
@@ -75,8 +75,6 @@ from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.work import ChooseModel, ModelProgress
 from remembrancer.protocol.writes import NearMemory, ProjectRef
 
-QUERY_VECTOR_SHARE: Final = 0.5
-"""The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""
 LOADED_AT_ONCE: Final = 32
 """The number of memories of a list that are read together."""
 
@@ -107,7 +105,6 @@ class ReadHandlers(Handlers):
         self._notes_of = notes_of
         self._code = code
         self._lane_notices = lane_notices
-        self._vector_timeout_s = QUERY_VECTOR_SHARE * parts.settings.read_budget_s
         self._started_at = time.monotonic()
         self._touched = defaultdict[tuple[int, str], tuple[Counter[int], set[str]]](lambda: (Counter(), set()))
 
@@ -173,16 +170,6 @@ class ReadHandlers(Handlers):
             return await self._notes_of(request, model), []
         except RemembrancerError as error:
             return None, [_missing(OF_NOTES, error)]
-
-    def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
-        """Return a function that embeds a query with that model in time for the answer."""
-        timeout_s = min(self._vector_timeout_s, context.remaining_s(0.0) * 0.6)
-        answer_by = time.monotonic() + timeout_s  # shared by all calls
-
-        async def embed(text: str) -> Vectors:
-            return await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()), model)
-
-        return embed
 
     async def _search_graph(self, request: SearchGraph, context: RequestContext) -> GraphFound:
         async def search(view: View) -> GraphFound:

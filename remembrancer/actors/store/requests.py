@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Union, get_type_hints
 
@@ -13,6 +14,7 @@ import msgspec
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
+from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import Settings
@@ -24,6 +26,8 @@ from remembrancer.protocol.wire import Envelope, Notice
 ANSWER_MARGIN_S: Final = 0.2
 """The part of a deadline reserved for sending the answer."""
 DEFAULT_DEADLINE_S: Final = 10.0
+QUERY_VECTOR_SHARE: Final = 0.5
+"""The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""
 logger = logging.getLogger(__name__)
 
 
@@ -143,3 +147,13 @@ class Handlers:
     def __init__(self, parts: StoreParts) -> None:
         self._paths, self._settings, self._files, self._committer = parts[:4]
         self._vectors, self._scheduler, self._readers = parts[4:]
+
+    def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
+        """Return a function that embeds a query with that model in time for the answer."""
+        timeout_s = min(QUERY_VECTOR_SHARE * self._settings.read_budget_s, context.remaining_s(0.0) * 0.6)
+        answer_by = time.monotonic() + timeout_s  # shared by all calls
+
+        async def embed(text: str) -> Vectors:
+            return await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()), model)
+
+        return embed
