@@ -191,7 +191,7 @@ async def request_store(
     endpoint = RuntimePaths(Path(places.home)).store_endpoint
     async with StoreClient(endpoint, Speaker("command", new_ulid())) as client:
         try:
-            return await client.request_patiently(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
+            return await client.ask(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
         except StoreAway as error:
             raise MemoryUnavailable(
                 f"{error.message}: look at {places.logs}, then run the command again: it continues where it stopped"

@@ -29,9 +29,9 @@ from remembrancer.protocol.writes import SubmitBatch
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
 """The errors of a request that the store was not available for. All can be retried."""
 RETRY_S: Final = 0.05
-"""The pause between two attempts of a patient request."""
+"""The pause between two attempts of `ask`."""
 ANSWER_S: Final = 30.0
-"""The time that one request of `ask` may take: a page of vectors, or hundreds of edits or chunks behind other
+"""The time that one attempt of `ask` may take: a page of vectors, or hundreds of edits or chunks behind other
 writes."""
 PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
 """The pauses before the first attempts to reach a store that was lost."""
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreAway(MemoryUnavailable, code=MemoryUnavailable.code):
-    """The store was away for all the time that a patient request may take."""
+    """The store was away for all the time that a request of `ask` may take."""
 
 
 class StoreAvailability:
@@ -164,9 +164,9 @@ class StoreClient(Dealer[OthersWrote]):
         self._changed = anyio.Event()
         self._reconnected = anyio.Event()
 
-    async def request(self, question: Request[T], timeout_s: float, *, is_long: bool = False) -> T:
+    async def request(self, question: Request[T], timeout_s: float) -> T:
         """Ask once. Raises the errors of `fetch`."""
-        return (await self.fetch(question, timeout_s, is_long=is_long)).body
+        return (await self.fetch(question, timeout_s)).body
 
     async def fetch(self, question: Request[T], timeout_s: float, *, is_long: bool = False) -> Reply[T]:
         """Ask once. A request that is slow by nature (`is_long`) does not change the store's state when it is late.
@@ -236,11 +236,16 @@ class StoreClient(Dealer[OthersWrote]):
         self.health.failure = failure
         self._announce()
 
-    async def request_patiently(
-        self, question: Request[T], timeout_s: float, *, away_s: float, on_wait: Callable[[], None] | None = None
+    async def ask(
+        self,
+        question: Request[T],
+        answer_s: float = ANSWER_S,
+        *,
+        away_s: float | None = None,
+        on_wait: Callable[[], None] | None = None,
     ) -> T:
-        """Ask, and repeat the request whenever the store was away, for at most `away_s`. The request must be safe to
-        repeat.
+        """The answer to a request, which is repeated whenever the store was away, for at most `away_s` (None: the time
+        of this client), so it must be safe to repeat. One attempt may take `answer_s`.
 
         `on_wait` is called repeatedly while there is no connection.
 
@@ -248,12 +253,13 @@ class StoreClient(Dealer[OthersWrote]):
             StoreAway: the store was away for all that time.
             RemembrancerError: the store refuses the request, or `on_wait` has given up.
         """
+        away_s = self.away_s if away_s is None else away_s
         give_up_at = time.monotonic() + away_s
         while True:
             wait_s = max(RETRY_S, give_up_at - time.monotonic()) if on_wait is None else RETRY_S
             if await self.wait_connected(wait_s):
                 try:
-                    return await self.request(question, timeout_s)
+                    return await self.request(question, answer_s)
                 except (*AWAY, QueueFull) as error:
                     why = error.message
                     await anyio.sleep(RETRY_S)
@@ -263,10 +269,6 @@ class StoreClient(Dealer[OthersWrote]):
                     on_wait()
             if time.monotonic() >= give_up_at:
                 raise StoreAway(f"the store was away for {away_s:.0f} s ({why})")
-
-    async def ask(self, question: Request[T]) -> T:
-        """The answer to a request. Raises the errors of `request_patiently`."""
-        return await self.request_patiently(question, ANSWER_S, away_s=self.away_s)
 
     def tell(self, body: object) -> None:
         """Send a message that needs no answer. It is lost if the store is away."""

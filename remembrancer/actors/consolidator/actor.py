@@ -117,7 +117,7 @@ class JobLoop:
     async def _work(self, sort: JobSort) -> None:
         question = AwaitJob(sort)
         while True:
-            jobs = await self._store.request_patiently(question, POLL_S, away_s=math.inf)
+            jobs = await self._store.ask(question, POLL_S, away_s=math.inf)
             question = AwaitJob(sort)
             for job in jobs:
                 question = AwaitJob(sort, job, await self._outcome_of(job))

@@ -50,8 +50,7 @@ class IndexerActor(Actor):
             task_status.started()
             seen = -1
             while True:
-                question = AwaitIndexerWork(seen)
-                work = await self._client.request_patiently(question, POLL_S, away_s=math.inf)
+                work = await self._client.ask(AwaitIndexerWork(seen), POLL_S, away_s=math.inf)
                 seen = work.revision
                 workspaces = {each: partial(WorkspaceIndexer, each, self._client, settings) for each in work.workspaces}
                 _run_these(workspaces, self._workspaces, tasks)
