@@ -43,6 +43,7 @@ def build_library(rig: RecordsRig) -> tuple[dict[int, Operation], set[int]]:
             scope=get_args(Scope)[place % 3],
             session_id=(SESSION, OTHER_SESSION)[place // 2 % 2],
             type=("episodic", "semantic", "procedural")[place // 3 % 3],
+            kind=(None, None, "convention", None, "preference")[place % 5],
             importance=(0.0, 0.25, 0.5, 1.0)[place // 3 % 4],
             tags=((), ("red",), ("red", "blue"), ("green",))[place // 5 % 4],
             requested_at=REQUESTED_AT + place,
@@ -80,7 +81,9 @@ some_filters = st.builds(
     session_id=st.sampled_from([SESSION, OTHER_SESSION, "session:nobody", ""]),
     scopes=st.sampled_from([(), ("session",), ("project",), ("user",), ("session", "project", "user")]),
     types=st.sampled_from([(), ("episodic",), ("semantic", "procedural")]),
-    kinds=st.sampled_from([(), ("fact",), ("procedure", "observation"), ("goal",)]),
+    kinds=st.sampled_from(
+        [(), ("fact",), ("procedure", "observation"), ("convention", "decision"), ("preference", "fact"), ("goal",)]
+    ),
     domains=st.sampled_from([(), (), ("auth",), ("testing", "build")]),
     tags=st.sampled_from([(), ("red",), ("blue", "green"), ("none",), ("red' OR 1=1 --",)]),
     min_importance=st.sampled_from([0.0, 0.25, 0.3, 1.0]),

@@ -57,6 +57,9 @@ PASSAGES: Final = """
 """
 """The tables of passages with their vectors, and of failures to embed."""
 
+STANDING_KINDS: Final = "kind IN ('convention', 'preference', 'decision', 'open_end')"
+"""The rows of the index `memories_standing`. SQLite uses it only for a statement that has the same condition."""
+
 FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
 """The versions of the record files of release 0.2.0, one file for each space. They are read, and never written."""
 
@@ -425,6 +428,15 @@ MEMORY: Final = Schema(
     CREATE TABLE models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL);
     CREATE TABLE shares (name TEXT PRIMARY KEY, lane TEXT NOT NULL) WITHOUT ROWID;
     """.replace("@PASSAGES", PASSAGES),
+    ),
+    Step(
+        "0.3.0",
+        f"""
+    -- The few that every context and every unanswered question asks for, with all by which they are ordered.
+    CREATE INDEX memories_standing ON memories (
+        space, kind, scope, session_id, forgotten_at, importance, occurred_at, created_at, due, done
+    ) WHERE {STANDING_KINDS};
+    """,
     ),
 )
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
+from remembrancer.actors.store.records.schema import STANDING_KINDS
 from remembrancer.actors.store.records.space import APART, Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.actors.store.records.types import (
@@ -23,7 +24,7 @@ from remembrancer.actors.store.records.types import (
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
-from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.kinds import OPEN_END, STANDING, Scope
 from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
@@ -149,7 +150,7 @@ class SqliteSearch(SqliteWords):
         """Return the numbers of all memories that pass the filters; None if there are more than `limit`."""
         condition, arguments = condition_of(filters)
         rows = self._file.read(
-            f"SELECT m.number FROM {_SCANNED} WHERE m.space = @SPACE AND {condition} LIMIT ?",  # noqa: S608 - fixed clauses
+            f"SELECT m.number FROM {_scanned(filters)} AND {condition} LIMIT ?",  # noqa: S608 - fixed clauses
             (*arguments, limit + 1),
         )
         return None if len(rows) > limit else [number for (number,) in rows]
@@ -161,7 +162,7 @@ class SqliteSearch(SqliteWords):
         if order == "due":
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
         rows = self._file.read(
-            f"""SELECT m.number FROM {_SCANNED} WHERE m.space = @SPACE AND {condition}
+            f"""SELECT m.number FROM {_scanned(filters, order)} AND {condition}
                 ORDER BY {_ORDERS[order]}, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
             (*arguments, limit),
         )
@@ -292,7 +293,7 @@ class SqliteSearch(SqliteWords):
     def uses(self, session_id: str, limit: int) -> list[tuple[str, int]]:
         """Return the `limit` most used tags, and names of entities, each with its number of unforgotten memories."""
         tags = self._file.read(
-            f"""SELECT t.tag, count(*) FROM {_SCANNED} CROSS JOIN memory_tags AS t ON t.memory = m.number
+            f"""SELECT t.tag, count(*) FROM {_EVERY} CROSS JOIN memory_tags AS t ON t.memory = m.number
                 WHERE m.space = @SPACE AND m.forgotten_at IS NULL AND {shown_to()}
                 GROUP BY t.tag ORDER BY 2 DESC, 1 LIMIT ?""",  # noqa: S608 - fixed clauses
             (session_id, limit),
@@ -465,8 +466,15 @@ _ORDERS: Final[dict[Order, str]] = {
     "valid": f"{_BEGINS} DESC",
     "due": f"ifnull(m.due, 1e999), {_HAPPENED} DESC",
 }
-_SCANNED: Final = "memories AS m INDEXED BY memories_scanned"
+_EVERY: Final = "memories AS m INDEXED BY memories_scanned"
 """All memories, by an index with the columns of filters and orders: the rows themselves are long."""
+
+
+def _scanned(filters: Filters, order: Order | None = None) -> str:
+    """Return the memories to which filters and an order apply, by the shortest index, with the first conditions."""
+    if order == "due" or (filters.kinds and {*STANDING, OPEN_END}.issuperset(filters.kinds)):
+        return f"memories AS m INDEXED BY memories_standing WHERE m.space = @SPACE AND m.{STANDING_KINDS}"
+    return f"{_EVERY} WHERE m.space = @SPACE"
 
 
 TOGETHER_S: Final = 600.0

@@ -109,9 +109,9 @@ class Gathering:
         filters = Filters(self._request.session_id, kinds=kinds)
         room = self._request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
-        refs = self._view.reader.top(filters, order, MOST + 1)
-        if or_none and len(refs) > MOST:
+        if or_none and self._view.reader.matching(filters, MOST) is None:
             return [], False
+        refs = self._view.reader.top(filters, order, MOST + 1)
         for start in range(0, len(refs), LOADED_AT_ONCE):
             if sum(len(each.content) for each in found) > room:
                 return self._once(found), False
