@@ -103,7 +103,7 @@ def _write_markdown(export: Path, directory: Path) -> None:
                         details.write(msgspec.json.encode(details_of(line.memory)) + b"\n")
                     case _:
                         if isinstance(line, ProjectLine):
-                            folders[line.id] = f"{Path(line.path.removesuffix('/.git')).name} {line.id}"
+                            folders[line.id] = f"{Path(line.path.removesuffix('/.git')).name} {line.id}".lstrip()
                         details.write(raw)
     except OSError as error:
         raise cannot("written", directory, error) from error

@@ -19,10 +19,10 @@ from remembrancer.protocol.paths import write_whole
 def ui(project: str | None, prints: bool) -> Report:
     """Open the memory browser: see, correct and undo what is remembered. It is served to this machine alone, and signs
     you in by a link that works once, within 10 minutes."""
-    from remembrancer.commands.runtime_client import directory_here, paths_here
-    from remembrancer.commands.selection import Conversation, Place
+    from remembrancer.commands.runtime_client import paths_here
+    from remembrancer.commands.selection import Conversation, Where
 
-    place = Place(str(directory_here(project).absolute()))
+    place = Where(project).places()[0]
     url = Conversation(place).call("open_browser")["url"]
     home = paths_here().home
     link = f"{url}/enter?link={Tokens(home).link(place.directory, time.time())}"

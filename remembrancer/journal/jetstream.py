@@ -363,12 +363,12 @@ class JetStreamJournal(Journal):
         try:
             yield await self._connection()
         except TimeoutError as error:  # the library's own is a subclass
-            raise self._refused() or JournalAway("the journal did not answer in time") from error
+            raise self._refused() or JournalAway("the NATS server did not answer in time") from error
         except (nats.errors.Error, OSError) as error:
             reason = str(error) or type(error).__name__
             if _REFUSED.search(reason):
                 self._refusal = self._refusal or reason
-            raise self._refused() or JournalAway(f"the journal is not reachable: {reason}") from error
+            raise self._refused() or JournalAway(f"the NATS server is not reachable: {reason}") from error
 
     def _refused(self) -> JournalRefused | None:
         if not self._refusal:

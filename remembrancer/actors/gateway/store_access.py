@@ -394,9 +394,9 @@ class StoreAccess(MemoryService):
             return ()
         lanes = (project_id, USER_LANE, project_id + NOTES)
         reasons = [self._queue.stuck[lane] for lane in lanes if lane in self._queue.stuck]
-        why = f" They have to wait: {reasons[0]}" if reasons else ""
+        why = f": {reasons[0]}" if reasons else "."
         writes = "1 queued write is" if waiting == 1 else f"{waiting} queued writes are"
-        return (Notice("partial_results", f"{writes} not searched yet.{why}"),)
+        return (Notice("partial_results", f"{writes} not searched yet{why}"),)
 
     async def _from_store(
         self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False
