@@ -13,15 +13,14 @@ from remembrancer.commands.selection import (
     Answer,
     Where,
     as_notes,
+    excerpt,
     memory_command,
     memory_id,
-    one_line,
     short,
     warnings_of,
     without_none,
 )
 from remembrancer.commands.shell import log_of
-from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
@@ -32,8 +31,6 @@ RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Part of the error message for the id of an erased memory, and not for an ending that no id has."""
-LONGEST: Final = 200
-"""The number of characters shown of a text that is changed."""
 QUEUED: Final = "Queued: it is done as soon as the store takes it."
 UNCHANGED: Final = "Nothing was changed: it is so already."
 UNDONE: Final = "undone"
@@ -59,7 +56,7 @@ def due_date(text: str) -> str:
     with suppress(ValueError):
         at = datetime.fromisoformat(text)
         return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
-    raise click.BadParameter(f"{text!r} is no day: say 2026-02-20, today, tomorrow, Friday, 3d, 2w or none")
+    raise click.BadParameter(f"{text!r} is not a day: use 2026-02-20, today, tomorrow, Friday, 3d, 2w or none")
 
 
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
@@ -110,7 +107,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
-    return _done(answer, f"{known}: {cut_at_word(one_line(content), LONGEST)}  {', '.join(ids)}")
+    return _done(answer, f"{known}: {excerpt(content)}  {', '.join(ids)}")
 
 
 @memory_command(
@@ -181,7 +178,8 @@ def edit(
         if changed == []:
             return _done(answer, f"It replaces {old} already")
         return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
-    line = f"Changed: {', '.join(changed)}; {undo} undoes it" if changed else UNCHANGED
+    outcome = "Reopened" if reopen and list(changed) == ["done"] else f"Changed: {', '.join(changed)}"
+    line = f"{outcome}; {undo} undoes it" if changed else UNCHANGED
     return _done(answer, line)
 
 
@@ -192,7 +190,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
             if has_part(pair["older_id"], short(memory)):
                 link = {"relation": relation, "target": pair["older_id"]}
                 answer = conversation.call("update_memory", memory_id=pair["newer_id"], add_links=[link], reason=reason)
-                newer = one_line(pair["newer"])
+                newer = excerpt(pair["newer"])
                 if relation == "supersedes":
                     return _done(answer, f"Replaced by: {newer}")
                 back = f"remembrancer edit {short(pair['newer_id'])} --undecided {short(pair['older_id'])}"
@@ -294,7 +292,7 @@ def _texts_of(where: Where, memories: Sequence[str]) -> dict[str, str]:
     texts = {}
     for memory in memories:
         try:
-            texts[memory] = one_line(where.ask("get_memory", memory_id=memory)["content"])
+            texts[memory] = excerpt(where.ask("get_memory", memory_id=memory)["content"])
         except NotFound as error:
             if ERASED not in error.message:
                 raise NotFound(f"{error.message}; nothing was changed") from error
@@ -306,7 +304,7 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     for memory in memories:
         if memory in texts:
             where.close()  # the runtime may stop while the person thinks
-            confirm(f"{texts[memory][:LONGEST]}\nErase it for good, with its history?", yes=yes)
+            confirm(f"{texts[memory]}\nErase it for good, with its history?", yes=yes)
         erased.append(where.ask("erase_memory", memory_id=memory))
     lines = []
     for each in erased:
@@ -368,13 +366,13 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     if not changes:
         bare = short(memory)
         raise NotFound(
-            f"there is nothing more to undo: {one_line(current['content'])}  {bare} ('remembrancer restore {bare}' "
+            f"there is nothing more to undo: {excerpt(current['content'])}  {bare} ('remembrancer restore {bare}' "
             "brings it back if it is forgotten)"
         )
     replaced, replaced_changes = _replaced_since(where, current, changes[-1]["at"])
     if len(changes) == 1 and not replaced_changes and sys.stdin.isatty():
         where.close()
-        confirm(f"Only its storing is left to undo. Forget it? {one_line(current['content'])}", yes=yes)
+        confirm(f"Only its storing is left to undo. Forget it? {excerpt(current['content'])}", yes=yes)
     return _undo_last(where, replaced or current, replaced_changes or changes)
 
 
@@ -421,7 +419,7 @@ def _last_change(where: Where, yes: bool) -> str:
             where.close()
             member = changes[memory][-1].get("member")  # of a shared memory
             did = f"{each['did']} by {member}" if member else each["did"]
-            confirm(f"Undo this? {did}: {one_line(each['text'])}", yes=yes)
+            confirm(f"Undo this? {did}: {excerpt(each['text'])}", yes=yes)
             return memory
     raise NotFound("nothing of today is left to undo here: 'remembrancer undo ID' undoes an older change")
 
@@ -451,7 +449,7 @@ def _replaced_since(where: Where, memory: Answer, at: str) -> tuple[Answer, list
             if since and since[-1] is changes[-1]:
                 return old, changes
             if since:
-                text, bare = one_line(old["content"]), short(old["id"])
+                text, bare = excerpt(old["content"]), short(old["id"])
                 raise InvalidInput(
                     f"it replaced {text}  {bare}, which was changed after that: 'remembrancer undo {bare}' first"
                 )
@@ -460,7 +458,7 @@ def _replaced_since(where: Where, memory: Answer, at: str) -> tuple[Answer, list
 
 def _undo_last(where: Where, memory: Answer, changes: Sequence[Answer]) -> Report:
     """Undo the last of a memory's changes."""
-    last, text, bare = changes[-1], one_line(memory["content"]), short(memory["id"])
+    last, text, bare = changes[-1], excerpt(memory["content"]), short(memory["id"])
     if last["change"] == "forgotten":
         answer = where.ask("restore_memory", memory_id=memory["id"], reason=UNDONE)
         return _done(answer, f"Undone, it is no longer forgotten: {text}  {bare}")
@@ -477,7 +475,7 @@ def _undo_last(where: Where, memory: Answer, changes: Sequence[Answer]) -> Repor
     answer = where.ask("restore_memory", memory_id=memory["id"], version=changes[-2]["version"], reason=UNDONE)
     after = where.ask("get_memory", memory_id=memory["id"], detail=True)
     what = _changed_back(answer.get("restored_fields", ()), after)
-    return _done(answer, f"Undone, {what}: {one_line(after['content'])}  {bare}")
+    return _done(answer, f"Undone, {what}: {excerpt(after['content'])}  {bare}")
 
 
 def _changed_back(fields: Iterable[str], after: Answer) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from remembrancer.commands.report import Report, command, flag, option
+from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -70,6 +71,11 @@ class Place(NamedTuple):
 
         return ProjectRef(self.name, self.directory) if self.name else project_of(Path(self.directory))
 
+    @property
+    def label(self) -> str:
+        """The name of its directory."""
+        return Path(self.directory.removesuffix("/.git")).name or self.directory
+
 
 def known_places() -> list[Place]:
     """The projects of the home."""
@@ -110,7 +116,7 @@ class Where:
             named = next((each for each in known_places() if self.project in (each.name, each.directory)), None)
             if named is None:
                 raise InvalidInput(
-                    f"{self.project} is no directory, and 'remembrancer admin projects' lists no such id"
+                    f"{self.project} is not a directory, and 'remembrancer admin projects' lists no such id"
                 )
             return [named]
         return (known_places() if self.all_projects else []) or [Place(str(directory.absolute()))]
@@ -244,7 +250,7 @@ def memory_id(text: str) -> str:
     try:
         return id_or_part(text)
     except InvalidInput:
-        raise click.BadParameter(f"{text[:60]!r} is no memory's id: 'list' and 'search' show the ids") from None
+        raise click.BadParameter(f"{text[:60]!r} is not a memory's id: 'list' and 'search' show the ids") from None
 
 
 WHERE: Final = (
@@ -299,3 +305,9 @@ def short(memory: str) -> str:
 def one_line(text: str) -> str:
     """A text without line breaks."""
     return " ".join(text.split())
+
+
+def excerpt(text: str, most: int = 200) -> str:
+    """The beginning of a text on one line, with "…" if there are more than `most` characters."""
+    line = one_line(text)
+    return line if len(line) <= most else f"{cut_at_word(line, most)} …"

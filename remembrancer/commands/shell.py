@@ -25,6 +25,7 @@ from remembrancer.commands.selection import (
     Conversation,
     Where,
     as_notes,
+    excerpt,
     memory_command,
     memory_id,
     one_line,
@@ -45,6 +46,8 @@ NARROW: Final = 110
 """The terminal width, in columns, below which a memory in a list gets lines of its own."""
 BEST: Final = 5
 """The number of search results shown by default."""
+LONGEST: Final = 500
+"""The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
 MOST_LISTED: Final = 1000
 """The number of memories that `list_memories` lists at most."""
 NAMED: Final = 200
@@ -88,7 +91,7 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     for phrase in (text, f"on {text}", f"in {text}"):
         for window in time_windows(phrase, now, None):
             return iso(edge(window))
-    raise click.BadParameter(f"{text!r} is no time: say 2026-02-20, 12h, 3d, 2w, yesterday, Monday or last week")
+    raise click.BadParameter(f"{text!r} is not a time: use 2026-02-20, 12h, 3d, 2w, yesterday, Monday or last week")
 
 
 NUMBER: Final = option("-n", "--number", type=int, default=20, metavar="N", help="The maximum number of results (20).")
@@ -156,7 +159,7 @@ def search(
         return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
     most = len(memories) if shows_all else min(BEST, len(memories))
     others = (len(memories) if is_whole else min(total, number)) - most
-    weaker = f"{others} weaker: --all" if others > 0 and not as_json else ""
+    weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 and not as_json else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words only
     nearest = "" if warnings or is_open or may_answer else "Nothing answers this; the nearest:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
@@ -259,7 +262,8 @@ def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
         warnings |= warnings_of(answer)
         total += answer.get("total_matched", 0)
         for memory in answer["memories"]:
-            own = {"project": place.name} if place.name and memory.get("scope") != "user" else {}
+            own = {"project": place.name, "project_name": place.label}
+            own = own if place.name and memory.get("scope") != "user" else {}
             memories.setdefault(memory.get("id") or _place(memory), {"scope": memory.get("source")} | memory | own)
     for message, code in () if memories else warnings.items():
         if code == RecordsUnusable.code:
@@ -319,8 +323,9 @@ def _listing(
         piped.append("\t".join((place, day, scope, kind, one_line(memory["content"]), ", ".join(marks))))
         coloured = [f"[{COLOURS.get(mark, 'dim')}]{mark}[/]" for mark in marks]
         coloured += [f"[cyan]#{escape(tag)}[/cyan]" for tag in memory.get("tags", ())]
-        text = escape(memory.get("summary") or memory["content"])
-        about = (day, f"{scope} {memory['project']}" if "project" in memory else scope, kind, place)
+        text = memory.get("summary") or memory["content"]
+        text = escape(text if len(text) <= LONGEST else excerpt(text, LONGEST))
+        about = (day, f"{scope} {memory['project_name']}" if "project" in memory else scope, kind, place)
         if is_narrow:
             coloured.append(f"[dim]{escape(' · '.join(about))}[/dim]")
             listed.add_row(f"{text}\n  {' '.join(coloured)}")
@@ -339,7 +344,9 @@ def _marks(memory: Answer) -> list[str]:
     how well it answers."""
     is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
     marks = [name for name in ("forgotten", "expired", "done") if memory.get(name) or (name == "expired" and is_past)]
-    if (newer := memory.get("possibly_superseded_by")) and not memory.get("superseded_by"):
+    if newer := memory.get("superseded_by"):
+        marks.append(f"replaced by {short(newer[0])}")
+    elif newer := memory.get("possibly_superseded_by"):
         marks.append(f"probably replaced by {short(newer[0])}")
     if due := _local(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
@@ -524,7 +531,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
         ]
         what = ", ".join(changes)
         rows.append((str(each["version"]), _minute(each["at"]), each["change"], _author(each, clients), what))
-    return facts, [one_line(answer["content"]), Rows(("version", "when", "change", "by", "what"), rows)]
+    return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
@@ -644,7 +651,8 @@ def log(where: Where, day: Sequence[str]) -> Report:
     rows, piped = [], []
     for each in answer["changes"]:
         minute, text, mark = _minute(each["at"]), one_line(each["text"]), "forgotten" if "forgotten" in each else ""
-        rows.append((minute, each["did"], f"{text} ({mark})" if mark else text, short(each["id"])))
+        start = excerpt(text, LONGEST)
+        rows.append((minute, each["did"], f"{start} ({mark})" if mark else start, short(each["id"])))
         piped.append("\t".join((short(each["id"]), minute, each["did"], text, mark)))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
     return Report(answer, lines, notes=as_notes(warnings), piped=piped)

@@ -107,7 +107,7 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
     assert len(exported_memories(home)) == 9
     assert set(exported_memories(home, "--project", OTHER_PROJECT.id)) == {id_of("other")}
     nowhere = command("backup", "export", "-", "--project", "nosuch", home=home)
-    assert (nowhere.returncode, "is no directory" in str(nowhere.stderr)) == (exit_codes.USAGE, True)
+    assert (nowhere.returncode, "is not a directory" in str(nowhere.stderr)) == (exit_codes.USAGE, True)
     unknown = command("backup", "export", "-", "--project", str(home), home=home)
     assert unknown.returncode == exit_codes.USAGE
     assert "no memories of p_" in unknown.stderr

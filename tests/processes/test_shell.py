@@ -190,6 +190,7 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert "Undone, it is forgotten" in shell("undo", newest)
     old = shell.json("add", "Sessions live in Redis 7")["memory_id"]
     new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
+    assert f"replaced by {new[-4:]}" in shell("search", "Redis 7")
     assert f"It replaced {old[-4:]}, which stays expired" in shell("forget", new)
     assert "it is valid again" in shell("undo", old)
     assert "It replaced" not in shell("forget", old)
@@ -227,7 +228,7 @@ REFUSED = {
     "edit ID text --undecided ID": "stand alone",
     "edit ID --done --reopen": "give one of",
     "edit ID --content one two": "give one of",
-    "edit a-new-text": "'a-new-text' is no memory's id: 'list'",
+    "edit a-new-text": "'a-new-text' is not a memory's id: 'list'",
     "tag ID": "name the tags",
     "add text --kind decision --due today": "--kind open_end",
     "add text --all-projects": "belongs to one project",
@@ -252,10 +253,10 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
     assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
-    shell("edit", memory_id, "--done")
+    assert "Changed: done" in shell("edit", memory_id, "--done")
     left = shell("search", "what is left to do?", status=exit_codes.FAILED)
     assert left == "Nothing is open here.\n"
-    shell("edit", memory_id, "--reopen")
+    assert "Reopened; " in shell("edit", memory_id, "--reopen")
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")
@@ -422,10 +423,12 @@ def test_projects_are_apart_unless_all_are_asked(shell: Shell, tmp_path: Path, m
     found = shell.json("search", "port", "--all-projects")["memories"]
     assert {memory["id"] for memory in found} == {mine, theirs}
     assert len({memory["project"] for memory in found}) == 2
+    _, shown = shell.at_a_terminal("list", "--all-projects")
+    assert "project other" in shown
     assert "--all-projects" in shell("show", theirs, status=exit_codes.FAILED)
     assert shell.json("show", theirs, "--all-projects")["content"] == "the port is 6000"
     assert shell.json("list", "--project", str(tmp_path / "other"))["memories"][0]["id"] == theirs
-    assert "no directory" in shell("list", "--project", "nowhere", status=exit_codes.USAGE)
+    assert "not a directory" in shell("list", "--project", "nowhere", status=exit_codes.USAGE)
     here = str(shell.directory)
     monkeypatch.setenv("REMEMBRANCER_PROJECT", str(tmp_path / "other"))
     assert [memory["id"] for memory in shell.json("list")["memories"]] == [theirs]
@@ -494,11 +497,23 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     assert "it is forgotten" in shown
 
 
+def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
+    long = "The quay wall was measured. " * 200
+    added = shell("add", "-", stdin=long)
+    assert added.endswith(" …  " + shell.json("list", "-n", "1")["memories"][0]["id"][-4:] + "\n")
+    for shows in (("list", "-n", "1"), ("search", "quay wall", "-n", "1"), ("log",)):
+        _, shown = shell.at_a_terminal(*shows, PAGER="cat")
+        assert (shown.count("…"), shown.count("measured") < 20) == (1, True), shown
+        assert shell(*shows).count("measured") > 50
+    _, asked = shell.at_a_terminal("undo", says="n\n")
+    assert len(asked) < 500
+
+
 def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
     for number in range(8):
         shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
     _, shown = shell.at_a_terminal("search", "ferry", "harbour")
-    assert (shown.count("o'clock"), "3 weaker: --all" in shown) == (5, True)
+    assert (shown.count("o'clock"), "3 weaker results: --all" in shown) == (5, True)
     _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
     assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
     assert len(shell("search", "ferry", "harbour").splitlines()) == 5
@@ -515,7 +530,7 @@ def test_a_due_date_may_be_a_word(shell: Shell) -> None:
     for word, days in (("today", 0), ("tomorrow", 1), ("3d", 3), ("2w", 14), (f"{today + timedelta(days=6):%A}", 6)):
         memory_id = shell.json("add", f"paint the boat {word}", "--due", word)["memory_id"]
         assert shell.json("show", memory_id)["due"].startswith(f"{today + timedelta(days=days):%Y-%m-%d}")
-    assert "say 2026-02-20, today, tomorrow" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
+    assert "use 2026-02-20, today, tomorrow" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
     assert "tomorrow" in shell("add", "--help")
     memory_id = shell.json("add", "sand the boat", "--kind", "open_end", "--due", "none")["memory_id"]
     assert "due" not in shell.json("show", memory_id)
