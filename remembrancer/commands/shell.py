@@ -128,11 +128,24 @@ def _filters(where: Where, given: Answer) -> Answer:
     option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="Default: hybrid."),
     flag("--all", "shows_all", help="Show all results, not only the best five."),
     flag("--open", "is_open", help="Only open ends that are not done."),
+    option(
+        "--in",
+        "sources",
+        multiple=True,
+        type=click.Choice(("memory", "notes", "sessions")),
+        help="Default: memory and notes. Sessions are transcripts (the setting transcripts).",
+    ),
     *FILTERS,
     name="search",
 )
 def search(
-    where: Where, query: Sequence[str], strategy: str | None, shows_all: bool, is_open: bool, **given: Any
+    where: Where,
+    query: Sequence[str],
+    strategy: str | None,
+    shows_all: bool,
+    is_open: bool,
+    sources: Sequence[str],
+    **given: Any,
 ) -> Report:
     """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
     to answer, standard error says so."""
@@ -143,7 +156,7 @@ def search(
     as_json = click.get_current_context().params["as_json"]
     is_whole = shows_all or is_open or as_json
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
-    arguments |= {"query": " ".join(query), "detail": True, "strategy": strategy}
+    arguments |= {"query": " ".join(query), "detail": True, "strategy": strategy, "sources": list(sources) or None}
     arguments |= {} if is_whole else {"limit": min(BEST, number)}
     arguments["time_range"] = {name: arguments.pop(name) for name in ("after", "before") if name in arguments} or None
     has_notes, unread = (False, {}) if where.user or where.all_projects else _read_notes(where)

@@ -280,6 +280,8 @@ async def test_what_was_said_in_earlier_sessions_is_found(home: Path, repository
         assert (memory["source"], memory["lines"]) == ("sessions", [1, 2])
         alone = await client.call("recall_memories", query="ferry to Helsinki", sources=["sessions"])
         assert [each["path"] for each in alone["memories"]] == [str(transcript)]
+        shell = partial(command, "search", "ferry", "--in", "sessions", home=home, directory=repository)
+        assert (await asyncio.to_thread(shell)).stdout.startswith(f"{transcript}:1\t")
         read = await client.call("memory_read", path=hit["path"], fromLine=2)
         assert (read["content"], read["fromLine"], read["totalLines"]) == ("Assistant: The Aurora, at seven.", 2, 2)
         refused = await client.call("memory_read", path=str(other))
