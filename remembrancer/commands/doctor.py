@@ -27,7 +27,7 @@ from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
 from remembrancer.actors.snapshots import SQLITE_RELEASE
 from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
-from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
+from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_at
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
 from remembrancer.commands.home_reader import HomeReader, has_later
@@ -69,7 +69,7 @@ REMOTE_FILE_SYSTEMS: Final = frozenset(_REMOTE.split())
 """File systems on which SQLite's locks and its memory-mapped log are unreliable."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
 LATE_S: Final = 2 * DAY_S
-"""A daily copy that is this late is reported. No runtime may have been up for a while."""
+"""A daily copy that is this late is reported if the store has been up for long enough to make it."""
 logger = logging.getLogger(__name__)
 
 
@@ -374,7 +374,10 @@ def check_copies(at: Examination) -> Finding:
         return Finding("ok", "none yet: a running memory makes one a day")
     last = f"the last one is {duration(now - made_at(copies[0]))} old"
     if is_due(path, now, DAY_S + LATE_S):
-        advice = "free disk space, or see store.log for the reason"
+        processes = () if at.runtime is None else at.runtime.processes
+        if not any(each.role == "store" and each.uptime_s > LOOK_S for each in processes):
+            return Finding("ok", f"{last}: a running memory soon makes the next one")
+        advice = f"{at.paths.logs / 'store.log'} has the reason"
         return Finding("warning", f"{path} has changed since its last copy: {last}", advice)
     return Finding("ok", f"{last}; the copies take {size_in_words(sum(copy.stat().st_size for copy in copies))}")
 

@@ -371,8 +371,11 @@ def _happened(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    """The day of a memory's last change, or else of the event that it describes."""
-    return _local(str(memory.get("updated") or _happened(memory)).removesuffix("T00:00:00Z"))[:10]
+    """The day of a memory's last change (its forgetting, if it is forgotten), or else of the event that it
+    describes."""
+    return _local(
+        str(memory.get("forgotten_at") or memory.get("updated") or _happened(memory)).removesuffix("T00:00:00Z")
+    )[:10]
 
 
 def _stale(where: Where) -> Report:
@@ -648,10 +651,10 @@ def _plain(value: Any) -> str:
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."), name="log")
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show the changes of a day in order: stored, changed, decided, closed."""
+    """Show the changes of a day in order: stored, changed, decided, closed, and what maintenance has archived."""
     from remembrancer.toolsets.memory.day_log import dates_of
 
-    answer, warnings = log_of(where, " ".join(day) or None)
+    answer, warnings = log_of(where, " ".join(day) or None, include_archived=True)
     dates = dates_of(*(datetime.fromisoformat(answer[edge]).timestamp() for edge in ("begins", "ends")))
     if not answer["changes"]:
         return Report(
@@ -671,14 +674,14 @@ def log(where: Where, day: Sequence[str]) -> Report:
     return Report(answer, lines, notes=as_notes(warnings), piped=piped)
 
 
-def log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
+def log_of(where: Where, day: str | None, **included: bool) -> tuple[Answer, dict[str, str]]:
     """The log of a day (None: today) in all places, joined, and the warnings."""
     where.refuse_user("the log has a project's changes and your own together")
     answer: Answer = {}
     changes: dict[tuple[str, int], Answer] = {}
     warnings: dict[str, str] = {}
     for _, conversation in where.conversations():
-        answer = conversation.call("read_log", day=day, include_forgotten=True)
+        answer = conversation.call("read_log", day=day, include_forgotten=True, **included)
         changes |= {(each["id"], each["version"]): each for each in answer["changes"]}
         warnings |= warnings_of(answer)
     return answer | {"changes": sorted(changes.values(), key=lambda each: str(each["at"]))}, warnings

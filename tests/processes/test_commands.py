@@ -279,6 +279,7 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     (memory,) = place["outcome"]["done"]["archived"]["ids"]
     assert ", 1 archived\n" in would_be
     assert f"  {memory[-4:]}\n" in would_be
+    assert "archived\tThe lamp flickered.\t\n" in done("log", home=home, directory=project)
     (run_id,) = place["outcome"]["run_ids"]
     undone = json.loads(done("undo", run_id, "--all-projects", "--json", home=home))
     (found,) = undone["places"]

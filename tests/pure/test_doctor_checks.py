@@ -26,6 +26,7 @@ from remembrancer.commands.doctor import GIB, Examination, Finding, worst
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed, examine_file
 from remembrancer.commands.status import duration, lines_of, report
 from remembrancer.commands.terminal import print_lines
+from remembrancer.config.project import project_of
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.errors import Failure, FileLocked
 from remembrancer.protocol.paths import RuntimePaths
@@ -134,6 +135,21 @@ def test_a_wrong_setting_is_said_in_its_words(
     finding = doctor.check_configuration(Examination(at.paths, around))
     assert finding.status == status
     assert words in " ".join([finding.found, *finding.details])
+
+
+@pytest.mark.parametrize(("up_s", "status"), [(None, "ok"), (5.0, "ok"), (3600.0, "warning")])
+def test_a_late_daily_copy_is_reported_if_the_store_had_time_to_make_it(
+    at: Examination, up_s: float | None, status: str
+) -> None:
+    at.paths.database.write_bytes(b"changed")
+    copy = at.paths.home / "backups" / "memory.db.20260101T120000Z"
+    copy.parent.mkdir()
+    copy.touch()
+    if up_s is not None:
+        at.runtime = replace(runtime(), processes=(replace(process("store"), uptime_s=up_s),))
+    finding = doctor.check_copies(at)
+    assert finding.status == status
+    assert "disk" not in finding.advice
 
 
 @pytest.mark.parametrize(("pid", "word"), [(None, "nothing runs"), (7, "process 7 was killed")])
@@ -323,7 +339,8 @@ def test_a_check_that_failed_is_a_problem_and_others_go_on(at: Examination, monk
 def test_homes_of_others_and_projects_that_are_gone_are_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     assert "another user" in doctor.check_home(at).found
-    gone, present = (KnownProject("p_0", path, None, None, None, 1, 0, 1) for path in ("/gone/shop/.git", "/"))
+    paths = ("/gone/shop/.git", "/")
+    gone, present = (KnownProject(project_of(Path(path)).id, path, None, None, None, 1, 0, 1) for path in paths)
     monkeypatch.setattr(HomeReader, "describe", lambda _: ProjectsDescribed((gone, present)))
     finding = doctor.check_projects(at)
     assert (finding.status, finding.found) == ("ok", "2 projects")

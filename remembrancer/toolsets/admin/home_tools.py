@@ -102,10 +102,14 @@ async def open_browser(call: Call) -> Answer:
     return {"url": await call.service.open_browser()}
 
 
-@tool("What was done on a day.", read_only=True, unlisted=("include_forgotten",))
-async def read_log(call: Call, day: str | None = None, include_forgotten: bool = False) -> Answer:
+@tool("What was done on a day.", read_only=True, unlisted=("include_forgotten", "include_archived"))
+async def read_log(
+    call: Call, day: str | None = None, include_forgotten: bool = False, include_archived: bool = False
+) -> Answer:
     """The log of a day (default: today). Raises `MemoryUnavailable` if the store is away."""
-    period, changes = await read_day(call, given(day, "today"), with_forgotten=include_forgotten)
+    period, changes = await read_day(
+        call, given(day, "today"), with_forgotten=include_forgotten, with_archived=include_archived
+    )
     entries = [
         {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins, "version": each.version}
         | non_empty(forgotten=each.is_forgotten or None)

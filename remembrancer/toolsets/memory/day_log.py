@@ -26,7 +26,7 @@ NAMED_WORDS: Final = 8
 """The number of words shown of a memory that the session has already."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
-FORGOTTEN, PROMOTED = "forgotten", "promoted"
+FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 _LATER: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"}
 
 
@@ -49,19 +49,20 @@ def day_of(text: str, now: float) -> TimeWindow:
 
 
 async def read_day(
-    call: Call, text: str, *, with_forgotten: bool = False
+    call: Call, text: str, *, with_forgotten: bool = False, with_archived: bool = False
 ) -> tuple[TimeWindow, Sequence[MemoryChanged]]:
     """The day, and the changes that sessions and people made on it, in order. A session's own memory is in it if it was
     promoted.
 
     Of a memory that has been forgotten since, only the forgetting is listed, without its content, unless
-    `with_forgotten`.
+    `with_forgotten`. `with_archived` adds what maintenance has archived.
 
     Raises:
         InvalidInput: the text names no day.
         MemoryUnavailable: the store is away.
     """
     day = day_of(text, call.received_at)
+    without_session = (PROMOTED, ARCHIVED) if with_archived else (PROMOTED,)
     request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE)
     reply = await call.ask(request)
     changes = [
@@ -70,7 +71,7 @@ async def read_day(
         else each
         for each in reversed(reply.changes)
         if each.change == FORGOTTEN
-        or ((each.session_id or each.change == PROMOTED) and (with_forgotten or not each.is_forgotten))
+        or ((each.session_id or each.change in without_session) and (with_forgotten or not each.is_forgotten))
     ]
     if reply.more:
         call.warn("answer_cut", f"Only the last {MOST} changes are shown.")
