@@ -296,6 +296,22 @@ async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_que
     assert "Prefers short answers with an example." in listed.stdout
 
 
+def bring_forward_without_room(paths: RuntimePaths) -> None:
+    with full_disk(0):
+        bring_forward(paths)
+
+
+async def test_a_write_is_queued_while_there_is_no_room_to_upgrade_an_old_home(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    without_room = {f"{memory_files.__name__}.bring_forward": bring_forward_without_room}
+    rig = Rig(paths.home, Settings())
+    async with store_rig(paths.home, constants=without_room), rig.running(), rig.session() as client:
+        await rig.until_store_answers()
+        (warning,) = (await client.store("The beacon burns on the northern mole"))["warnings"]
+        assert warning["code"] == "queued"
+        assert "make room and try again" in warning["message"]
+
+
 @pytest.mark.parametrize("catalogue", ["whole", "damaged", "pipe"])
 async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: Path, catalogue: str) -> None:
     paths, commits = old_home(tmp_path / "home", "0.2.0.tar.gz"), Committer()

@@ -29,6 +29,7 @@ from remembrancer.protocol.errors import (
     FileLocked,
     RecordsUnusable,
     RemembrancerError,
+    StorageFull,
     from_failure,
     size_on_disk,
 )
@@ -176,6 +177,8 @@ class MemoryFiles:
         self._unusable = None
 
     def _failed(self, error: RemembrancerError) -> None:
+        if isinstance(error, StorageFull):  # for all of it; a write may well have room in the queue
+            error = RecordsUnusable(error.message)
         logger.error("the records cannot be opened", extra={"code": error.code, "reason": error.message})
         if self._database is not None:
             self._database.close()
