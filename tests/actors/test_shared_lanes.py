@@ -99,7 +99,6 @@ class Host:
         self.journal = InProcessJournal(server)
         self.clock = REQUESTED_AT
         self.scrubbed: list[str] = []
-        self.told: list[Operation] = []
         self.refusal: RemembrancerError | None = None
         self.start()
 
@@ -118,7 +117,7 @@ class Host:
             on_open=lambda _: None,
             open_lane=self.lanes.open,
         )
-        self.lanes.attach(self.files, FollowUp(self._scrub, self.told.extend, lambda: None))
+        self.lanes.attach(self.files, FollowUp(self._scrub, lambda _: None, lambda: None))
         scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None, note_demand=lambda: None))
         self.writes = WriteHandlers(self.files, self.committer, scheduler, ReplacedMemories(), self.lanes.purge)
 
@@ -221,27 +220,6 @@ async def both_have_one(here: Host, there: Host) -> str:
     memory_id = await here.store("lantern", "the lantern burns oil")
     await until(lambda: there.finds("project", "lantern"))
     return memory_id
-
-
-async def test_who_joins_after_an_erasure_has_what_a_snapshot_has_and_makes_its_vectors(hosts: list[Host]) -> None:
-    here, there = hosts
-    await here.share()
-    await here.store("lantern", "the lantern burns oil")
-    secret = await here.store("secret", "the password is brimstone")
-    await here.done("erase", EraseMemory(secret))
-    lane = here.server.lanes[LANE]
-    bodies = [entry.body for entry in lane.entries.values()] + [content for _, content in lane.snapshots.values()]
-    assert not any(b"brimstone" in body for body in bodies), "when it is answered, the journal has it no more"
-    await there.share()
-    assert there.finds("project", "lantern")
-    assert len(pending(there.records("project"))) == 1
-    await there.store("torch", "the torch burns pitch")
-    await until(lambda: here.finds("project", "torch"))
-    here.journal.reachable = False
-    torch = await there.store("bottle", "the bottle is old")
-    await there.done("erase there", EraseMemory(torch))
-    here.journal.reachable = True
-    await until(lambda: is_erased(here.records("project"), torch))
 
 
 async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(hosts: list[Host]) -> None:

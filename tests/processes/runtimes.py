@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
-from unittest import mock
 
 import anyio
 import anyio.abc
@@ -23,17 +22,15 @@ import psutil
 from remembrancer import command_line
 from remembrancer.actors.launcher import lifecycle
 from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
-from remembrancer.commands import runtime_client, runtime_commands
+from remembrancer.commands import runtime_commands
 from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol import sockets, wire
 from remembrancer.protocol.control import (
-    AskScale,
     AskStatus,
     ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
     IndexerHealth,
-    PeerFailed,
     PeerGone,
     ProcessHealth,
     ProcessStatus,
@@ -119,10 +116,6 @@ class RunningRuntime:
     def until_ready(self, *names: str) -> dict[str, ProcessStatus]:
         """Wait until the named processes (default: those that an ordinary start has) are ready."""
         return {name: self.until_state(name, "ready") for name in names or ORDINARY}
-
-    def scale(self, embedders: int) -> int:
-        with mock.patch.multiple(runtime_client, CONNECT_S=PATIENCE_S, ANSWER_S=PATIENCE_S):
-            return ask(self.paths, AskScale(embedders))
 
     def heard(self, name: str) -> list[str]:
         return self.lines(f"{name}.heard")
@@ -213,9 +206,6 @@ class BadlyBehaved(Actor):
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         self._note("heard", f"gone: {peer.role} {peer.incarnation}")
-
-    def on_peer_failed(self, peer: PeerFailed) -> None:
-        self._note("heard", f"failed: {peer.role} {peer.code}")
 
     def _note(self, what: str, line: str) -> None:
         with (self._directory / f"{self.spec.name}.{what}").open("a") as log:
