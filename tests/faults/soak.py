@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -429,6 +429,7 @@ class Killer:
     """Kills a process of a random role at random moments; never so often that the launcher would rest from it."""
 
     def __init__(self, runtime: Runtime, sessions: list[Session], soak: Soak, dice: random.Random) -> None:
+        self.runtime = runtime
         self._paths = RuntimePaths(runtime.home)
         self._sessions, self._soak, self._dice = sessions, soak, dice
         self._recent: dict[str, deque[float]] = {role: deque(maxlen=MOST_KILLS) for role in ROLES}
@@ -438,7 +439,7 @@ class Killer:
         while sum(self._soak.kills.values()) < kills:
             await asyncio.sleep(self._dice.uniform(0, 2 * pace_s))
             if self._dice.random() < 0.7:  # else, on a busy machine, nobody would ever get as far as an answer
-                await self._acknowledged_one()
+                await self.acknowledged_some(1)
             role = self._dice.choice(ROLES)
             if self._may(role) and (process := await self._find(role)) is not None:
                 process.kill()
@@ -447,10 +448,11 @@ class Killer:
                 if (done := sum(self._soak.kills.values())) % 100 == 0:
                     print(f"{done} kills, {self._soak.acknowledged} changes acknowledged", file=sys.stderr, flush=True)
 
-    async def _acknowledged_one(self) -> None:
-        before = self._soak.acknowledged
+    async def acknowledged_some(self, count: int = 6) -> None:
+        """Return when so many more changes have been acknowledged, or when that takes too long."""
+        enough = self._soak.acknowledged + count
         with suppress(TimeoutError):
-            await until(lambda: self._soak.acknowledged > before, timeout_s=SETTLE_S)
+            await until(lambda: self._soak.acknowledged >= enough, timeout_s=SETTLE_S)
 
     def _may(self, role: str) -> bool:
         recent = self._recent[role]
@@ -581,7 +583,15 @@ def strange_files(home: Path) -> list[str]:
     return strange + [str(path.relative_to(home)) for path in [*(home / "run").glob("*"), *home.rglob("*.new")]]
 
 
-async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedders: int = 2) -> Soak:
+async def run(
+    kills: int,
+    sessions: int,
+    seed: int,
+    pace_s: float = 1.0,
+    embedders: int = 2,
+    killing: Callable[[Killer], Awaitable[None]] | None = None,
+) -> Soak:
+    """One soak in a home of its own, with so many kills, one every `pace_s` on average, or with others than those."""
     soak, began = Soak(seed, sessions=sessions), time.monotonic()
     port, workspace = free_port(), Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp"))
     runtime = Runtime(Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp")))
@@ -611,13 +621,14 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
 
         await until(runtime.is_ready, timeout_s=SETTLE_S)
         working = [asyncio.create_task(session.work(lambda: ended)) for session in crew]
-        killing = asyncio.create_task(Killer(runtime, crew, soak, random.Random(seed)).kill(kills, pace_s))
-        await asyncio.wait({killing, *working}, return_when=asyncio.FIRST_COMPLETED)
+        killer = Killer(runtime, crew, soak, random.Random(seed))
+        shooting = asyncio.ensure_future(killing(killer) if killing else killer.kill(kills, pace_s))
+        await asyncio.wait({shooting, *working}, return_when=asyncio.FIRST_COMPLETED)
         ended = True
-        killing.cancel()
+        shooting.cancel()
         await asyncio.gather(*working)
-        if not killing.cancelled():
-            killing.result()
+        if not shooting.cancelled():
+            shooting.result()
         for session in crew:
             await session.client.aclose()
             if session.client.strays:

@@ -6,8 +6,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,71 +14,27 @@ import anyio
 import psutil
 import pytest
 
-from bench.client import StdioClient
+from bench.client import CLOSED, StdioClient
 from remembrancer.protocol.control import Ready
 from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
+from tests.faults import soak
+from tests.faults.soak import Killer
 from tests.operations import SESSION, change_operation
 from tests.patience import PATIENCE_S, until
 from tests.processes.runtimes import is_dead
 from tests.runtime import Runtime, Session, command
 
-SESSIONS = 4
-STORES = 500
 
-
-@dataclass
-class Account:
-    acknowledged: dict[str, str] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
-    longest_s: float = 0.0
-
-
-async def store_all(client: StdioClient, texts: list[str], account: Account) -> None:
-    """Store as a patient assistant does: an error that says so is tried again as a new call."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    for text in texts:
-        while text not in account.acknowledged:
-            began = time.monotonic()
-            answer = await client.call_or_error("store_memory", content=text, type="semantic", scope="project")
-            account.longest_s = max(account.longest_s, time.monotonic() - began)
-            if "memory_id" in answer:
-                account.acknowledged[text] = answer["memory_id"]
-                continue
-            account.refused.append(text)
-            assert answer["retry_possible"], answer
-            assert time.monotonic() < give_up_at, answer
-
-
-async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, None]]) -> Account:
-    runtime = Runtime(home)
-    account = Account()
-    clients = [Session(home) for _ in range(SESSIONS)]
-    for client in clients:
-        await client.start()
-        await client.initialize()
-    await until(runtime.is_ready)
-    texts = [f"fact {number}: the value of setting {number} is {number * 7}" for number in range(STORES)]
-    shooting = asyncio.create_task(kill(runtime))
-    await asyncio.gather(*(store_all(client, texts[place::SESSIONS], account) for place, client in enumerate(clients)))
-    await shooting
-    await until(runtime.is_drained)
-    records, aliases = runtime.contents(), runtime.aliases()
-    for text, memory_id in account.acknowledged.items():
-        # A call that was refused may have been carried out: then the next one, if it was queued, has another id for it.
-        # An answer has the end of an id, which a later memory may come to have too.
-        meant = {each for each in {**records, **aliases} if each.endswith(memory_id)}
-        known = {aliases.get(each, each) for each in meant} if text in account.refused else meant
-        assert text in map(records.get, known), f"acknowledged and missing: {text}"
-    copies = [text for text in texts if list(records.values()).count(text) > 1]
-    assert not set(copies) - set(account.refused), f"there twice: {copies}"
-    assert account.longest_s <= PATIENCE_S, f"a call took {account.longest_s:.1f} s: a bridge answers after 5"
-    for client in clients:
-        assert not client.strays
-        assert client.process.returncode is None, "a session had to be restarted"
-        assert await client.aclose() < PATIENCE_S
-    return account
+async def under_fire(seed: int, kill: Callable[[Killer], Awaitable[None]]) -> None:
+    """Have three sessions work while something is killed: no bridge has to be started again, and no call is for long
+    without an answer."""
+    found = await soak.run(0, 3, seed, embedders=1, killing=kill)
+    assert not found.wrong, found.wrong[:5]
+    assert (found.lost, found.doubled) == (0, 0)
+    assert CLOSED["code"] not in found.errors, "a session had to be restarted"
+    assert found.longest_outage_s <= PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -87,19 +42,21 @@ async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, N
     [("store", 3), ("gateway", 3), ("embedder", 3), ("launcher", 1), ("", 1)],
     ids=lambda each: each or "all",
 )
-async def test_kills_lose_nothing_and_sessions_go_on(role: str, times: int, home: Path, dice: random.Random) -> None:
+@pytest.mark.usefixtures("home")
+async def test_kills_lose_nothing_and_sessions_go_on(role: str, times: int, seed: int) -> None:
     """With an empty role, all processes are killed at once."""
 
-    async def kill(runtime: Runtime) -> None:
+    async def kill(killer: Killer) -> None:
         for _ in range(times):
-            await asyncio.sleep(dice.uniform(0.0, 0.4))
+            await killer.acknowledged_some()
             if role:
-                runtime.kill(role)
+                killer.runtime.kill(role)
             else:
-                for process in runtime.processes():
+                for process in killer.runtime.processes():
                     process.kill()
+        await killer.acknowledged_some()
 
-    assert len((await under_fire(home, kill)).acknowledged) == STORES
+    await under_fire(seed, kill)
 
 
 async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_asked(home: Path) -> None:
@@ -119,18 +76,17 @@ async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_aske
             assert (await runtime.status())["counts"]["total"] == number
 
 
-async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("home")
+async def test_a_store_that_hangs_is_noticed_and_replaced(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_STALL_TIMEOUT_S", "3")
-    hung: list[psutil.Process] = []
 
-    async def stop(runtime: Runtime) -> None:
-        await asyncio.sleep(0.1)
-        hung.append(runtime.process("store"))
-        hung[0].send_signal(signal.SIGSTOP)
+    async def stop(killer: Killer) -> None:
+        hung = killer.runtime.process("store")
+        hung.send_signal(signal.SIGSTOP)
+        await until(lambda: is_dead(hung.pid))
+        await killer.acknowledged_some()
 
-    account = await under_fire(home, stop)
-    assert len(account.acknowledged) == STORES
-    assert is_dead(hung[0].pid)
+    await under_fire(seed, stop)
 
 
 READS: list[tuple[str, dict[str, Any]]] = [
