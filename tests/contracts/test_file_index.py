@@ -40,6 +40,8 @@ from remembrancer.protocol.files import (
     SyncFiles,
     Workspace,
 )
+from remembrancer.protocol.sockets import Speaker
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import ProjectRef
 from tests.contracts.records_rig import pending, texts_of
@@ -185,24 +187,25 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileInd
     assert memories.matching(ALL, 5) == memories.top(ALL, "latest", 5) == [hit]
 
 
-class IndexStore:
+class IndexStore(StoreClient):
     """A store for a `WorkspaceIndexer`: an index, and the messages of each reading."""
 
     def __init__(self, index: FileIndex) -> None:
+        super().__init__("ipc:///nowhere", Speaker("indexer", "one"))
         self._index = index
         self.taken: list[str] = []
         self.left: list[int] = []
         self.told: list[SyncDone] = []
 
-    async def ask(self, body: Any) -> Any:
+    async def ask(self, question: Any, *_: Any, **__: Any) -> Any:
         answer: object
-        if isinstance(body, ReadIndexed):
+        if isinstance(question, ReadIndexed):
             answer = self._index.states(ROOT)
         else:
-            assert isinstance(body, IndexFiles)
-            answer = self._index.change(ROOT, body.updates, body.removed)
-            self.taken += [update.state.path for update in body.updates]
-            self.left.append(body.left)
+            assert isinstance(question, IndexFiles)
+            answer = self._index.change(ROOT, question.updates, question.removed)
+            self.taken += [update.state.path for update in question.updates]
+            self.left.append(question.left)
         return answer
 
     def tell(self, body: object) -> None:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import anyio.to_thread
 import msgspec
@@ -26,7 +26,7 @@ from remembrancer.protocol.files import (
     SyncFiles,
     Workspace,
 )
-from remembrancer.protocol.wire import Request
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.toolsets.files.workspace_files import FoundFile, native_places, note_paths, scan
 
 BATCH_CHUNKS: Final = 100
@@ -39,24 +39,13 @@ TRANSCRIPTS_LOOK_S: Final = 30.0
 
 Read = tuple[FoundFile, FileUpdate | str | None]
 """A file, and the outcome of `FileReader.read`."""
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-
-class Store(Protocol):
-    """The store, as the indexer asks it."""
-
-    async def ask(self, question: Request[T]) -> T:
-        """The store's answer, waited for while the store is away. Raises `RemembrancerError` if it refuses."""
-
-    def tell(self, body: object) -> None:
-        """Send a message that needs no answer."""
 
 
 class WorkspaceIndexer(Indexer):
     """Keeps the index of one workspace up to date."""
 
-    def __init__(self, workspace: Workspace, store: Store, settings: Settings) -> None:
+    def __init__(self, workspace: Workspace, store: StoreClient, settings: Settings) -> None:
         super().__init__(Path(workspace.root), watch=settings.watch)
         self.workspace = workspace
         self.quiet_s, self.longest_s = settings.watch_quiet_s, settings.watch_quiet_s + LONGEST_S
