@@ -121,8 +121,8 @@ class Host:
         scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None, note_demand=lambda: None))
         self.writes = WriteHandlers(self.files, self.committer, scheduler, ReplacedMemories(), self.lanes.purge)
 
-    async def _scrub(self, memory_id: str) -> None:
-        self.scrubbed.append(memory_id)
+    async def _scrub(self, memory_ids: Sequence[str]) -> None:
+        self.scrubbed.extend(memory_ids)
 
     async def aclose(self) -> None:
         await self.lanes.aclose()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,7 +59,7 @@ class Host:
         )
         self.follower = LaneFollower(self.lane, self.committer, lambda: self.clock, self.taken.append, self._scrub)
 
-    async def _scrub(self, _: str) -> None:
+    async def _scrub(self, _: Sequence[str]) -> None:
         """Nothing is scrubbed, since nobody follows."""
 
     def submit(self, *operations: Operation) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -617,11 +617,11 @@ def test_scrubbing_that_is_interrupted_is_done_with_the_next_connection(world: H
     host, began, scrubbed = world.join("host"), asyncio.Event(), list[str]()
     follower = host.follower
 
-    async def scrub(memory_id: str) -> None:
+    async def scrub(memory_ids: Sequence[str]) -> None:
         if not began.is_set():
             began.set()
             await asyncio.Event().wait()
-        scrubbed.append(memory_id)
+        scrubbed.extend(memory_ids)
 
     async def interrupt() -> None:
         follower.start()

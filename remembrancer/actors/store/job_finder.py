@@ -168,8 +168,8 @@ class JobFinder:
     def lane_time(self, project: ProjectRef | None) -> float | None:
         """Return the time of the shared lane whose name stands for a project id, or that has the user's memories
         (None); None if it is a local space."""
-        records = self._files.user if project is None else self._files.get(project.id)
-        return records.time if records is not None and records.is_shared else None
+        lane = self._files.shared.get(USER) if project is None else self._files.shared_lane(project.id)
+        return None if lane is None else lane.time
 
     async def run(self) -> None:
         """Look for work, at most once a second, until cancelled."""

@@ -36,7 +36,7 @@ class LaneFollower:
     """Follows an open lane.
 
     `on_taken` is called with the ids of newly erased memories when a snapshot has been loaded. `scrub` removes the
-    remains of an erased memory from every space.
+    remains of erased memories from every space.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LaneFollower:
         committer: Committer,
         clock: Callable[[], float],
         on_taken: Callable[[tuple[str, ...]], None],
-        scrub: Callable[[str], Coroutine[Any, Any, None]],
+        scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]],
     ) -> None:
         self.lane = lane
         self._committer = committer
@@ -119,14 +119,15 @@ class LaneFollower:
             self.lane.silent = None
 
     async def _scrub_erased(self) -> None:
-        for memory_id in sorted(self.erased):
-            try:
-                await self._scrub(memory_id)
-            except RemembrancerError as error:
-                logger.warning("a memory is not scrubbed yet", extra={"code": error.code, "reason": error.message})
-                if error.retry_possible:
-                    continue
-            self.erased.discard(memory_id)  # not before: it may be interrupted
+        if not (erased := sorted(self.erased)):
+            return
+        try:
+            await self._scrub(erased)
+        except RemembrancerError as error:
+            logger.warning("memories are not scrubbed yet", extra={"code": error.code, "reason": error.message})
+            if error.retry_possible:
+                return
+        self.erased.difference_update(erased)  # not before: it may be interrupted
 
     async def _keep_soon(self) -> None:
         """Do as `keep`, after a pause if it failed, or if the host that wrote last is to do it."""

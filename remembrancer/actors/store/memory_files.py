@@ -246,10 +246,6 @@ class MemoryFiles:
 
     # Spaces.
 
-    def get(self, name: str) -> Records | None:
-        """Return the open space of that name."""
-        return self._user if name == USER else self._open.get(name) or self.shared_lane(name)
-
     def embedded(self) -> list[EmbeddedTexts]:
         """Return everything open that has vectors."""
         return [*self, *self.indexes.values()]

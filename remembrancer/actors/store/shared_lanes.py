@@ -92,10 +92,10 @@ class NoJournal:
 
 
 class FollowUp(NamedTuple):
-    """The store's callbacks for a lane: `scrub` removes an erased memory from every space, `tell` gets the operations
+    """The store's callbacks for a lane: `scrub` removes erased memories from every space, `tell` gets the operations
     of other hosts, and `wake` is called when there is new content."""
 
-    scrub: Callable[[str], Coroutine[Any, Any, None]]
+    scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
     wake: Callable[[], None]
 
@@ -204,7 +204,7 @@ class SharedLanes:
             self._committer,
             self._clock,
             lambda _: self._follow_up.wake(),
-            lambda memory_id: self._follow_up.scrub(memory_id),
+            lambda erased: self._follow_up.scrub(erased),
         )
         opened.start()
         return lane

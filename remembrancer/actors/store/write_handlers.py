@@ -77,13 +77,13 @@ class WriteHandlers:
             raise reply
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
-            await self._committer.run(USER, partial(self._files.scrub, gone, quotes))
+            await self.scrub(gone, quotes)
             await self._purge_journals()
         return reply
 
-    async def scrub(self, memory_id: str) -> None:
-        """Remove the remains of an erased memory from every space."""
-        await self._committer.run(USER, partial(self._files.scrub, (memory_id,)))
+    async def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = ()) -> None:
+        """Remove the remains of erased memories from every space."""
+        await self._committer.run(USER, partial(self._files.scrub, memory_ids, quotes))
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
         """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch.
