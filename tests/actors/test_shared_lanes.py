@@ -21,8 +21,10 @@ from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
+from remembrancer.actors.store.requests import StoreParts
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.home_reader import HomeReader, MemoriesFound
@@ -119,7 +121,9 @@ class Host:
         )
         self.lanes.attach(self.files, FollowUp(self._scrub, lambda _: None, lambda: None))
         scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None, note_demand=lambda: None))
-        self.writes = WriteHandlers(self.files, self.committer, scheduler, ReplacedMemories(), self.lanes.purge)
+        vectors = cast(VectorSpaces, None)
+        parts = StoreParts(self.paths, Settings(), self.files, self.committer, vectors, scheduler, Readers())
+        self.writes = WriteHandlers(parts, ReplacedMemories(), self.lanes.purge)
 
     async def _scrub(self, memory_ids: Sequence[str]) -> None:
         self.scrubbed.extend(memory_ids)

@@ -130,7 +130,7 @@ class StoreActor(Actor):
         self._code = CodeHandlers(parts, self._indexer)
         notes_of = self._file_handlers.source_of
         self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)
-        writes = WriteHandlers(self._files, self._committer, self._scheduler, replaced, self._lanes.purge)
+        writes = WriteHandlers(parts, replaced, self._lanes.purge)
         self._jobs = JobHandlers(parts, writes.submit, self._count_accesses)
         moves = ProjectMoves(parts, self._file_handlers, self._code)
         self._lanes.attach(self._files, FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake))

@@ -7,13 +7,10 @@ from functools import partial
 
 import msgspec
 
-from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Handler
-from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.requests import Handler, Handlers, StoreParts
 from remembrancer.protocol.errors import UNREADABLE, Failure, RemembrancerError
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
@@ -36,24 +33,18 @@ from remembrancer.protocol.writes import (
 Answer = Applied | RemembrancerError
 
 
-class WriteHandlers:
+class WriteHandlers(Handlers):
     """Carries out writes. Changed memories are embedded again, and are no longer found by their old text.
 
     `purge_journals` removes erased memories from the journals of shared lanes.
     """
 
     def __init__(
-        self,
-        files: MemoryFiles,
-        committer: Committer,
-        scheduler: EmbeddingScheduler,
-        replaced: ReplacedMemories,
-        purge_journals: Callable[[], Awaitable[None]],
+        self, parts: StoreParts, replaced: ReplacedMemories, purge_journals: Callable[[], Awaitable[None]]
     ) -> None:
-        self._files = files
-        self._committer = committer
+        super().__init__(parts)
+        files = parts.files
         self._writer = MemoryWriter(lambda: files.database, files.lanes_of, files.shared_lane)
-        self._scheduler = scheduler
         self._replaced = replaced
         self._purge_journals = purge_journals
         self._starts: dict[tuple[str, str], Operation] = {}
