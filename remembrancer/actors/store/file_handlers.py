@@ -70,7 +70,6 @@ class FileHandlers(Handlers):
     def __init__(self, parts: StoreParts, indexer: IndexerPoll) -> None:
         super().__init__(parts)
         self._indexer = indexer
-        self._open: dict[str, FileIndex] = {}
         self._opening = asyncio.Lock()
         self._used_at: dict[Workspace, float] = {}
         self._present_at = -math.inf
@@ -117,9 +116,8 @@ class FileHandlers(Handlers):
 
     async def discard_index(self, project_id: str) -> None:
         """Delete the index of a project's files."""
-        index = self._open.pop(project_id, None)
+        index = self._files.indexes.pop(project_id, None)
         if index is not None:
-            self._files.indexes.pop(index.name, None)
             await self._committer.run(index.name, index.discard)
             await self._committer.run(index.name, index.file.close)
 
@@ -131,7 +129,7 @@ class FileHandlers(Handlers):
             look = asyncio.get_running_loop().run_in_executor
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
-        for index in list(self._open.values()):
+        for index in list(self._files.indexes.values()):
             if index.file.damage or index.file.is_replaced:
                 await self._make_anew(index)
             else:
@@ -143,9 +141,9 @@ class FileHandlers(Handlers):
 
     def close(self) -> None:
         """Close the indexes. May be called twice."""
-        for index in self._open.values():
+        for index in self._files.indexes.values():
             index.file.close()
-        self._open.clear()
+        self._files.indexes.clear()
 
     # --- The indexer
 
@@ -298,28 +296,28 @@ class FileHandlers(Handlers):
         Raises:
             InvalidInput: this is not the id of a project.
         """
-        index = self._open.get(check_project_id(project.id))
+        index = self._files.indexes.get(check_project_id(project.id))
         if index is not None and index.file.is_replaced:
             await self._make_anew(index)
         async with self._opening:
             path = self._paths.project_database(project.id).with_name(self._settings.index_file)
-            if project.id not in self._open and (make or path.exists()):
+            if project.id not in self._files.indexes and (make or path.exists()):
                 await self._open_index(path, project.id)
-            return self._open.get(project.id)
+            return self._files.indexes.get(project.id)
 
     async def _open_index(self, path: Path, project_id: str) -> None:
         name = project_id + INDEX
         settings = self._settings
         cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
         index = await self._committer.run(name, partial(FileIndex, path, name, cut))
-        self._open[project_id] = self._files.indexes[name] = index
+        self._files.indexes[project_id] = index
         self._vectors.note_kept(index.name)
         self._scheduler.texts_opened()
 
     async def _make_anew(self, index: FileIndex) -> None:
         """Delete a lost or damaged index, and have everything read again."""
         project_id = index.name.partition(".")[0]
-        if self._open.get(project_id) is not index:
+        if self._files.indexes.get(project_id) is not index:
             return
         logger.warning("an index of files is lost or damaged, and is made again", extra={"file": index.name})
         await self.discard_index(project_id)

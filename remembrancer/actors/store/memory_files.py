@@ -83,7 +83,7 @@ class MemoryFiles:
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(clock)
         self.indexes: dict[str, FileIndex] = {}
-        """The indexes of projects' own files, by name. They are embedded like memories."""
+        """The indexes of projects' own files, by project id. They are embedded like memories."""
         self._again_at = 0.0
         self._refusal = FileLocked(OPENING).to_failure()
         self._reopening: asyncio.Task[None] | None = None
