@@ -48,6 +48,8 @@ BEST: Final = 5
 """The number of search results shown by default."""
 LONGEST: Final = 500
 """The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
+LONGEST_PLACE: Final = 30
+"""The longest id or path, in characters, that a list shows in a column beside the texts."""
 MOST_LISTED: Final = 1000
 """The number of memories that `list_memories` lists at most."""
 NAMED: Final = 200
@@ -323,10 +325,10 @@ def _listing(
     notes = [*as_notes(warnings), *filter(None, (note, "" if at_terminal else more))]
     if not memories:
         return Report(facts, (), status, notes)
-    is_narrow = Terminal().width < NARROW
+    is_narrow = Terminal().width < NARROW or any(len(_place(each)) > LONGEST_PLACE for each in memories[:most])
     listed = table()
     listed.show_header = not is_narrow
-    listed.add_column("memory", ratio=1)
+    listed.add_column("memory", ratio=1, overflow="fold")
     for column in () if is_narrow else ("when", "scope", "kind", "id"):
         listed.add_column(column, no_wrap=True)
     piped = []
@@ -340,7 +342,7 @@ def _listing(
         text = escape(text if len(text) <= LONGEST else excerpt(text, LONGEST))
         about = (day, f"{scope} {memory['project_name']}" if "project" in memory else scope, kind, place)
         if is_narrow:
-            coloured.append(f"[dim]{escape(' · '.join(about))}[/dim]")
+            coloured.append(f"[dim]{escape(' · '.join(filter(None, about)))}[/dim]")
             listed.add_row(f"{text}\n  {' '.join(coloured)}")
         else:
             listed.add_row(" ".join([text, *coloured]), *about)

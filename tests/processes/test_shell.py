@@ -509,6 +509,15 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
     assert len(asked) < 500
 
 
+def test_a_terminal_shows_the_text_of_a_note_with_a_long_path(shell: Shell) -> None:
+    note = shell.directory / "memory" / ("deep" * 30) / "ovens.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("The third oven is called Brunhilde.\n")
+    _, shown = shell.at_a_terminal("search", "Brunhilde")
+    assert "The third oven is called Brunhilde." in shown
+    assert "ovens.md:1" in re.sub(r"\s", "", shown)
+
+
 def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
     for number in range(8):
         shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
