@@ -373,7 +373,8 @@ class Graph:
             of_one = self._read(
                 f"""SELECT r.subject, r.edge, r.entity,
                         sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)) AS live, count(*)
-                    FROM (SELECT * FROM memory_entities AS s WHERE {here} = ? AND subject IS NOT NULL
+                    FROM (SELECT subject, edge, entity, memory FROM memory_entities AS s
+                        WHERE {here} = ? AND subject IS NOT NULL
                         AND (?3 IS NULL OR edge IN (SELECT value FROM json_each(?3))) AND {IS_SHOWN}
                         ORDER BY {order} LIMIT ?) AS r
                     LEFT JOIN {APART} ON {IS_OVER.format("r")} GROUP BY r.subject, r.entity, r.edge""",  # noqa: S608 - fixed clauses
@@ -448,14 +449,14 @@ class Graph:
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
         """Return the number of unforgotten memories that name each node."""
         self._numbers_of(nodes)
-        asked = [(place, number) for place, node in enumerate(nodes) for number in self._numbers.get(node, ())]
+        asked = [self._numbers.get(node, ()) for node in nodes]
         rows = self._read(
-            f"""SELECT json_extract(j.value, '$[0]') AS place, count(DISTINCT s.memory) FROM json_each(?) AS j
-                CROSS JOIN memory_entities AS s ON s.entity = json_extract(j.value, '$[1]')
-                WHERE {IS_SEEN.format("s")} GROUP BY place""",  # noqa: S608 - fixed clauses
-            (json_list(asked), self._session_id),
+            f"""SELECT j.key, (SELECT count(DISTINCT s.memory) FROM json_each(j.value) AS n
+                    CROSS JOIN memory_entities AS s ON s.entity = n.value WHERE {IS_SEEN.format("s")})
+                FROM json_each(?) AS j""",  # noqa: S608 - fixed clauses
+            (self._session_id, json_list(asked)),
         )
-        return dict.fromkeys(nodes, 0) | {nodes[place]: count for place, count in rows}
+        return {nodes[place]: count for place, count in rows}
 
     def memories(
         self, nodes: Collection[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
