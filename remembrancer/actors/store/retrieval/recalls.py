@@ -287,12 +287,13 @@ class RunningRecall:
         least = 0.0 if request.is_task else weighed.least_probability
         ranked: list[tuple[Ref, Scores]] = []
         probabilities, finals = weighed.probabilities.tolist(), weighed.scores.round(ROUNDED)
+        rounded = weighed.shares.round(3).tolist()
         order = np.lexsort((np.array(rows.refs, dtype=np.int64), -finals))
         may_answer = weighed.probabilities >= least
         self._below = len(rows) - int(np.count_nonzero(may_answer))
         for place in (order if request.left_out else order[may_answer[order]]).tolist():
             facts, score, cosine = rows.facts[place], float(finals[place]), float(rows.cosine[place])
-            shares = zip(NAMES, weighed.shares[place].round(3).tolist(), strict=True)
+            shares = zip(NAMES, rounded[place], strict=True)
             scores = Scores(
                 final=score,
                 relevance=min(1.0, max(0.0, score)) if by_formula else probabilities[place],
