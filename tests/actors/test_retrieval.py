@@ -35,7 +35,7 @@ from remembrancer.protocol.reads import (
     Section,
     Strategy,
 )
-from remembrancer.protocol.runs import LogPromotion, ReviseMemory
+from remembrancer.protocol.runs import ApplyRun, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, LinkRef, NearMemory, ProjectRef, UpdateMemory
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
@@ -452,6 +452,26 @@ async def test_a_summary_is_not_replaced_by_one_more_event_but_by_what_holds(rig
     new = await gateway.store(OTHER_PORT.replace("9090", "6060"))
     await gateway.embedding_of(new)
     assert the((await gateway.recall("lantern port")).memories, summary).possibly_superseded_by == (new,)
+
+
+async def test_a_summary_of_what_is_probably_replaced_gives_way_to_its_sources(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    days_ago = time.time() - 3 * DAY_S
+    texts = (PORT, "the pier is dark", "bread is baked at four every morning")
+    old, pier, bread = [await gateway.store(text, type="episodic", occurred_at=days_ago) for text in texts]
+    summary = await gateway.store(chr(10).join(texts), occurred_at=days_ago)
+    derived = tuple(LinkRef("derived_from", each) for each in (old, pier, bread))
+    await gateway.change(UpdateMemory(summary, add_links=derived))
+    hiding = tuple(ReviseMemory(each, "consolidated", status="consolidated") for each in (old, pier, bread))
+    await gateway.change(ApplyRun("run:1", "project", "consolidation", "summarize_cluster", hiding))
+    await gateway.until_embedded()
+    assert {each.id for each in (await gather(gateway)).memories} == {summary}
+    new = await gateway.store(OTHER_PORT)
+    assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new),)
+    context = await gather(gateway)
+    assert {each.id for each in context.memories} == {new, pier, bread}
+    assert [each.id for each in context.replaced] == [old]
 
 
 QUESTION = "What did the keeper say about the lantern in the harbour?"

@@ -120,8 +120,9 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 
 def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False where the kinds say that both hold: a task does not replace what is known, a mistake that was corrected
-    remains one, and one more event leaves a summary of earlier ones true."""
-    if later.type == "episodic" and earlier.number in derived:
+    remains one, and one more event, or a summary, leaves what is or was summed up true."""
+    is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
+    if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
     return not is_task and (earlier.kind != "error_fix" or later.kind == "error_fix")
@@ -134,7 +135,7 @@ def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
         memory.number: memory
         for memory in memories
         if not memory.forgotten
-        and memory.status == "active"
+        and memory.status in ("active", "consolidated")
         and memory.kind != SESSION_RECORD
         and memory.kind not in SESSION_KINDS
         and (memory.valid_until is None or memory.valid_until > now)

@@ -181,7 +181,17 @@ class Gathering:
             if each.type == "episodic" or text not in said:
                 once.append(each)
             said.add(text)
-        return [each for each in once if each.status != "consolidated"] or once
+        # A summary of what is probably replaced does not stand for its sources, until that is settled.
+        sources = {each.id: each for each in once if each.status == "consolidated"}
+        outdated = {name for name, each in sources.items() if each.possibly_superseded_by}
+        apart = {
+            name
+            for each in once
+            if sources.keys() >= (derived := {*each.derived_from}) and not derived.isdisjoint(outdated)
+            for name in (each.id, *derived)
+        }
+        hidden = sources.keys() ^ apart
+        return [each for each in once if each.id not in hidden] or once
 
     def _shown(self, record: MemoryRecord) -> RecalledMemory:
         recent = recency(record.happened_at, self._now)
