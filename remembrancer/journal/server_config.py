@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
@@ -12,12 +13,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from jinja2 import StrictUndefined, Template
 
 from remembrancer.journal.jetstream import LOOPBACK
 from remembrancer.journal.nats_accounts import Authority
 
 PORT: Final = 4222
 CLUSTER_PORT: Final = 6222
+_CONFIGURATION: Final = Path(__file__).with_name("server.conf.jinja")
 _VALID_FOR: Final = timedelta(days=3650)
 _YESTERDAY: Final = timedelta(days=1)
 """Certificates are valid from the day before, because clocks differ."""
@@ -95,44 +98,22 @@ def _files(
     authority: Authority, certificates: Certificates, addresses: Sequence[Address], number: int
 ) -> dict[str, str]:
     own = addresses[number - 1]
-    listens = own.host if own.is_local else "0.0.0.0"  # noqa: S104 - that others come is what it is for
-    lines = [
-        "# A server for the journal of shared memories: NATS 2.12 or newer, run in this directory by",
-        "#   nats-server -c server.conf",
-        f'server_name: "remembrancer-{number}"',
-        f'listen: "{_bracketed(listens)}:{own.port}"',
-        "jetstream {",
-        '  store_dir: "data"',
-        "  sync_interval: always   # what was acknowledged is on the disk",
-        "}",
-        "# Members bring their rights with them, signed by this operator: nothing here changes when one comes or goes.",
-        f'operator: "{authority.operator_jwt()}"',
-        f'system_account: "{authority.system_account}"',
-        # A server that was away gets the revocations from the others; until then it would admit removed members.
-        'resolver { type: full, dir: "accounts", allow_delete: false, interval: "2s" }',
-        # The account of the memories is not here; `remembrancer share project` sends it, and it is stored with its
-        # revocations.
-        f'resolver_preload {{ {authority.system_account}: "{authority.system_jwt()}" }}',
-    ]
-    files = {}
+    scheme, apart = "nats" if own.is_local else "tls", CLUSTER_PORT - PORT
+    routes = [f"{scheme}://{_bracketed(each.host)}:{each.port + apart}" for each in addresses]
+    text = Template(_CONFIGURATION.read_text(), trim_blocks=True, undefined=StrictUndefined).render(
+        number=number,
+        own=own,
+        listens=_bracketed(own.host) if own.is_local else "0.0.0.0",  # noqa: S104 - that others come is what it is for
+        authority=authority,
+        routes=routes if len(addresses) > 1 else [],
+        apart=apart,
+    )
+    files = {"server.conf": f"{text.rstrip()}\n"}
     if not own.is_local:
-        lines.append('tls { cert_file: "server.pem", key_file: "server.key" }')
         files["server.pem"], files["server.key"] = certificates.for_host(own.host)
-    if len(addresses) > 1:
-        apart = CLUSTER_PORT - PORT
-        scheme = "nats" if own.is_local else "tls"
-        routes = ", ".join(f'"{scheme}://{_bracketed(each.host)}:{each.port + apart}"' for each in addresses)
-        lines += [
-            "cluster {",
-            '  name: "remembrancer"',
-            f'  listen: "{_bracketed(listens)}:{own.port + apart}"',
-            f"  routes: [{routes}]",
-        ]
-        if not own.is_local:
-            lines.append('  tls { cert_file: "server.pem", key_file: "server.key", ca_file: "ca.pem", verify: true }')
+        if len(addresses) > 1:
             files["ca.pem"] = certificates.certificate
-        lines.append("}")
-    return {"server.conf": "\n".join(lines) + "\n", **files}
+    return files
 
 
 def _bracketed(host: str) -> str:
