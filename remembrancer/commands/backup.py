@@ -7,6 +7,7 @@ restore that was killed can be repeated, or not.
 
 import gzip
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -19,8 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Final
-
-import msgspec
 
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.gateway.write_queue import copy_queue, read_queue
@@ -40,7 +39,6 @@ from remembrancer.memory.text import count
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
-from remembrancer.protocol.wire import UNDECODABLE
 
 MANIFEST: Final = "manifest.json"
 SEAL: Final = "manifest.sha256"
@@ -62,19 +60,6 @@ STAGING: Final = "restore.staging"
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: a status holds one briefly, and processes of a crashed runtime are about to end."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
-
-
-class ListedFile(msgspec.Struct, frozen=True):
-    """A file in the manifest of an earlier release."""
-
-    name: str
-    sha256: str
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """The manifest of an earlier release."""
-
-    files: tuple[ListedFile, ...]
 
 
 # --- the archive ---
@@ -272,13 +257,13 @@ def _unpack(archive: Path, staging: Path) -> None:
     read_archive(archive, staging)
     files = {str(path.relative_to(staging)): path for path in staging.rglob("*") if path.is_file()}
     manifest, _ = files.pop(MANIFEST, None), files.pop(SEAL, None)
-    try:
-        listed = None if manifest is None else msgspec.json.decode(manifest.read_bytes(), type=Manifest)
-    except UNDECODABLE as error:
-        raise FileUnusable(f"{archive} is damaged: its manifest cannot be read ({error})") from error
-    digests = {} if listed is None else {name: _digest(path) for name, path in files.items()}
-    if listed is not None and {each.name: each.sha256 for each in listed.files} != digests:
-        raise FileUnusable(f"{archive} is damaged: its files differ from its manifest")
+    if manifest is not None:
+        try:
+            listed = {each["name"]: each["sha256"] for each in json.loads(manifest.read_bytes())["files"]}
+        except (ValueError, LookupError, TypeError):
+            listed = {}
+        if listed != {name: _digest(path) for name, path in files.items()}:
+            raise FileUnusable(f"{archive} is damaged: its files differ from its manifest")
     for name, path in files.items():
         if path.suffix == ".db":
             state = check_copy(path, SCHEMAS.get(name, FORMER), archive / name)
