@@ -50,11 +50,7 @@ _ALWAYS: Final = "---\nalwaysApply: true\n---\n"
 
 
 class FileRefused(Exception):
-    """A client's file cannot be read, written or changed safely, for this `reason`. Nothing was changed."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """A client's file cannot be read, written or changed safely, for this reason. Nothing was changed."""
 
 
 # --- the clients and their files ---

@@ -424,7 +424,7 @@ def check_clients(at: Examination) -> Finding:
         except FileRefused as error:
             with suppress(OSError):
                 if b"remembrancer" in place.path.read_bytes():
-                    found.append(("ok", f"{client.title}, {place.path}, was not checked: {error.reason}"))
+                    found.append(("ok", f"{client.title}, {place.path}, was not checked: {error}"))
             continue
         for name, entry in entries:
             (command, *_), environ = client.started_by(entry)

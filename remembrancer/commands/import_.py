@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -271,7 +270,7 @@ def _read(
     elif named != "-" and path.is_dir():
         places = [path.resolve()]
     else:
-        with nullcontext(sys.stdin.buffer) if named == "-" else path.open("rb") as file:
+        with click.open_file(str(path), "rb") as file:
             return read_export(file, limit_bytes, allow_secrets=allow_secrets)
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
     for line in lines_of_notes(places, project, "user" if client in NATIVE else "project"):

@@ -197,7 +197,7 @@ def _carry_out(edit: Edit, action: Literal["add", "remove"]) -> Outcome:
         if not after:
             _remove_empty(place.path)
     except FileRefused as error:
-        return Outcome(*about, "refuse", f"unchanged: {error.reason}", edit.document if action == "add" else "")
+        return Outcome(*about, "refuse", f"unchanged: {error}", edit.document if action == "add" else "")
     return Outcome(*about, action, f"{what} {'added' if action == 'add' else 'removed'}")
 
 
@@ -219,7 +219,7 @@ def _overview(around: Surroundings, scope: ClientScope, line: tuple[str, ...]) -
         try:
             state = "set up" if our_entries(client, place, around) else "not set up"
         except FileRefused as error:
-            state = error.reason
+            state = str(error)
         row = {"client": client.name, "scope": scope, "path": str(place.path), "found": client.is_found(around)}
         rows.append(row | {"state": state})
         if row["found"] or state == "set up":

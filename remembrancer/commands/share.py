@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from remembrancer.commands import exit_codes
@@ -315,7 +315,7 @@ def _invitation(named: str) -> str:
         raise cannot("read", path, error) from error
 
 
-async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, object]]:
+async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, Any]]:
     """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
 
     `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
@@ -325,7 +325,7 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
     lanes = []
     states = {each.lane: each for each in local}
     for membership in sharing.memberships():
-        about: dict[str, object] = {"lane": membership.lane, "title": membership.title, "member": membership.member}
+        about: dict[str, Any] = {"lane": membership.lane, "title": membership.title, "member": membership.member}
         if membership.is_users:
             about["user"] = True
         of_here = states.get(membership.lane)
@@ -344,18 +344,17 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
     return lanes
 
 
-def _lane_line(about: dict[str, object]) -> str:
-    lines = [f"{about['title']} ({about['lane']}), here as {about['member']}: " + str(about.get("problem") or "")]
+def _lane_line(about: dict[str, Any]) -> str:
+    state = about.get("problem") or count(about["head"], "change")
+    lines = [f"{about['title']} ({about['lane']}), here as {about['member']}: {state}"]
     if "project" in about:
-        project = str(about["project"]).removesuffix("/.git")
-        whose = "your scope user, on your machines alone" if about.get("user") else project
+        is_users = about.get("user", False)
+        whose = "your scope user, on your machines alone" if is_users else about["project"].removesuffix("/.git")
         lines.append(f"  {whose}, applied up to {about['position']}")
     if "stopped" in about:
         lines.append(f"  nothing is exchanged: {about['stopped']}")
-    if "head" in about:
-        lines[0] += count(int(str(about["head"])), "change")
-    if isinstance(members := about.get("members"), list):
-        lines.append(f"  members: {', '.join(members)}")
+    if "members" in about:
+        lines.append(f"  members: {', '.join(about['members'])}")
     return "\n".join(lines)
 
 

@@ -87,10 +87,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
             for process in (status.processes if status else ())
         ],
         "write_queue": {
-            "depth": gateway.queue_depth if gateway else None,
-            "rejected": gateway.queue_rejected if gateway else None,
-            "stuck": gateway.queue_stuck if gateway else None,
-            "damage": gateway.queue_damage if gateway else None,
+            name: getattr(gateway, f"queue_{name}", None) for name in ("depth", "rejected", "stuck", "damage")
         },
         "embedding": _fields(embedding, EmbeddingSummary),
         "remote_embedders": msgspec.to_builtins(store.remote) if store else None,

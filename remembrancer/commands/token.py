@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from remembrancer.commands.report import Group, Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
@@ -17,7 +18,6 @@ from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput
 
 _SPAN: Final = re.compile(r"(\d{1,5})([hdw])")
-_SECRET: Final = ("sha256",)
 _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -50,9 +50,9 @@ def create(name: str, project: Sequence[Path], read_only: bool, no_user: bool, e
 def list_tokens() -> Report:
     """List the tokens."""
     grants = Tokens(paths_here().home).all()
-    facts = [
-        {name: getattr(grant, name) for name in grant.__struct_fields__ if name not in _SECRET} for grant in grants
-    ]
+    facts = [msgspec.structs.asdict(grant) for grant in grants]
+    for each in facts:
+        del each["sha256"]
     now = time.time()
     lines = [_line(grant, now) for grant in grants if not (grant.name.startswith(LINK) and _is_over(grant, now))]
     nothing = "There are no tokens: 'remembrancer token create NAME --project DIR' makes one."
