@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio.to_thread
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route, Router
+from starlette.routing import Mount, Route, Router
+from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from remembrancer.browser import history, insight, memories
-from remembrancer.browser.door import HEADERS, PREFIX, Door, Form, Turned, read_form
+from remembrancer.browser.door import HEADERS, PREFIX, Door, Form, read_form
 from remembrancer.browser.rendering import HERE, environment
 from remembrancer.browser.view import Handler, Shared, View, Writes, directory_of, name_of, names_of
 from remembrancer.config.project import project_of
@@ -27,10 +29,20 @@ from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import Tool
 
-ASSET_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+ASSETS: Final = HERE / "assets"
 ASSET_AGE_S: Final = 31_536_000
 PAGES: Final = (memories, history, insight)
 """The modules of pages; each has a table `PAGES` from method and path to handler."""
+
+
+class Assets(StaticFiles):
+    """The files that pages load. Their address has the digest of all of them, so they may be kept for ever."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """The response with a file."""
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = f"public, max-age={ASSET_AGE_S}, immutable"
+        return response
 
 
 class Browser:
@@ -49,16 +61,15 @@ class Browser:
     ) -> None:
         self._door = Door(paths.home, no_token=no_token)
         self._service = service
-        self._assets = _read_assets()
         templates = environment()
         self._shared = Shared(
             service, tools, templates, self._door.csrf, self._door.holds, writes, shown, paths.control_endpoint
         )
-        digest = hashlib.sha256(b"".join(body for body, _ in self._assets.values())).hexdigest()[:12]
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))).hexdigest()[:12]
         templates.globals |= {"prefix": PREFIX, "name_of": name_of, "names_of": names_of, "directory_of": directory_of}
         templates.globals["assets"] = f"{PREFIX}/assets/{digest}"
         routes = [
-            Route("/assets/{digest}/{name}", self._asset),
+            Mount("/assets/{digest}", Assets(directory=ASSETS)),
             Route("/enter", self._enter, methods=["GET", "POST"]),
             Route("/leave", self._leave, methods=["POST"]),
             Route("/", self._first),
@@ -80,11 +91,11 @@ class Browser:
 
         try:
             await self._router(scope, receive, sending)
-        except Turned as turned:
-            if turned.status == 401 and request.method == "GET":
+        except HTTPException as error:
+            if error.status_code == 401 and request.method == "GET":
                 await RedirectResponse(f"{PREFIX}/enter", 303)(scope, receive, sending)
             else:
-                await self._sorry(turned.status, turned.said)(scope, receive, sending)
+                await self._sorry(error.status_code, error.detail)(scope, receive, sending)
 
     def _sorry(self, status: int, message: str) -> Response:
         return HTMLResponse(self._shared.render("sorry.html", said=message), status)
@@ -95,7 +106,7 @@ class Browser:
             form: Form = []
             if method == "POST":
                 if grant is not None and grant.read_only:
-                    raise Turned(403, "Your token is read only: you cannot change anything.")
+                    raise HTTPException(403, "Your token is read only: you cannot change anything.")
                 form = await read_form(request)
                 self._door.check_change(request, form)
             view = None
@@ -115,7 +126,7 @@ class Browser:
         """The requested project, and all projects that the visitor may see, starting with the visitor's default.
 
         Raises:
-            Turned: the visitor may not see it, or it does not exist.
+            HTTPException: the visitor may not see it, or it does not exist.
         """
         directories = [Path(each) for each in grant.projects] if grant is not None else []
         projects = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
@@ -129,7 +140,7 @@ class Browser:
         places = tuple(by_id.values())
         project = by_id.get(wanted) if wanted else next(iter(places), None)
         if project is None:
-            raise Turned(404, "There is no such project, or you may not see it.")
+            raise HTTPException(404, "There is no such project, or you may not see it.")
         if grant is not None:
             project = await anyio.to_thread.run_sync(as_granted, project, grant)
         return project, places
@@ -160,19 +171,3 @@ class Browser:
         response = RedirectResponse(f"{PREFIX}/enter", 303)
         self._door.leave(request, response, grant)
         return response
-
-    async def _asset(self, request: Request) -> Response:
-        asset = self._assets.get(request.path_params["name"])
-        if asset is None:
-            raise Turned(404, "There is no such file.")
-        body, media_type = asset
-        headers = {"Cache-Control": f"public, max-age={ASSET_AGE_S}, immutable"}
-        return Response(body, media_type=media_type, headers=headers)
-
-
-def _read_assets() -> dict[str, tuple[bytes, str]]:
-    return {
-        path.name: (path.read_bytes(), ASSET_TYPES[path.suffix])
-        for path in sorted((HERE / "assets").iterdir())
-        if path.suffix in ASSET_TYPES
-    }

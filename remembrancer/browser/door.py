@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,14 +42,6 @@ Form = list[tuple[str, str]]
 """The fields of a form, in order; a name may occur several times."""
 
 
-class Turned(Exception):
-    """A request that is rejected with this status and message."""
-
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(said)
-        self.status, self.said = status, said
-
-
 class Door:
     """Identifies visitors by their cookies. With `no_token`, visitors without a cookie are admitted too."""
 
@@ -62,12 +55,12 @@ class Door:
         self._cookie = f"remembrancer_{hashlib.sha256(whose.encode()).hexdigest()[:12]}"
 
     def grant(self, request: Request) -> Grant | None:
-        """The visitor's rights; None means all rights, on a machine that needs no token. Raises `Turned` for a
+        """The visitor's rights; None means all rights, on a machine that needs no token. Raises `HTTPException` for a
         stranger."""
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:
-            raise Turned(401, "Sign in first: 'remembrancer ui' opens a page that does.")
+            raise HTTPException(401, "Sign in first: 'remembrancer ui' opens a page that does.")
         return grant
 
     def holds(self, grant: Grant | None) -> bool:
@@ -80,19 +73,19 @@ class Door:
         return hmac.new(self._key if not token else token.encode(), b"form", hashlib.sha256).hexdigest()
 
     def check_change(self, request: Request, form: Form) -> None:
-        """Raises `Turned` unless a request that changes something comes from one of our pages, with the visitor's CSRF
-        token."""
+        """Raises `HTTPException` unless a request that changes something comes from one of our pages, with the
+        visitor's CSRF token."""
         self.check_origin(request)
         token = dict(form).get("csrf", "")
         if not hmac.compare_digest(token.encode(), self.csrf(request).encode()):
-            raise Turned(403, "This form is out of date: go back, reload the page, and send it again.")
+            raise HTTPException(403, "This form is out of date: go back, reload the page, and send it again.")
 
     def check_origin(self, request: Request) -> None:
-        """Raises `Turned` for requests from pages of another origin; another port of this machine counts as one."""
+        """Raises `HTTPException` for requests from pages of another origin, such as another port of this machine."""
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
         is_ours = origin is None or origin == f"{request.url.scheme}://{request.headers.get('host', '')}"
         if not is_ours or site not in (None, "same-origin", "none"):
-            raise Turned(403, "Only pages of the memory browser can change anything.")
+            raise HTTPException(403, "Only pages of the memory browser can change anything.")
 
     def enter(self, request: Request, response: Response, *, link: str = "", token: str = "") -> bool:
         """Set the cookie for a visitor with a link (which is exchanged, once) or a token. Returns False if neither is
@@ -123,13 +116,13 @@ class Door:
 
 
 async def read_form(request: Request) -> Form:
-    """The fields of a form. Raises `Turned` if it is too large or cannot be parsed."""
+    """The fields of a form. Raises `HTTPException` if it is too large or cannot be parsed."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM_BYTES:
-            raise Turned(413, "That is too large for a form.")
+            raise HTTPException(413, "That is too large for a form.")
     try:
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError as error:
-        raise Turned(400, "This form cannot be read.") from error
+        raise HTTPException(400, "This form cannot be read.") from error

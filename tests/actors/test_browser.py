@@ -10,13 +10,14 @@ from typing import cast
 import anyio
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.store_access import WriteNews
-from remembrancer.browser.door import Door, Turned
+from remembrancer.browser.door import Door
 from remembrancer.browser.history import live
 from remembrancer.browser.view import View, who
 from remembrancer.config.tokens import Tokens
@@ -74,8 +75,8 @@ class Doorway:
                 grant = self._door.grant(request)
                 if request.url.path.endswith("/leave"):
                     self._door.leave(request, answer, grant)
-            except Turned as turned:
-                answer = PlainTextResponse("out", turned.status)
+            except HTTPException as turned:
+                answer = PlainTextResponse("out", turned.status_code)
         await answer(scope, receive, send)
 
 
