@@ -47,8 +47,7 @@ def locate(environ: Mapping[str, str]) -> Home:
     A configuration file that cannot be read is ignored here.
     """
     named_by, named = named_home(environ)
-    on_disk = _data_directory() if named is None else Path(named)
-    named_file = config_file(environ, str(on_disk))
+    on_disk, named_file = Path(named), config_file(environ, named)
     file = Path(named_file) if named_file is not None else None
     settings = _location_settings(file) if file is not None else {}
     if named_by == "default" and file is not None and "db_path" in settings:
@@ -67,12 +66,6 @@ def memory_directory(on_disk: Path) -> Path:
     shared = MEMORY_STORAGE if os.access(MEMORY_STORAGE, os.W_OK | os.X_OK) else Path("/tmp")  # noqa: S108
     digest = hashlib.sha256(os.fsencode(on_disk)).hexdigest()[:16]
     return shared.resolve() / f"remembrancer-memory-{os.getuid()}-{digest}"
-
-
-def _data_directory() -> Path:
-    import platformdirs  # takes some milliseconds, so only if the home is unknown
-
-    return Path(platformdirs.user_data_dir("remembrancer", appauthor=False)).resolve()
 
 
 def _location_settings(file: Path) -> dict[str, str]:

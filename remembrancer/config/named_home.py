@@ -26,18 +26,18 @@ def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[st
     return next(((name, environ[name]) for name in variables if environ.get(name)), (variables[0], None))
 
 
-def named_home(environ: Mapping[str, str]) -> tuple[str, str | None]:
-    """The variable that names the home (or `default`), and the home: absolute, with symbolic links resolved. None if it
-    depends on the platform."""
+def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The variable that names the home (or `default`), and the home: absolute, with symbolic links resolved."""
     variable, named = first_of(environ, HOME_VARIABLES)
     if named:
         return variable, os.path.realpath(os.path.expanduser(named))
-    data = environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
-    is_known = sys.platform == "linux" and os.path.isabs(data)
-    return "default", os.path.realpath(os.path.join(data, "remembrancer")) if is_known else None
+    data = environ.get("XDG_DATA_HOME", "").strip()
+    if not os.path.isabs(data):  # the specification ignores relative ones
+        data = os.path.expanduser("~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share")
+    return "default", os.path.realpath(os.path.join(data, "remembrancer"))
 
 
-def config_file(environ: Mapping[str, str], home: str | None) -> str | None:
+def config_file(environ: Mapping[str, str], home: str) -> str | None:
     """The configuration file that a variable names, or the one in the home; None if there is none."""
     _, named = first_of(environ, CONFIG_VARIABLES)
     if named:
@@ -46,8 +46,7 @@ def config_file(environ: Mapping[str, str], home: str | None) -> str | None:
             return os.path.join(os.getcwd(), file)
         except FileNotFoundError:  # the working directory was deleted
             return file
-    files = [os.path.join(home, name) for name in CONFIG_FILES] if home is not None else []
-    return next((file for file in files if is_file(file)), None)
+    return next((file for name in CONFIG_FILES if is_file(file := os.path.join(home, name))), None)
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:

@@ -1,8 +1,8 @@
 """Finds the paths of the runtime for the bridge, and builds its hello to the gateway: its identity, session and
 project.
 
-Every session starts a bridge and waits for it: pathlib, hashlib and platformdirs would double that time. They are
-imported only where the home cannot be found without them.
+Every session starts a bridge and waits for it: pathlib and hashlib would double that time. They are imported only where
+the home cannot be found without them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def find_places(environ: Mapping[str, str]) -> Places:
     _, home = named_home(environ)
     config = config_file(environ, home)
     in_memory = IN_MEMORY in map(environ.get, MODE_VARIABLES)
-    if home is None or in_memory or (config is not None and _may_move_home(config)):
+    if in_memory or (config is not None and _may_move_home(config)):
         from remembrancer.config.home import locate
 
         located = locate(environ)
