@@ -17,6 +17,7 @@ import msgspec
 
 from remembrancer.code.words import terms_in, words_in
 from remembrancer.memory.decay import has_ended
+from remembrancer.memory.replacement import forms_of
 from remembrancer.memory.sentences import cut_at_word, from_best_sentence
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.kinds import Kind
@@ -40,8 +41,6 @@ RAREST: Final = 3.95
 """The rarity of a word that occurs in only one memory, however many were found."""
 OF_FORM: Final = 0.6
 """The probability of a rule about the form of names that the edit makes."""
-LONGEST_OF_FORM: Final = 300
-"""The longest text of such a rule, in characters."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
 """Actions without any word that are added to the count, so that a few actions say little about which words are
@@ -82,22 +81,6 @@ _CONSTRUCTS: Final = {
     "comment": re.compile(r"\n.*\S.*\n.*\S"),
 }
 """The parts of code that rules of form are about, with a pattern for an edit that makes one."""
-_PARTS: Final = "argument|function|class|method|attribute|variable"
-_NAMES: Final = re.compile(
-    rf"\b(?P<of>{_PARTS})(?:e?s)?(?:'s?)? names?\b"
-    rf"|\bnam(?:e[sd]?|ing) (?:of |for |your |the |all )*(?:function )?(?P<named>{_PARTS})"
-    rf"|\b(?P<declared>{_PARTS})e?s\b[^.;]{{1,40}}\bnames?\b",
-    re.IGNORECASE,
-)
-_HOW: Final = re.compile(r"\b(start|begin|prefix|end|suffix|digit|string|\w*case)", re.IGNORECASE)
-_SAME: Final = {"begin": "start", "prefix": "start", "suffix": "end"}
-_FORMS: Final = re.compile(
-    r"\b(?:(?P<form>decorator|docstring|annotation)s?|(?P<more>comment)s|(?P<statement>assert|try) statements?"
-    r"|(?P<what>import)s? (?:the )?['`\"])",
-    re.IGNORECASE,
-)
-_QUOTED: Final = re.compile(r"(?<!\w)['`\"]([^'`\"]{2,40})['`\"]")
-_ANY_PART: Final = re.compile(rf"\b({'|'.join(_CONSTRUCTS)})(?:e?s)?\b", re.IGNORECASE)
 
 
 @dataclass
@@ -173,7 +156,7 @@ def bearing_on(
     for each in sorted(candidates, key=lambda each: each.happened_at):
         latest |= dict.fromkeys(forms.get(each.id, ()), each)
     for each in may_bear:
-        is_of_form = any(part in action.constructs for part, _ in forms[each.id])
+        is_of_form = any(part.split()[-1] in action.constructs for part, _ in forms[each.id])
         chances[each.id] = OF_FORM if is_of_form else _probability(each, terms[each.id], rarity, past)
     sure = [
         each
@@ -219,37 +202,6 @@ def denied_in(content: str) -> frozenset[str]:
 def says_never(content: str) -> bool:
     """True if a memory forbids something."""
     return re.search(r"\b(?:never|must not|do not|don't|nobody|nie(?:mals)?|jamais|nunca)\b", content, re.I) is not None
-
-
-def forms_of(content: str) -> list[tuple[str, str]]:
-    """The parts of code that a rule is about, each with the aspect of its name or form. Of two rules about the same
-    aspect, the later one replaces the other."""
-    if len(content) > LONGEST_OF_FORM:
-        return []
-    names = [(at.start(), at[at.lastgroup or 0].lower()) for at in _NAMES.finditer(content)]
-    if names:
-        return _rules_in(names, [(at.start(), at[1].lower()) for at in _HOW.finditer(content)])
-    form = _FORMS.search(content)
-    if form is None or form.lastgroup is None:
-        return []
-    quoted = _QUOTED.search(content)
-    about = f"{form[form.lastgroup].lower()} {quoted[1] if quoted else ''}"
-    return [(part, about) for part in dict.fromkeys(each.lower() for each in _ANY_PART.findall(content))]
-
-
-def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
-    """The kinds of names in a rule, each with the aspects it sets, by position in the text: "start method names with o_
-    and end them with _b" sets two aspects of one kind, "start a names with q_ and b names with r_" one aspect of two.
-    """
-    rules: dict[tuple[str, str], None] = {}
-    for number, (place, way) in enumerate(ways):
-        following = ways[number + 1][0] if number + 1 < len(ways) else math.inf
-        after = [part for at, part in names if place < at < following]
-        before = [part for at, part in names if at < place]
-        kind = "case" if way.endswith("case") else _SAME.get(way, way)
-        rules |= dict.fromkeys((part, kind) for part in after or before[-1:])
-    covered = {part for part, _ in rules}
-    return [*rules, *((part, "name") for _, part in names if part not in covered)]
 
 
 def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from remembrancer.memory.replacement import replaced_among
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, estimate_tokens, truncate
 from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
@@ -39,7 +40,7 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The chosen memories in order. `left_out`: there are others, or some were cut; `replaced`: those left out because
-    one of these probably replaces them, which no open end is before somebody closes it."""
+    some of these probably replace them."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool
@@ -99,13 +100,9 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
     take(choice.standing, room)
     take(choice.ends, room)
     left_out = is_part or len(given) < len({each.id for each in choice.rest})
-    replaced = {
-        key: each
-        for key, each in given.items()
-        if not (each.is_open or given.keys().isdisjoint(each.possibly_superseded_by))
-    }
+    replaced = replaced_among(given.values())
     present = tuple(each for key, each in given.items() if key not in replaced)
-    return Chosen(present, left_out, tuple(replaced.values()))
+    return Chosen(present, left_out, tuple(each for key, each in given.items() if key in replaced))
 
 
 def _weight_of(choice: Choice) -> Callable[[RecalledMemory], tuple[bool, bool, float, float]]:

@@ -6,7 +6,7 @@ decides. `python -m bench.replaced` fits the weights and reports the contributio
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -24,6 +24,7 @@ from remembrancer.memory.wording import (
     PREPOSITIONS,
     stem,
 )
+from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.25
 """From this probability on a memory is marked, its session is notified, and contexts show its successor instead. Among
@@ -74,6 +75,30 @@ _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
 _THIN: Final = ARTICLES | _LISTS["thin"]
 """Words that do not separate the words on both sides of them."""
 
+LONGEST_OF_FORM: Final = 300
+"""The longest text of a rule about the form of names or code, in characters."""
+_PARTS: Final = "argument|function|class|method|attribute|variable"
+_NAMES: Final = re.compile(
+    rf"\b(?P<of>{_PARTS})(?:e?s)?(?:'s?)? names?\b"
+    rf"|\bnam(?:e[sd]?|ing) (?:of |for |your |the |all )*(?:function )?(?P<named>{_PARTS})"
+    rf"|\b(?P<declared>{_PARTS})e?s\b[^.;]{{1,40}}\bnames?\b",
+    re.IGNORECASE,
+)
+_SORT: Final = re.compile(
+    r"\b(?:abstract|async|component|constant|global|helper|hook|internal|local|private|protected|public|static|test) $",
+    re.IGNORECASE,
+)
+"""The word before a part that says that a rule is about some of them only."""
+_HOW: Final = re.compile(r"\b(start|begin|prefix|end|suffix|digit|string|\w*case)", re.IGNORECASE)
+_SAME: Final = {"begin": "start", "prefix": "start", "suffix": "end"}
+_FORMS: Final = re.compile(
+    r"\b(?:(?P<form>decorator|docstring|annotation)s?|(?P<more>comment)s|(?P<statement>assert|try) statements?"
+    r"|(?P<what>import)s? (?:the )?['`\"])",
+    re.IGNORECASE,
+)
+_QUOTED_NAME: Final = re.compile(r"(?<!\w)['`\"]([^'`\"]{2,40})['`\"]")
+_ANY_PART: Final = re.compile(rf"\b({_PARTS}|import|comment)(?:e?s)?\b", re.IGNORECASE)
+
 
 class Read(NamedTuple):
     """The significant words of a text: in order, without duplicates, and those that name a value."""
@@ -92,6 +117,8 @@ class Read(NamedTuple):
     changes: bool
     adds: bool
     goes_on: bool
+    forms: frozenset[tuple[str, str]]
+    """The aspects of names or code, if the text is a rule about them."""
     written: Mapping[str, str]
     """Each word as it is written, for lookups in a word index."""
 
@@ -108,7 +135,7 @@ def read(text: str) -> Read:
     order: list[str] = []
     names: set[str] = set()
     literals: set[str] = set()
-    forms: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     sequence: list[str] = []
     denials = 0
     adds = False
@@ -135,7 +162,7 @@ def read(text: str) -> Read:
                 names.add(stemmed)
         else:
             continue
-        forms.setdefault(order[-1], word)
+        spellings.setdefault(order[-1], word)
     changes = bool(_CHANGE.search(text))
     former = [stem(each.casefold()) for each in _FORMER.findall(text)] if changes else []
     return Read(
@@ -150,8 +177,59 @@ def read(text: str) -> Read:
         changes,
         adds,
         bool(_ALSO.search(text)),
-        forms,
+        frozenset(forms_of(text)),
+        spellings,
     )
+
+
+def forms_of(content: str) -> list[tuple[str, str]]:
+    """The parts of code that a rule is about, each with the aspect of its name or form. Of two rules about the same
+    aspect, the later one replaces the other."""
+    if len(content) > LONGEST_OF_FORM:
+        return []
+    names = [(at.start(), _part_of(content, at)) for at in _NAMES.finditer(content)]
+    if names:
+        return _rules_in(names, [(at.start(), at[1].lower()) for at in _HOW.finditer(content)])
+    form = _FORMS.search(content)
+    if form is None or form.lastgroup is None:
+        return []
+    quoted = _QUOTED_NAME.search(content)
+    about = f"{form[form.lastgroup].lower()} {quoted[1] if quoted else ''}"
+    return [(part, about) for part in dict.fromkeys(each.lower() for each in _ANY_PART.findall(content))]
+
+
+def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
+    """The ids of the memories that others of these probably replace, which no open end is before somebody closes it.
+    A rule about the form of names or code is replaced once the others, together, set all its aspects."""
+    present = {each.id: each for each in memories}
+
+    def is_replaced(memory: ListedMemory) -> bool:
+        later = [present[key].content for key in memory.possibly_superseded_by if key in present]
+        anew = {form for text in later for form in forms_of(text)}
+        return bool(later) and not memory.is_open and anew.issuperset(forms_of(memory.content))
+
+    return frozenset(key for key, memory in present.items() if is_replaced(memory))
+
+
+def _part_of(content: str, named: re.Match[str]) -> str:
+    begin = named.start(named.lastgroup or 0)
+    sort = _SORT.search(content, 0, begin)
+    return content[sort.start() if sort else begin : named.end(named.lastgroup or 0)].lower()
+
+
+def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
+    """The kinds of names in a rule, each with the aspects it sets, by position in the text: "start method names with o_
+    and end them with _b" sets two aspects of one kind, "start a names with q_ and b names with r_" one aspect of two.
+    """
+    rules: dict[tuple[str, str], None] = {}
+    for number, (place, way) in enumerate(ways):
+        following = ways[number + 1][0] if number + 1 < len(ways) else math.inf
+        after = [part for at, part in names if place < at < following]
+        before = [part for at, part in names if at < place]
+        kind = "case" if way.endswith("case") else _SAME.get(way, way)
+        rules |= dict.fromkeys((part, kind) for part in after or before[-1:])
+    covered = {part for part, _ in rules}
+    return [*rules, *((part, "name") for _, part in names if part not in covered)]
 
 
 @dataclass(frozen=True)
@@ -212,6 +290,12 @@ def _affixes(pair: TextPair) -> float:
     return float(bool(one & other))
 
 
+def _form(pair: TextPair) -> float:
+    """1 if two rules about the form of names or code have an aspect in common, -1 if they have none."""
+    one, other = pair.earlier.forms, pair.later.forms
+    return (1.0 if one & other else -1.0) if one and other else 0.0
+
+
 def _rivals(pair: TextPair) -> float:
     """The number of ways in which a word of one text takes the place of a word of the other: before the same word,
     after the same word, or between two words that are adjacent there; times the share of common words."""
@@ -261,6 +345,9 @@ FEATURES: Final = (
     Feature("rarest", 0.77, _rarest, "a rare word or name in both tells which thing they are about"),
     Feature("value", 0.51, lambda pair: pair.both_have(lambda text: text.values), "each has a name or number alone"),
     Feature("affix", 2.27, _affixes, "of prefixes and endings of names there is one at a time"),
+    Feature(
+        "form", 3.0, _form, "rules about one aspect of names or code replace each other, those about two both hold"
+    ),
     Feature("quoted", -1.63, lambda pair: pair.both_have(lambda text: text.quoted), "quoted words stand in lists"),
     Feature(
         "rivals", -2.15, _rivals, "in one frame another word speaks of another thing: variable names, function names"

@@ -12,10 +12,10 @@ from remembrancer.code.actions import (
     bearing_on,
     denied_in,
     fact_of,
-    forms_of,
     says_never,
 )
 from remembrancer.commands.hook_context import action_of, only_looks
+from remembrancer.memory.replacement import forms_of
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory

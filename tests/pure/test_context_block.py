@@ -269,6 +269,14 @@ def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() 
     assert given[0].content.endswith("word…")
 
 
+def test_a_rule_about_two_aspects_of_names_is_left_out_once_others_have_set_both() -> None:
+    texts = ("Start names of methods with a_ and end method names with _a.", "End method names with _b.")
+    rule = recalled(texts[0], 0, possibly_superseded_by=("memory:1", "memory:2"))
+    half, rest = recalled(texts[1], 1), recalled("Now start method names with b_.", 2)
+    assert choose(Choice(rest=[rule, half]), 3000).replaced == ()
+    assert choose(Choice(rest=[rule, half, rest]), 3000).replaced == (rule,)
+
+
 def test_what_holds_for_every_task_comes_first_but_leaves_most_to_the_rest() -> None:
     standing = [numbered(number) for number in range(100)]
     ends = [numbered(number) for number in range(100, 200)]

@@ -18,6 +18,7 @@ from remembrancer.memory.decay import has_ended
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import LIKELY, is_given_whole
+from remembrancer.memory.replacement import replaced_among
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, beginning_within, estimate_tokens
 from remembrancer.protocol.errors import InvalidInput
@@ -203,9 +204,8 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
         listed = tuple(each for each in nearest if each.kind in STANDING)[:MOST_NEAR]
     valid = {each.id: each for each in listed if _holds(each, call.received_at)}
     seen, places = call.service.seen(call.caller), {each.id: place for place, each in enumerate(nearest)}
-    unseen = [
-        each for key, each in valid.items() if key not in seen and valid.keys().isdisjoint(each.possibly_superseded_by)
-    ]
+    left_out = replaced_among(valid.values()) | frozenset(seen)
+    unseen = [each for key, each in valid.items() if key not in left_out]
     unseen.sort(key=lambda each: places.get(each.id, len(places)))
     tokens = accumulate(estimate_tokens(each.content) + AROUND for each in unseen)
     return [each for each, used in zip(unseen, tokens, strict=True) if used <= STANDING_TOKENS]
