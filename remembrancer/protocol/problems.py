@@ -125,7 +125,10 @@ def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
         advice = "delete the file that was set aside when you no longer need it"
         yield Problem("queue_damaged", "warning", gateway.queue_damage, advice)
     if gateway.queue_rejected:
-        what = f"{gateway.queue_rejected} queued writes were refused and set aside"
+        refused = (
+            "1 queued write was" if gateway.queue_rejected == 1 else f"{gateway.queue_rejected} queued writes were"
+        )
+        what = f"{refused} refused and set aside"
         advice = "`remembrancer admin queue` lists, exports and drops them"
         yield Problem("queued_rejected", "warning", what, advice)
     if gateway.queue_depth:

@@ -227,7 +227,8 @@ def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(
 
 
 def test_refused_writes_are_said_once_by_runtime_or_queue(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert processes_of(at, runtime(gateway={"queue_rejected": 1}), monkeypatch).status == "warning"
+    refused = processes_of(at, runtime(gateway={"queue_rejected": 1}), monkeypatch)
+    assert (refused.status, refused.found) == ("warning", "1 queued write was refused and set aside")
     assert doctor.check_queue(at).status == "ok"
 
 
