@@ -210,12 +210,14 @@ class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
 
 
 class ListMemories(Filters, Request[Memories[ListedMemory]], frozen=True, kw_only=True):
-    """List the memories of `project`, of the user and of the session that pass the filters."""
+    """List the memories of `project`, of the user and of the session that pass the filters. `all_or_none`: list none,
+    with `more`, if there are more than `limit`."""
 
     project: ProjectRef
     order: Order = "latest"
     limit: int = 50
     offset: int = 0
+    all_or_none: bool = False
 
 
 class SessionRequest(Request[T_co], Generic[T_co], frozen=True):

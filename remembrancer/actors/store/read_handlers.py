@@ -317,6 +317,8 @@ class ReadHandlers(Handlers):
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     """List memories. They are read page by page, so a list may end early."""
+    if request.all_or_none and view.reader.matching(request.filters, request.limit) is None:
+        return Memories((), more=True)
     refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
     pages = (refs[begin : begin + LOADED_AT_ONCE] for begin in range(0, len(refs), LOADED_AT_ONCE))
     loaded = ((page, view.load(page, request.filters)) for page in pages)

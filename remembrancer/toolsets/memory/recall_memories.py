@@ -194,13 +194,16 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
     the nearest: the rest of an answer would be an arbitrary part of them."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
-    request = ListMemories(session_id, scopes, kinds=STANDING, project=project, order="important", limit=MANY + 1)
+    request = ListMemories(
+        session_id, scopes, kinds=STANDING, project=project, order="important", limit=MANY, all_or_none=True
+    )
     try:
         # Not `ask`: without the store, these would be what was last shown to the session.
-        listed = (await call.service.require(request, call.service.settings.read_budget_s)).memories
+        answer = await call.service.require(request, call.service.settings.read_budget_s)
     except AWAY:
         return []
-    if len(listed) > MANY:
+    listed = answer.memories
+    if answer.more and not listed:
         listed = tuple(each for each in nearest if each.kind in STANDING)[:MOST_NEAR]
     valid = {each.id: each for each in listed if _holds(each, call.received_at)}
     seen, places = call.service.seen(call.caller), {each.id: place for place, each in enumerate(nearest)}
