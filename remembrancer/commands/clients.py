@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -218,7 +218,18 @@ def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list
 # --- a changed text; without what is `wanted`, ours is removed, and a text that held nothing else becomes empty ---
 
 
-def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | None) -> str:
+def empty_members(place: ClientFile, text: str) -> set[str]:
+    """The name of the file's member `place.key` if it is empty, else the names of the empty lists in it. A removal
+    keeps those that were there before us. Raises `FileRefused`."""
+    content = _parsed(place, text)
+    if place.key in content and not content[place.key]:
+        return {place.key}
+    return {name for name, value in _member(content, place).items() if value == []}
+
+
+def merge_entry(
+    client: Client, place: ClientFile, text: str, wanted: Json | None, *, keep: Collection[str] = ()
+) -> str:
     """The text with our entry. Other members of the entry stay, and its arguments if it starts the same command.
 
     Raises:
@@ -229,7 +240,7 @@ def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | Non
     if present is not None and not is_ours(client, present):
         raise FileRefused(f"its entry {COMMAND!r} starts something else")
     if wanted is None or present is None:
-        return _merged(place, text, content, {COMMAND: wanted})
+        return _merged(place, text, content, {COMMAND: wanted}, keep)
     env = client.words[2]
     (line, environ), (wanted_line, variables) = client.started_by(present), client.started_by(wanted)
     entry = {**wanted, **present} if line[0] == wanted_line[0] else {**present, **wanted}
@@ -237,7 +248,9 @@ def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | Non
     return _merged(place, text, content, {COMMAND: {**entry, **({env: both} if both else {})}})
 
 
-def merge_hooks(client: Client, place: ClientFile, text: str, wanted: Mapping[str, Json] | None) -> str:
+def merge_hooks(
+    client: Client, place: ClientFile, text: str, wanted: Mapping[str, Json] | None, *, keep: Collection[str] = ()
+) -> str:
     """The text with our command for each event, in the place of earlier ones. Raises `FileRefused`."""
     content = _parsed(place, text)
     events: Json = {}
@@ -248,10 +261,10 @@ def merge_hooks(client: Client, place: ClientFile, text: str, wanted: Mapping[st
         ours = [wanted[event]] if wanted and event in wanted else []
         others = [group for group in groups if not _is_our_group(group)]
         unchanged = ours and [group for group in groups if _is_our_group(group)] == ours
-        events[event] = groups if unchanged else [*others, *ours] or (None if groups else [])
+        events[event] = groups if unchanged else [*others, *ours] or (None if groups and event not in keep else [])
     if client.flat and wanted:
         content.setdefault("version", 1)
-    after = _merged(place, text, content, events)
+    after = _merged(place, text, content, events, keep)
     return "" if after != text and _parsed(place, after).keys() == {"version"} else after
 
 
@@ -282,20 +295,22 @@ def _member(content: Json, place: ClientFile) -> Json:
     return member
 
 
-def _merged(place: ClientFile, text: str, content: Json, changes: Mapping[str, object]) -> str:
-    """The text with these keys of the member; None removes one."""
+def _merged(
+    place: ClientFile, text: str, content: Json, changes: Mapping[str, object], keep: Collection[str] = ()
+) -> str:
+    """The text with these keys of the member; None removes one. An empty member goes unless it is one to `keep`."""
     before = _member(content, place)
     member = {key: value for key, value in {**before, **changes}.items() if key not in changes or value is not None}
     if member == before:
         return text
     after = {**content, place.key: member}
-    if not member:
+    if not member and place.key not in keep:
         del after[place.key]
     if not after:
         return ""
     match place.path.suffix:
         case ".toml":
-            written = _toml(text, place.key, member)
+            written = _toml(text, place.key, after.get(place.key))
         case ".yaml":
             if any(_YAML_COMMENT.search(line) for line in text.splitlines()):
                 raise FileRefused("it has comments, which would be lost")
@@ -309,16 +324,16 @@ def _merged(place: ClientFile, text: str, content: Json, changes: Mapping[str, o
     return written
 
 
-def _toml(text: str, key: str, servers: Json) -> str:
-    """The text with only the changed servers rewritten."""
+def _toml(text: str, key: str, servers: Json | None) -> str:
+    """The text with only the changed servers rewritten; None removes the table."""
     file = tomlkit.parse(text)
     present = file.setdefault(key, tomlkit.table(is_super_table=True))
-    for name in {**present, **servers}:
-        if name not in servers:
+    for name in {**present, **(servers or {})}:
+        if not servers or name not in servers:
             del present[name]
         elif present.get(name) != servers[name]:
             present[name] = servers[name]
-    if not present:
+    if servers is None:
         del file[key]
     written = tomlkit.dumps(file)
     # Before a table, tomlkit adds a blank line, which stays when the last table is deleted.
