@@ -16,6 +16,7 @@ import pytest
 
 from bench.client import CLOSED, StdioClient
 from remembrancer.protocol.control import Ready
+from remembrancer.protocol.gateway_link import UNAVAILABLE
 from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
@@ -24,16 +25,15 @@ from tests.faults.soak import Killer
 from tests.operations import SESSION, change_operation
 from tests.patience import PATIENCE_S, until
 from tests.processes.runtimes import is_dead
-from tests.runtime import Runtime, Session, command
+from tests.runtime import Runtime, Session
 
 
 async def under_fire(seed: int, kill: Callable[[Killer], Awaitable[None]]) -> None:
-    """Have three sessions work while something is killed: no bridge has to be started again, and no call is for long
-    without an answer."""
+    """Have three sessions work while something is killed: no bridge has to be started again, or gives a request up."""
     found = await soak.run(0, 3, seed, embedders=1, killing=kill)
     assert not found.wrong, found.wrong[:5]
     assert (found.lost, found.doubled) == (0, 0)
-    assert CLOSED["code"] not in found.errors, "a session had to be restarted"
+    assert {str(CLOSED["code"]), str(UNAVAILABLE)}.isdisjoint(found.errors), found.errors
     assert found.longest_outage_s <= PATIENCE_S
 
 
@@ -260,13 +260,3 @@ def role_of(process: psutil.Process) -> str:
     if "remembrancer" in words:
         return str(words[words.index("remembrancer") + 1])
     return str(words[-1]).rpartition(".")[2]
-
-
-async def test_a_home_that_cannot_be_made_is_a_clear_error_for_the_client(home: Path) -> None:
-    (home / "file").write_text("in the way")
-    client = Session(home / "file" / "home", cwd=home)
-    await client.start()
-    answer = await client.request_or_error("initialize", {})
-    assert "file" in answer["message"]
-    await client.aclose()
-    assert command("up", home=home / "file" / "home").returncode == 6
