@@ -235,22 +235,3 @@ async def test_mcp_remote_carries_a_client_on_stdio_to_the_server(door: Door) ->
         found = (await client.call_tool("recall_memories", {"query": "green lamp"})).structured_content
         assert found is not None
         assert found["memories"][0]["content"] == "The lamp is green"
-
-
-@needs("mcp-inspector")
-@pytest.mark.usefixtures("few_processes")
-async def test_the_inspector_calls_a_tool_over_http(door: Door) -> None:
-    token = door.token("inspector", "--project", str(door.home))
-    await asyncio.to_thread(door.start)
-
-    async def inspect(*options: str) -> Any:
-        to_server = ("--server-url", door.url, "--transport", "http", "--header", f"Authorization: Bearer {token}")
-        ran = await node(door.home, str(INSPECTOR), "--cli", "-q", "--format", "json", *to_server, *options)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return json.loads(ran.stdout)["result"]
-
-    listed = await inspect("--method", "tools/list", "--strict")
-    assert {each["name"] for each in listed["tools"]} == TOOLS
-    arguments = json.dumps({"content": "The door is oak"})
-    stored = await inspect("--method", "tools/call", "--tool-name", "store_memory", "--tool-args-json", arguments)
-    assert stored["structuredContent"]["memory_id"]

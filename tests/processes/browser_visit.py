@@ -118,7 +118,6 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.forms: list[Form] = []
         self.texts: list[str] = []
-        self._in_script = False
         self.feed(text)
 
     @property
