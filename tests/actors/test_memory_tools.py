@@ -181,8 +181,12 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     assert [line.rpartition(": ")[2] for line in block.splitlines()[-4:]] == ["oil it", "hang it", "light it", "dim it"]
     day = (await client.call("get_memory_context", day="yesterday"))["context_block"]
     assert day.endswith("Nothing was stored or changed.")
-    for number in range(3):
-        await client.store(f"Lantern {number} hangs over the door of the house by the old harbour road")
+    text = "The lantern hangs over the door of the house by the old harbour road until dawn"
+    await client.store(text)
+    assert text in (await client.call("get_memory_context", day="today"))["context_block"]
+    await client.call("store_memory", memories=[{"content": f"{text}, says keeper {number}"} for number in range(20)])
+    block = (await client.call("get_memory_context", day="today"))["context_block"]
+    assert block.count(": The lantern hangs over the door of the …") == 21, "the session knows them"
     cut = await client.call("get_memory_context", day="today", max_tokens=100)
     assert "answer_cut" in [warning["code"] for warning in cut["warnings"]]
     refused = await client.call("get_memory_context", day="someday")

@@ -195,13 +195,14 @@ def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_i
     assert made.text.endswith(" …) and 2 more.")
     assert made.memory_ids == ("memory:0",)
     ends = [memory(f"Ask\n\n{name}", kind="open_end", due=day * 86_400.0) for name, day in (("Ann", 8), ("Bea", 9))]
-    done = [memory("Asked Cy on Tuesday", kind="open_end", done=True)]
+    asked = "Asked Cy on Tuesday whether the lamp may hang there"
+    done = [memory(asked, kind="open_end", done=True)]
     text = block(ends, 2000, left_out={"closed open ends": done, "others": []}, today="1970-01-10").text
     assert "overdue 1970-01-09: Ask Ann\n" in text
     assert " due 1970-01-10: Ask Bea\n" in text
-    assert text.endswith(f"{ALL[:-1]}, but for closed open ends: 0 (Asked Cy on Tuesday).")
+    assert text.endswith(f"{ALL[:-1]}, but for closed open ends: 0 ({asked}).")
     nothing = block([], 2000, left_out={"closed open ends": done}).text
-    assert nothing.endswith("Nothing is remembered here, but for closed open ends: 0 (Asked Cy on Tuesday).")
+    assert nothing.endswith(f"Nothing is remembered here, but for closed open ends: 0 ({asked}).")
 
 
 @pytest.mark.parametrize("max_tokens", [60, 500])

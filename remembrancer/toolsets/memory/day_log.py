@@ -1,5 +1,6 @@
 """The log of a day: what was stored, changed, decided and closed, in order."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -23,7 +24,8 @@ TEXT: Final = 160
 WHOLE: Final = 2000
 """The number of characters read of a memory."""
 NAMED_WORDS: Final = 8
-"""The number of words shown of a memory that the session has already."""
+"""The number of words shown of a memory that the session has already, unless all texts fit into `SMALL` tokens."""
+SMALL: Final = 500
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
@@ -99,8 +101,8 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     """The log of a day as one block of Markdown within a budget of tokens: a line for each memory, in the order of the
     first changes; of a longer period, a list for each day.
 
-    Texts have the last state of that day. They are whole if they fit; a memory that the session has seen is named by
-    its first words. Lines that do not fit are cut from the end.
+    Texts have the last state of that day. They are whole if they fit; except on a small day, a memory that the session
+    has seen is named by its first words. Lines that do not fit are cut from the end.
     """
     day, changes = await read_day(call, text)
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
@@ -110,16 +112,19 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     for each in changes:
         groups.setdefault((dates_of(each.at, each.at), each.memory_id), []).append(each)
 
-    def entries(longest: int) -> list[str]:
+    def entries(longest: int, longest_seen: int) -> list[str]:
         return [
-            _entry(group, ids.get(memory_id, memory_id), 0 if memory_id in seen else longest)
+            _entry(group, ids.get(memory_id, memory_id), longest_seen if memory_id in seen else longest)
             for (_, memory_id), group in groups.items()
         ]
 
-    full_entries, room = entries(WHOLE), max_tokens - estimate_tokens("\n".join(lines))
-    are_whole = estimate_tokens("\n".join(full_entries)) <= room
+    room = max_tokens - estimate_tokens("\n".join(lines))
+    for longest, longest_seen, most in ((WHOLE, WHOLE, min(SMALL, room)), (WHOLE, 0, room), (TEXT, 0, math.inf)):
+        listed, are_whole = entries(longest, longest_seen), longest == WHOLE
+        if estimate_tokens("\n".join(listed)) <= most:
+            break
     heading = next(iter(groups), ("",))[0] if day.end - day.start < 90_000 else ""
-    for place, ((date, _), line) in enumerate(zip(groups, full_entries if are_whole else entries(TEXT), strict=True)):
+    for place, ((date, _), line) in enumerate(zip(groups, listed, strict=True)):
         added = [line] if date == heading else [f"### {date}", line]
         room -= estimate_tokens("\n".join(added)) + 1
         if room < 0:
