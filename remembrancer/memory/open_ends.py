@@ -15,6 +15,8 @@ _HEADING: Final = re.compile(
     r"|pendientes?|por hacer|(?:próximos|siguientes) pasos)\s*(?:\((?P<about>[^()]*)\)\s*)?:\s*",
     re.IGNORECASE,
 )
+_OPEN_HEADING: Final = re.compile(r"\s*(?:noch )?(?:open|offen)\s*(?:\([^()]*\)\s*)?:", re.IGNORECASE)
+"""A heading that often begins a single open end: "Open (2026-11-17): 180 connections of 200; no remedy yet"."""
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+")
 """The marker of an item at the start of a line."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
@@ -52,11 +54,15 @@ def open_ends_in(text: str) -> tuple[str, ...]:
     """The open ends that a text lists, each followed by what the heading says about all of them, in brackets.
 
     Items are marked by dashes or numbers; without marks, they are separated by semicolons, if a heading announces open
-    ends. A text that is not a list is one open end, without its heading.
+    ends; after "Open:" only from three on. A text that is not a list is one open end, without its heading.
     """
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text
-    parts = _marked(rest) or (rest.split(";") if heading else [])
+    parts = _marked(rest)
+    if heading and not parts:
+        parts = rest.split(";")
+        if len(parts) < 3 and _OPEN_HEADING.match(text):
+            parts = [rest]
     items = [stripped for part in parts if (stripped := " ".join(part.split()).rstrip(" ;."))]
     if len(items) < 2 and heading is None:
         return (text,)

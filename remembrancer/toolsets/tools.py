@@ -60,7 +60,8 @@ ID_ARGUMENTS: Final = (MEMORY_ID, "id", "node_id")
 ABSENT: Final = frozenset({"memory_unavailable", "query_timeout", "queued"})
 """Codes of warnings that mean the store did not answer, so that it is not waited for again."""
 LISTED: Final = "listed"
-"""The key of a schema that has the values to list; the others are rarely used, and taken as well."""
+"""The key of a schema that has the values to list; the others are rarely used, and taken as well. An empty list names
+none, where another tool names them."""
 MOST_SHORT_IDS: Final = 20_000
 LONG_TEXT: Final = 20_000
 """The number of characters from which on credentials are searched for in a thread: 250 KB take some tens of ms."""
@@ -280,9 +281,9 @@ def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema without bounds, since an error states a bound when it is violated, with its `listed` values alone, and
     with no fields of objects in lists: their description refers to others."""
     nested = {"properties": {name: _as_listed(each) for name, each in schema.get("properties", {}).items()}}
-    left_out = ("minimum", "maximum", "minItems", "maxItems", "format", LISTED)
+    left_out = ("minimum", "maximum", "minItems", "maxItems", "format", LISTED, *(["enum"] if LISTED in schema else []))
     listed = {name: value for name, value in schema.items() if name not in left_out}
-    if LISTED in schema:
+    if schema.get(LISTED):
         listed["enum"] = schema[LISTED]
     if listed.get("items", {}).get("type") == "object":
         listed["items"] = {"type": "object"}

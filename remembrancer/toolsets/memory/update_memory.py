@@ -23,7 +23,7 @@ from remembrancer.toolsets.memory.fields import (
     clean_tag_changes,
     cleaned,
 )
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
+from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +49,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     content: str | None = None
     tags: TagChanges | None = None
     related_entities: EntityChanges | None = None
-    kind: GivenKind | None = None
+    kind: Annotated[GivenKind, Meta(extra_json_schema={LISTED: []})] | None = None
     due: str | None = None
     done: bool | None = None
     supersedes: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     destructive=True,
     aliases={"id": "memory_id"},
     marks_data=False,
-    unlisted=("tags", "related_entities", "kind", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
+    unlisted=("tags", "related_entities", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change the given fields only. The answer has the changed line if a passage of the text is replaced, and the words
