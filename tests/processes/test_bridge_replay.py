@@ -117,21 +117,6 @@ def queued(home: Path) -> int:
     return int(count)
 
 
-async def test_a_request_that_a_crash_interrupts_is_done_once(alone: Path) -> None:
-    async with bridge(alone) as client:
-        async with gateway(alone) as first:
-            await client.initialize()
-            await client.store("warm")
-            first.process.send_signal(signal.SIGSTOP)
-            storing = asyncio.create_task(client.store("interrupted"))
-            await asyncio.sleep(0)
-        async with gateway(alone):
-            assert (await storing)["warnings"][0]["code"] == "queued"
-            await asyncio.sleep(0.3)  # in which a second answer would come
-        assert client.strays == []
-    assert queued(alone) == 2
-
-
 async def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed(alone: Path) -> None:
     async with gateway(alone) as hanging, bridge(alone, REMEMBRANCER_BRIDGE_BUDGET_S="1.0") as client:
 
