@@ -6,5 +6,5 @@ INSTRUCTIONS: Final = (
     "No Memory Context in a prompt: call get_memory_context. Unless it is all, recall_memories where earlier work "
     "could matter. store_memory at once what matters later: preferences, corrections, decisions with reasons, fixes "
     "with causes, who is who, figures, open ends (only what is left); each self-contained and dated, no secrets, "
-    "nothing that the code says."
+    "nothing the code says."
 )
