@@ -149,8 +149,8 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
     return f"The search leaves it out by {' and '.join(standing)}." if standing else ""
 
 
-async def memory(view: View, unsaved: str | None = None) -> Response:
-    """One memory in full. `unsaved` is an edited text that was not saved, since the memory has changed meanwhile."""
+async def memory(view: View, unsaved: Mapping[str, Any] | None = None) -> Response:
+    """One memory in full. `unsaved` are the edited fields that were not saved, since its text has changed meanwhile."""
     memory_id = await view.whole_id(_id_of(view))
     answer = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
@@ -168,12 +168,12 @@ async def memory(view: View, unsaved: str | None = None) -> Response:
             is_compared = place and len(history) - place <= COMPARED
             versions.append(Version(entry, word_diff(before, text) if is_compared else Markup(""), text != before))
             before = text
-        now = answer.memory.content
+        edited = msgspec.structs.replace(answer.memory, **(unsaved or {}))
         return view.page(
             "memory.html",
             200 if unsaved is None else 400,
-            text=now if unsaved is None else unsaved,
-            diff="" if unsaved is None else word_diff(now, unsaved),
+            edited=edited,
+            diff="" if unsaved is None else word_diff(answer.memory.content, edited.content),
             shown=answer,
             memory=answer.memory,
             versions=versions[::-1],
@@ -214,8 +214,6 @@ async def edit(view: View) -> Response:
         raise InvalidInput("A memory cannot be empty: forget it instead.")
     changes: dict[str, Any] = {}
     if content not in (before.content, now.content):
-        if before.content != now.content:
-            return await memory(view, content)
         changes["content"] = content
     if view.said("summary") != (before.summary or ""):
         changes["summary"] = view.said("summary")
@@ -229,6 +227,11 @@ async def edit(view: View) -> Response:
     tags = set(tags_in(view.said("tags")))
     if tags != set(before.tags):
         changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
+    if "content" in changes and before.content != now.content:
+        if "due" in changes:
+            changes["due"] = day_of(changes["due"])
+        kept = [each for each in now.tags if each in tags or each not in before.tags]
+        return await memory(view, {**changes, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
     if changes:
         secrets = {"allow_secrets": True} if view.said("allow_secrets") else {}
         await view.call("update_memory", memory_id=now.id, **changes, **secrets)

@@ -479,8 +479,12 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     page = visit.do(f"/memory/{memory}/edit", **fields | {"tags": "harbour"})
     assert "opens at seven" in Page(page).text, "a page of the first version has changed its tags alone"
     assert "harbour" in visit.get("/", tag="harbour")
-    refused = visit.send(f"/memory/{memory}/edit", **fields | {"content": "the harbour opens at eight"})
+    typed = {"content": "the harbour opens at eight", "kind": "decision", "importance": "0.80", "tags": "quay"}
+    refused = visit.send(f"/memory/{memory}/edit", **fields | typed | {"summary": "its hours"})
     assert (refused.status_code, "nothing is saved" in refused.text) == (400, True)
+    for value in ("0.80", "harbour,quay", "its hours"):
+        assert f'value="{value}"' in refused.text, "the tag of somebody else, too"
+    assert '<option value="decision" selected>' in refused.text
     assert "\nthe harbour opens at eight</textarea>" in refused.text
     assert "opens at seven" in Page(visit.get(f"/memory/{memory}")).text
     page = visit.do(
