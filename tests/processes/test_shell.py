@@ -191,6 +191,7 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     old = shell.json("add", "Sessions live in Redis 7")["memory_id"]
     new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
     assert f"replaced by {new[-4:]}" in shell("search", "Redis 7")
+    assert f"replaced by {new[-4:]}" in shell("list")
     assert f"It replaced {old[-4:]}, which stays expired" in shell("forget", new)
     assert "it is valid again" in shell("undo", old)
     assert "It replaced" not in shell("forget", old)
