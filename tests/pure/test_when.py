@@ -253,6 +253,14 @@ def test_a_question_is_of_the_user_or_a_period(
     assert (question.period is not None) == of_a_period
 
 
+def test_all_of_a_weekday_is_also_that_of_today_like_the_day_of_a_log() -> None:
+    days = [datetime(2026, 11, day, tzinfo=UTC).timestamp() for day in (13, 20)]
+    for query in ("what did we do on Friday?", "Was haben wir am Freitag gemacht?"):
+        assert [each.start for each in read(query, utc_offset_s=0.0).windows] == days
+    for query in ("what did we do last Friday?", "what did we do about the port on Friday?"):
+        assert [each.start for each in read(query, utc_offset_s=0.0).windows] == days[:1]
+
+
 # --- Lists of open ends, and what is none.
 @pytest.mark.parametrize(("text", "items"), cases("open_ends", "items"))
 def test_the_items_of_a_list_are_open_ends_of_their_own(text: str, items: list[str]) -> None:

@@ -1,7 +1,9 @@
 """A parsed question: its words, its times and names, and its subject."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
@@ -10,7 +12,8 @@ from remembrancer.actors.store.retrieval.keywords import numbered_of, phrases_an
 from remembrancer.memory.features import Asked
 from remembrancer.memory.ranking import asks_of_the_user, is_message
 from remembrancer.memory.times.period_questions import PeriodQuestion, asks_for_period
-from remembrancer.memory.times.windows import TimeWindow, time_windows, zone_of
+from remembrancer.memory.times.phrases import WEEKDAYS
+from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows, zone_of
 from remembrancer.protocol.reads import Recall, Strategy
 
 
@@ -42,7 +45,13 @@ def read_question(request: Recall, now: float) -> Question:
     if request.valid_only:
         filters = msgspec.structs.replace(filters, valid_at=asked_at)
     phrases, units = phrases_and_units(request.query)
-    windows = time_windows(request.query, asked_at, zone_of(request.reference_time, request.utc_offset_s))
+    zone = zone_of(request.reference_time, request.utc_offset_s)
+    windows = time_windows(request.query, asked_at, zone)
+    period = asks_for_period(request.query) if windows else None
+    if period is not None:
+        today = WEEKDAYS[datetime.fromtimestamp(asked_at, zone).weekday()]
+        if re.search(rf"\bon {today}\b", read_query(request.query), re.IGNORECASE):  # today's, or a week ago
+            windows = (*windows, *time_windows("today", asked_at, zone))
     return Question(
         request.query,
         request.strategy,
@@ -52,5 +61,5 @@ def read_question(request: Recall, now: float) -> Question:
         frozenset(numbered_of(units)),
         windows,
         Asked(asked_at, is_message(request.query), asks_of_the_user(request.query)),
-        asks_for_period(request.query) if windows else None,
+        period,
     )
