@@ -27,6 +27,7 @@ from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import DescribeSession, DescribeStore, ListedSession, ListMemories
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
 
 PAGE: Final = 100
@@ -201,26 +202,34 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:
     return by_session
 
 
+def _author_of(change: MemoryChanged) -> tuple[str, str]:
+    """The session, and of a person, whose session has the same id on all machines, the machine."""
+    return change.session_id, change.member if change.session_id in (BROWSER_SESSION, SHELL_SESSION) else ""
+
+
 def parts_of(
     activity: ActivityRead, queries: Mapping[str, list[Asked]], sessions: Mapping[str, ListedSession], *, can_undo: bool
 ) -> list[Part]:
-    """A day by session, the most recently active first. A memory belongs to the session that changed it last; memories
-    of the user that sessions of other projects changed form one part, which comes last."""
-    last_in = {each.memory_id: each.session_id for each in reversed(activity.changes)}
+    """A day by session, the most recently active first. A memory belongs to the session that changed it last, or to
+    the person there, who has a part for each machine of a share; memories of the user that sessions of other projects
+    changed form one part, which comes last."""
+    last_in = {each.memory_id: _author_of(each) for each in reversed(activity.changes)}
     elsewhere = {
-        each for each in last_in.values() if each not in sessions and each not in PEOPLE and each not in queries
+        each for each in last_in.values() if not (each[0] in sessions or each[0] in PEOPLE or each[0] in queries)
     }
-    last_in = {memory: OTHERS if each in elsewhere else each for memory, each in last_in.items()}
+    last_in = {memory: (OTHERS, "") if each in elsewhere else each for memory, each in last_in.items()}
     parts = []
-    for session_id in {*last_in.values(), *queries, *(each.session_id for each in activity.runs if each.changes)}:
-        changes = [each for each in activity.changes if last_in[each.memory_id] == session_id]
-        runs = [each for each in activity.runs if each.session_id == session_id and each.changes]
-        questions = queries.get(session_id, [])
+    own_sessions = (*queries, *(each.session_id for each in activity.runs if each.changes))
+    for session_id, member in {*last_in.values(), *((each, "") for each in own_sessions)}:
+        changes = [each for each in activity.changes if last_in[each.memory_id] == (session_id, member)]
+        runs = [each for each in activity.runs if each.session_id == session_id and each.changes and not member]
+        questions = [] if member else queries.get(session_id, [])
         # Of a memory that several sessions changed, all changes are listed, but the time is that of this one's own.
-        own = [each.at for each in changes if each.session_id == session_id] or [each.at for each in changes]
+        own = [each.at for each in changes if _author_of(each) == (session_id, member)]
+        own = own or [each.at for each in changes]
         times = [*own, *(each.at for each in runs), *(each.at for each in questions)]
         lines = lines_of(changes, can_undo=can_undo)
-        name = "In other projects" if session_id == OTHERS else who(session_id, sessions)
+        name = "In other projects" if session_id == OTHERS else who(session_id, sessions, member)
         parts.append(Part(session_id, name, min(times), max(times), lines, runs, questions))
     return sorted(parts, key=lambda each: (each.session_id == OTHERS, -each.ends))
 

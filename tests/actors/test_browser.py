@@ -18,9 +18,10 @@ from starlette.types import Receive, Scope, Send
 from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.door import Door
-from remembrancer.browser.history import live
+from remembrancer.browser.history import Asked, live, parts_of
 from remembrancer.browser.view import View, who
 from remembrancer.config.tokens import Tokens
+from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from tests.actors.gateway_rig import PATIENT, Rig
@@ -107,3 +108,14 @@ async def test_homes_on_one_machine_do_not_sign_each_other_s_visitors_out(tmp_pa
 )
 def test_a_change_of_another_machine_has_that_machine_s_name(session_id: str, member: str, name: str) -> None:
     assert who(session_id, {}, member) == name
+
+
+def test_a_day_tells_a_person_s_changes_on_another_machine_from_those_here() -> None:
+    here = MemoryChanged("m_1", "stored", 2.0, SHELL_SESSION)
+    there = MemoryChanged("m_2", "stored", 1.0, SHELL_SESSION, member="laptop")
+    question = {SHELL_SESSION: [Asked(3.0, "which?", "recall_memories", ())]}
+    parts = parts_of(ActivityRead((here, there)), question, {}, can_undo=True)
+    assert [(each.who, [line.change for line in each.lines], len(each.asked)) for each in parts] == [
+        ("You, in the shell", [here], 1),
+        ("laptop, in the shell", [there], 0),
+    ]
