@@ -27,7 +27,7 @@ from remembrancer.protocol.browsing import ListSessions
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX, new_ulid
 from remembrancer.protocol.reads import FindIds, FollowLinks, LinkedMemory, ListedSession
-from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION, author_of
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller, MemoryService
@@ -229,9 +229,7 @@ def directory_of(project: ProjectRef) -> str:
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
     """A readable name for a session: its client. An unknown session belongs to another project, or is long past. With
     the member of a shared project that made a change, on that machine."""
-    if member and session_id in (BROWSER_SESSION, SHELL_SESSION):
-        return f"{member}, in the {'browser' if session_id == BROWSER_SESSION else 'shell'}"
     known = sessions.get(session_id)
     client = "A session" if known is None and member else ELSEWHERE if known is None else known.client or "A session"
     name = PEOPLE.get(session_id) or client_title(client)
-    return f"{name} on {member}" if member else name
+    return author_of(session_id, name, member) if member else name

@@ -38,7 +38,7 @@ from remembrancer.memory.text import count
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD
-from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
+from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
 """The time that a search waits for a model to load; then it searches by words only, and says so."""
@@ -58,7 +58,6 @@ NEVER: Final = "9999-12-31"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 """A time in an answer of a tool."""
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
-PEOPLE: Final = {SHELL_SESSION: "you, in the shell", BROWSER_SESSION: "you, in the browser"}
 INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "contradicts": "contradicted by"}
 """Relations from the point of view of their target."""
 
@@ -622,11 +621,9 @@ def _relation(edge: Answer) -> str:
 
 
 def _author(change: Answer, clients: Mapping[str, str]) -> str:
-    session, member = str(change["session_id"]), change.get("member")
-    name = PEOPLE.get(session) or clients.get(session, session)
-    if member is None:
-        return name
-    return name.replace("you", member) if session in PEOPLE else f"{name} on {member}"  # of a shared memory
+    session, member = str(change["session_id"]), change.get("member", "")
+    client = clients.get(session) or ("a session" if member else session)
+    return author_of(session, client, member) if session else ""
 
 
 def _minute(at: str) -> str:

@@ -11,6 +11,15 @@ SHELL_SESSION: Final = "session:shell"
 """The session id of a person in a shell, in the history of a memory. It is not a session with a start and an end."""
 BROWSER_SESSION: Final = "session:browser"
 """The same for a person in the memory browser."""
+_WHERE: Final = {SHELL_SESSION: "in the shell", BROWSER_SESSION: "in the browser"}
+
+
+def author_of(session_id: str, client: str, member: str = "") -> str:
+    """The name of a person, or of a session by its client's name; with the member of a shared project that made a
+    change, on that machine."""
+    if place := _WHERE.get(session_id):
+        return f"{member or 'you'}, {place}"
+    return f"{client} on {member}" if member else client
 
 
 class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

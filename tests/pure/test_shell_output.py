@@ -200,3 +200,19 @@ def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict
     lines = maintain._lines([visit], dry_run=False, is_whole=True)
     assert f"  to undo: remembrancer undo run:1 --project {SHOP}" in lines
     assert [place for place, _ in maintain.parts_of(Where(SHOP))] == [ProjectRef(SHOP, "/work/a")] * 2
+
+
+@pytest.mark.parametrize(
+    ("session_id", "member", "author"),
+    [
+        ("session:shell", "", "you, in the shell"),
+        ("session:browser", "laptop", "laptop, in the browser"),
+        ("session:a", "", "Codex"),
+        ("session:b", "", "session:b"),
+        ("session:b", "laptop", "a session on laptop"),
+        ("", "laptop", ""),
+    ],
+)
+def test_a_change_is_by_a_person_or_a_client_and_on_another_machine(session_id: str, member: str, author: str) -> None:
+    change = {"session_id": session_id} | ({"member": member} if member else {})
+    assert shell._author(change, {"session:a": "Codex"}) == author
