@@ -215,7 +215,8 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
-        memories.sort(key=lambda memory: memory["importance"] if order else _happened(memory), reverse=True)
+        latest = _forgotten if given["only_forgotten"] else _happened
+        memories.sort(key=lambda memory: memory["importance"] if order else latest(memory), reverse=True)
     none_fits = "Nothing is open here." if order == "due" else "No memory here fits these options."
     nothing = "" if memories else _nothing(where, none_fits)
     return _listing(memories[:most], warnings, note=nothing, more=more)
@@ -369,6 +370,10 @@ def _marks(memory: Answer) -> list[str]:
 
 def _happened(memory: Answer) -> str:
     return str(memory.get("occurred_at") or memory.get("created_at", ""))
+
+
+def _forgotten(memory: Answer) -> str:
+    return str(memory["forgotten_at"])
 
 
 def _day(memory: Answer) -> str:

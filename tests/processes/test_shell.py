@@ -300,6 +300,12 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert done.stderr == "Nothing answers this; the nearest:\n"
     shell("forget", memory_id)
     assert shell("list", "--forgotten").rstrip().endswith("\tforgotten")
+    later = shell.json("add", "The harbour is quiet")["memory_id"]
+    shell("forget", later)
+    shell("restore", memory_id)
+    shell("forget", memory_id)
+    [line] = shell("list", "--only-forgotten", "-n", "1").splitlines()
+    assert line.startswith(f"{memory_id}\t"), "it was forgotten last"
     assert shell("list", "--kind", "session_record") == ""
     assert "Nothing was found" in shell("search", "deploy", "--kind", "session_record", status=exit_codes.FAILED)
     refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)

@@ -157,13 +157,15 @@ class SqliteSearch(SqliteWords):
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
         """Return the first `limit` memories that pass the filters: the most important, the latest, the most recently
-        valid, or the next due. Ties go to later events, and then to later storage."""
+        valid, or the next due; of forgotten memories alone, "latest" are those forgotten last. Ties go to later events,
+        and then to later storage."""
         condition, arguments = condition_of(filters)
         if order == "due":
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
+        by = "m.forgotten_at DESC" if filters.only_forgotten and order == "latest" else _ORDERS[order]
         rows = self._file.read(
             f"""SELECT m.number FROM {_scanned(filters, order)} AND {condition}
-                ORDER BY {_ORDERS[order]}, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+                ORDER BY {by}, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
             (*arguments, limit),
         )
         return [number for (number,) in rows]
