@@ -18,8 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 from remembrancer.browser import history, insight, memories
 from remembrancer.browser.door import HEADERS, PREFIX, Door, Form, read_form
 from remembrancer.browser.rendering import HERE, environment
-from remembrancer.browser.view import Handler, Shared, View, Writes, directory_of, name_of, names_of
-from remembrancer.config.project import project_of
+from remembrancer.browser.view import Handler, Shared, View, Writes, name_of, names_of
+from remembrancer.config.project import directory_of, project_of
 from remembrancer.config.tokens import Grant, as_granted
 from remembrancer.protocol.consolidation import ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError

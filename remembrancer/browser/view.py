@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from remembrancer.browser.door import PREFIX, Form
+from remembrancer.config.project import directory_of
 from remembrancer.config.tokens import Grant
 from remembrancer.memory.short_ids import part_of_id
 from remembrancer.memory.text import client_title
@@ -99,7 +100,7 @@ class View:
     @property
     def tree(self) -> str:
         """The working tree that contains the project's notes."""
-        return directory_of(self.project)
+        return directory_of(self.project.path)
 
     @property
     def is_owner(self) -> bool:
@@ -209,7 +210,7 @@ Handler = Callable[[View], Awaitable[Response]]
 
 def name_of(project: ProjectRef) -> str:
     """The name of a project, which is its directory's."""
-    return PurePath(directory_of(project)).name or project.path
+    return PurePath(directory_of(project.path)).name or project.path
 
 
 def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
@@ -217,13 +218,10 @@ def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
     names = {each.id: name_of(each) for each in projects}
     alike = Counter(names.values())
     return names | {
-        each.id: "/".join(PurePath(directory_of(each)).parts[-2:]) for each in projects if alike[names[each.id]] > 1
+        each.id: "/".join(PurePath(directory_of(each.path)).parts[-2:])
+        for each in projects
+        if alike[names[each.id]] > 1
     }
-
-
-def directory_of(project: ProjectRef) -> str:
-    """The directory that a person works in: without the `.git` that identifies a project."""
-    return project.path.removesuffix("/.git")
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:

@@ -31,6 +31,7 @@ from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.types import USER
+from remembrancer.config.project import directory_of
 from remembrancer.memory.export_format import (
     EndLine,
     Line,
@@ -273,7 +274,8 @@ class HomeReader:
 
 def _with_directory(project: KnownProject) -> KnownProject:
     """A project with a directory, also if no session has named it."""
-    directory = project.directory or (project.path and project.path.removesuffix("/.git"))
+    directory = project.directory or project.path
+    directory = directory and directory_of(directory)
     return msgspec.structs.replace(project, directory=directory)
 
 

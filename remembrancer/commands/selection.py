@@ -72,9 +72,16 @@ class Place(NamedTuple):
         return ProjectRef(self.name, self.directory) if self.name else project_of(Path(self.directory))
 
     @property
+    def tree(self) -> str:
+        """The directory that a person works in."""
+        from remembrancer.config.project import directory_of
+
+        return directory_of(self.directory)
+
+    @property
     def label(self) -> str:
         """The name of its directory."""
-        return Path(self.directory.removesuffix("/.git")).name or self.directory
+        return Path(self.tree).name or self.directory
 
 
 def known_places() -> list[Place]:

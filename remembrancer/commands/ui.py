@@ -25,7 +25,7 @@ def ui(project: str | None, prints: bool) -> Report:
     place = Where(project).places()[0]
     url = Conversation(place).call("open_browser")["url"]
     home = paths_here().home
-    link = f"{url}/enter?link={Tokens(home).link(place.directory, time.time())}"
+    link = f"{url}/enter?link={Tokens(home).link(place.tree, time.time())}"
     prints |= click.get_current_context().params["as_json"]
     is_open = not prints and webbrowser.open(_page_to(link, home).as_uri())
     return Report({"link": link}, f"The memory browser is at {url}/" if is_open else link)

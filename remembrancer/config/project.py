@@ -48,6 +48,15 @@ def working_tree_of(directory: Path) -> Path:
     return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
 
 
+def directory_of(path: str) -> str:
+    """The directory that a person works in, given the path of a project: without the `.git` that identifies it, and for
+    a submodule, which lies in the repository around it, the working tree that its configuration names."""
+    if f"{os.sep}.git{os.sep}modules{os.sep}" in path:
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            return str(_configured_tree(Path(path)) or path)
+    return path.removesuffix("/.git")
+
+
 def workspace_root(directory: str, settings: Settings) -> str:
     """The directory with the notes of a session in a working tree."""
     return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
@@ -103,8 +112,14 @@ def _shared_by(target: Path, dot_git: Path) -> Path | None:
             return None
         common = (target / os.fsdecode(read_file(target / "commondir")).strip()).resolve()
         return common if target.parent == common / "worktrees" and (common / "HEAD").is_file() else None
-    for line in os.fsdecode(read_file(target / "config")).splitlines():
+    return target if _configured_tree(target) == dot_git.parent.resolve() else None
+
+
+def _configured_tree(repository: Path) -> Path | None:
+    """The working tree that the configuration of a git directory names. Raises `OSError`, `ValueError` and
+    `RuntimeError` if it cannot be read."""
+    for line in os.fsdecode(read_file(repository / "config")).splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "worktree":
-            return target if (target / value.strip().strip('"')).resolve() == dot_git.parent.resolve() else None
+            return (repository / value.strip().strip('"')).resolve()
     return None

@@ -463,6 +463,8 @@ def test_a_submodule_and_a_directory_that_is_gone_are_no_part_of_the_repository_
     for memory_id, project in projects.items():
         assert [each["id"] for each in shell.json("list", "--project", project)["memories"]] == [memory_id]
         assert shell.json("search", "port", "--project", project)["memories"][0]["id"] == memory_id
+    listed = shell.json("admin", "projects")["projects"]
+    assert str(shell.directory / "part") in [each["directory"] for each in listed], "not in .git/modules"
     shell("add", "the host is blue", "--project", projects[lost])
     assert len(shell.json("list", "--project", projects[lost])["memories"]) == 2
 

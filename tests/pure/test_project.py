@@ -2,12 +2,13 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from remembrancer.config.project import project_of
+from remembrancer.config.project import directory_of, project_of
 from remembrancer.protocol.wire import encoder
 
 
@@ -52,7 +53,11 @@ def test_a_bare_repository_beside_the_file_that_names_it_is_one_project_with_its
 def test_two_repositories_a_submodule_and_real_paths_without_git_are_projects(tmp_path: Path) -> None:
     inner, outer = repository(tmp_path / "inner"), repository(tmp_path / "outer")
     git(outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "library")
-    assert len({project_of(each).id for each in (inner, outer, outer / "library")}) == 3
+    projects = {each: project_of(each) for each in (inner, outer, outer / "library")}
+    assert len({each.id for each in projects.values()}) == 3
+    assert [directory_of(each.path) for each in projects.values()] == list(map(str, projects)), "not in .git/modules"
+    shutil.rmtree(outer / ".git" / "modules")
+    assert directory_of(projects[outer / "library"].path).endswith("/.git/modules/library")
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
