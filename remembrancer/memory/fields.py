@@ -8,7 +8,7 @@ of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields`
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -156,56 +156,94 @@ def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
 
 def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
     check_text(memory.content, field="content", longest_bytes=content_limit_bytes)
-    for field in FIELDS:
-        check, value = _CHECKS.get(field.sort), getattr(memory, field.name, None)
-        if check is not None and value is not None:
-            check(value, field)
+    for row in FIELDS:
+        if rule := RULES.get(row.sort):
+            value = getattr(memory, row.name, None)
+            if value is not None and value != "":
+                rule(value, row)
     try:
         msgspec.msgpack.encode(memory)
     except (OverflowError, RecursionError) as error:
         raise InvalidInput(f"a number in it is too large, or it is nested too deeply: {error}") from error
 
 
-def _check_share(value: float, field: Field) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise InvalidInput(f"{field.name} must be between 0 and 1, not {value}", field=field.name)
+def clean_tags(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
+    """Validated tags without duplicates, in the given order.
+
+    Raises:
+        InvalidInput: there are too many, or one is not a valid name.
+    """
+    return clean_names(tags, field=field, most=MAX_TAGS, longest=MAX_TAG)
 
 
-def _check_tags(tags: tuple[str, ...], field: Field) -> None:
-    check_count(tags, field=field.name, most=MAX_TAGS)
-    for tag in tags:
-        clean_name(tag, field=field.name, longest=MAX_TAG)
+def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) -> tuple[str, ...]:
+    """Names without duplicates, in the given order. Raises `InvalidInput` if there are too many, or one is invalid."""
+    check_count(names, field=field, most=most)
+    return tuple(
+        dict.fromkeys(clean_name(name, field=f"{field}[{place}]", longest=longest) for place, name in enumerate(names))
+    )
 
 
-def _check_entities(entities: tuple[EntityRef, ...], field: Field) -> None:
-    check_count(entities, field=field.name, most=MAX_ENTITIES)
-    for entity in entities:
-        for name in (entity.name, entity.type, entity.relationship, entity.subject or entity.name):
-            clean_name(name, field=field.name, longest=MAX_NAME)
+def clean_entities(entities: Sequence[Any], *, field: str) -> tuple[EntityRef, ...]:
+    """Validated entities (with the fields of an `EntityRef`) without duplicates, in the given order.
+
+    Raises:
+        InvalidInput: there are too many, or one of the names is invalid.
+    """
+    check_count(entities, field=field, most=MAX_ENTITIES)
+    cleaned: dict[EntityRef, None] = {}
+    for place, entity in enumerate(entities):
+        names = {name: getattr(entity, name) for name in EntityRef.__struct_fields__}
+        given = {
+            name: clean_name(text, field=f"{field}[{place}].{name}", longest=MAX_NAME)
+            for name, text in names.items()
+            if text or name != "subject"
+        }
+        cleaned[EntityRef(**given)] = None
+    return tuple(cleaned)
 
 
-def _check_source(source: SourceRef, field: Field) -> None:
-    for part, longest in (("tool", MAX_NAME), ("file", MAX_PATH), ("label", MAX_NAME)):
-        if (text := getattr(source, part)) is not None:
-            clean_name(text, field=f"{field.name}.{part}", longest=longest)
+def clean_source(source: Any, *, field: str) -> SourceRef:
+    """A validated source, from a struct with some fields of a `SourceRef`. Raises `InvalidInput` for a name or number
+    that is not allowed."""
     if not 0 <= (source.conversation_turn or 0) <= MAX_TURN:
-        raise InvalidInput(f"source.conversation_turn must be an integer from 0 to {MAX_TURN}", field=field.name)
+        raise InvalidInput(f"{field}.conversation_turn must be an integer from 0 to {MAX_TURN}", field=field)
+    names = {
+        name: clean_name(text, field=f"{field}.{name}", longest=longest)
+        for name, longest in (("tool", MAX_NAME), ("file", MAX_PATH), ("label", MAX_NAME))
+        if (text := getattr(source, name, None)) is not None
+    }
+    return SourceRef(conversation_turn=source.conversation_turn, **names)
 
 
-def _check_line(value: str, field: Field) -> None:
-    if value:
-        check_length(value, field=field.name, longest=field.longest)
+def clean_line(text: str, *, field: str, longest: int) -> str:
+    """A short text, cleaned. Raises `InvalidInput` if it is blank or too long."""
+    check_length(text, field=field, longest=longest)
+    return text.strip()
 
 
-_CHECKS: Final[dict[Sort, Callable[[Any, Field], object]]] = {
-    "share": _check_share,
-    "tags": _check_tags,
-    "object": lambda value, field: clean_object(value, field=field.name),
-    "entities": _check_entities,
-    "source": _check_source,
-    "line": _check_line,
-    "session": lambda value, field: not value or clean_name(value, field=field.name, longest=field.longest),
-    "name": lambda value, field: clean_name(value, field=field.name, longest=field.longest),
-    "time": lambda value, field: check_time(value, field.name),
+def _clean_share(value: float, row: Field) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise InvalidInput(f"{row.name} must be between 0 and 1, not {value}", field=row.name)
+    return value
+
+
+def _clean_named(value: str, row: Field) -> str:
+    return clean_name(value, field=row.name, longest=row.longest)
+
+
+Rule = Callable[[Any, Field], Any]
+RULES: Final[dict[Sort, Rule]] = {
+    "share": _clean_share,
+    "flag": lambda value, row: value,
+    "tags": lambda value, row: clean_tags(value, field=row.name),
+    "object": lambda value, row: clean_object(value, field=row.name),
+    "entities": lambda value, row: clean_entities(value, field=row.name),
+    "source": lambda value, row: clean_source(value, field=row.name),
+    "line": lambda value, row: clean_line(value, field=row.name, longest=row.longest),
+    "session": _clean_named,
+    "name": _clean_named,
+    "time": lambda value, row: check_time(value, row.name),
 }
-"""The checks of values that a type alone cannot express. Each raises `InvalidInput`."""
+"""The functions that clean a given value, or check an imported one, by its type. Each raises `InvalidInput` for what
+the type alone allows."""

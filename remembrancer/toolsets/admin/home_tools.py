@@ -6,14 +6,14 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.fields import DETAILS
+from remembrancer.memory.fields import DETAILS, clean_tags
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import EraseMemory, MemoryType, Operation, Scope
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
 from remembrancer.toolsets.memory.day_log import read_day, verb_of
-from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
+from remembrancer.toolsets.memory.fields import Offset, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, tool
 
 

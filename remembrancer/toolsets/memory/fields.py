@@ -1,20 +1,17 @@
 """The fields of a memory as clients give them: the arguments that several tools take, checked and cleaned."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.fields import FIELDS, Field
-from remembrancer.memory.limits import MAX_ENTITIES, MAX_NAME, MAX_REASON, MAX_TAG, MAX_TAGS, check_count, check_length
-from remembrancer.memory.text import MAX_EXACT, clean_name, clean_object, shown
+from remembrancer.memory.fields import FIELDS, RULES, clean_tags
+from remembrancer.memory.limits import MAX_REASON, check_length
+from remembrancer.memory.text import MAX_EXACT, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.writes import EntityRef
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -34,23 +31,6 @@ def given(value: T | None, default: D) -> T | D:
     return default if value is None else value
 
 
-def clean_tags(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
-    """Validated tags without duplicates, in the given order.
-
-    Raises:
-        InvalidInput: there are too many, or one is not a valid name.
-    """
-    return clean_names(tags, field=field, most=MAX_TAGS, longest=MAX_TAG)
-
-
-def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) -> tuple[str, ...]:
-    """Names without duplicates, in the given order. Raises `InvalidInput` if there are too many, or one is invalid."""
-    check_count(names, field=field, most=most)
-    return tuple(
-        dict.fromkeys(clean_name(name, field=f"{field}[{place}]", longest=longest) for place, name in enumerate(names))
-    )
-
-
 def clean_tag_changes(
     add: Sequence[str], remove: Sequence[str], prefix: str = ""
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -62,30 +42,6 @@ def clean_tag_changes(
         message = f"{prefix}add and {prefix}remove both name {shown(both[0])}: it can be the one or the other"
         raise InvalidInput(message, field=f"{prefix}add")
     return added, removed
-
-
-def clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[EntityRef, ...]:
-    """Validated entities without duplicates, in the given order; well-known types are normalized.
-
-    Raises:
-        InvalidInput: there are too many, or one of the names is invalid.
-    """
-    check_count(entities, field=field, most=MAX_ENTITIES)
-    cleaned_entities: dict[EntityRef, None] = {}
-    for place, entity in enumerate(entities):
-        at = f"{field}[{place}]"
-        name = clean_name(entity.name, field=f"{at}.name", longest=MAX_NAME)
-        kind = clean_name(entity.type, field=f"{at}.type", longest=MAX_NAME)
-        relationship = clean_name(entity.relationship, field=f"{at}.relationship", longest=MAX_NAME)
-        subject = "" if entity.subject is None else clean_name(entity.subject, field=f"{at}.subject", longest=MAX_NAME)
-        cleaned_entities[EntityRef(name, kind, relationship, subject)] = None
-    return tuple(cleaned_entities)
-
-
-def clean_line(text: str, *, field: str, longest: int) -> str:
-    """A short text, cleaned. Raises `InvalidInput` if it is blank or too long."""
-    check_length(text, field=field, longest=longest)
-    return text.strip()
 
 
 def clean_reason(reason: str | None) -> str | None:
@@ -130,44 +86,22 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 UNLISTED: Final = GivenFields.__struct_fields__
 """The list of tools leaves these arguments out."""
-Rule = Callable[..., Any]
-"""Cleans a given value; takes the name of the field as `field`. Raises `InvalidInput`."""
 
 
-def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule] = MappingProxyType({}), *but: str) -> dict[str, Any]:
-    """The given fields of a memory by name, cleaned by their type or by the field's rule.
-
-    The fields named in `but` are left out.
+def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
+    """The given fields of a memory by name, cleaned by their type; those named in `but` are left out.
 
     Raises:
         InvalidInput: a value is not allowed, or `valid_until` is not after `valid_from`.
     """
     fields: dict[str, Any] = {}
-    for name, rule in {**_RULES, **rules}.items():
-        value = getattr(arguments, name, None)
-        if value is None or name in but:
+    for row in FIELDS:
+        value, rule = getattr(arguments, row.name, None), RULES.get(row.sort)
+        if value is None or rule is None or row.name in but:
             continue
-        cleaned_value = rule(value, field=name)
+        cleaned_value = seconds_of(value, row.name) if row.sort == "time" else rule(value, row)
         if cleaned_value is not None:
-            fields[name] = cleaned_value
+            fields[row.name] = cleaned_value
     if "valid_until" in fields and fields.get("valid_from", -math.inf) >= fields["valid_until"]:
         raise InvalidInput("valid_until must be later than valid_from", field="valid_until")
     return fields
-
-
-def _rule_of(row: Field) -> Rule | None:
-    match row.sort:
-        case "share" | "flag":
-            return lambda value, field: value  # the type is check enough
-        case "time":
-            return seconds_of
-        case "object":
-            return clean_object
-        case "line":
-            return partial(clean_line, longest=row.longest)
-        case "name":
-            return partial(clean_name, longest=row.longest)
-    return None
-
-
-_RULES: Final = {row.name: rule for row in FIELDS if (rule := _rule_of(row)) is not None}

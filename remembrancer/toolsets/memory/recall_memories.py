@@ -15,6 +15,7 @@ from remembrancer.code.actions import terms_of
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
 from remembrancer.memory.decay import has_ended
+from remembrancer.memory.fields import clean_tags
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import LIKELY, is_given_whole
@@ -38,7 +39,7 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
 from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
-from remembrancer.toolsets.memory.fields import clean_tags, given, seconds_of
+from remembrancer.toolsets.memory.fields import given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, note_short_ids, tool
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."

@@ -1,30 +1,26 @@
 """The tool `store_memory`."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.changes import with_subjects
-from remembrancer.memory.limits import MAX_LINKS, MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN, check_count
+from remembrancer.memory.limits import MAX_LINKS, MAX_TURN, check_count
 from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
 from remembrancer.memory.promotion import wishing_person
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.text import check_text, clean_name, finder_of, shown
+from remembrancer.memory.text import check_text, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
-from remembrancer.protocol.writes import MemoryType, Scope, SourceRef, StoredResult, StoreMemory
+from remembrancer.protocol.writes import MemoryType, Scope, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import near_of
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
     RelatedEntity,
-    Rule,
-    clean_entities,
-    clean_tags,
     cleaned,
 )
 from remembrancer.toolsets.tools import LISTED, Answer, Call, Queued, non_empty, tool
@@ -200,7 +196,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
         raise InvalidInput("content is missing: it must be a string", field="content")
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
     scope, memory_type, kind = _scope_and_kind(arguments, arguments.content)
-    fields = cleaned(arguments, STORED)
+    fields = cleaned(arguments)
     if scope == "session" and fields.get("session_id", session_id) != session_id:
         message = (
             f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
@@ -209,8 +205,16 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
         raise InvalidInput(message, field="session_id")
     importance = MATTERS.get(kind or kind_of_type(memory_type), 0.5)
     usual: dict[str, Any] = {"session_id": session_id, "importance": importance, "confidence": STATED}
+    entities = with_subjects(fields.pop("related_entities", ()))
     return StoreMemory(
-        memory_id="", content=arguments.content, type=memory_type, scope=scope, kind=kind, **usual | fields
+        memory_id="",
+        content=arguments.content,
+        type=memory_type,
+        scope=scope,
+        kind=kind,
+        related_entities=entities,
+        supersedes=_clean_superseded(arguments.supersedes or ()),
+        **usual | fields,
     )
 
 
@@ -241,26 +245,8 @@ def kind_of(content: str) -> Kind:
     return "fact" if kind == "preference" and wishing_person(content) else kind
 
 
-def _clean_source(source: Source, *, field: str) -> SourceRef:
-    return SourceRef(
-        tool=None if source.tool is None else clean_name(source.tool, field=f"{field}.tool", longest=MAX_NAME),
-        file=None if source.file is None else clean_name(source.file, field=f"{field}.file", longest=MAX_PATH),
-        conversation_turn=source.conversation_turn,
-    )
-
-
-def _clean_superseded(ids: Sequence[str], *, field: str) -> str | tuple[str, ...] | None:
+def _clean_superseded(ids: Sequence[str]) -> str | tuple[str, ...] | None:
     """One id as it is, as in writes of earlier versions."""
-    check_count(ids, field=field, most=MAX_LINKS)
-    parsed = tuple(dict.fromkeys(parse_memory_id(each, field=field) for each in ids))
+    check_count(ids, field="supersedes", most=MAX_LINKS)
+    parsed = tuple(dict.fromkeys(parse_memory_id(each, field="supersedes") for each in ids))
     return parsed[0] if len(parsed) == 1 else parsed or None
-
-
-STORED: Final[dict[str, Rule]] = {
-    "session_id": partial(clean_name, longest=MAX_SESSION_ID),
-    "tags": clean_tags,
-    "source": _clean_source,
-    "related_entities": lambda entities, field: with_subjects(clean_entities(entities, field=field)),
-    "supersedes": _clean_superseded,
-}
-"""The rules for fields that only a new memory takes."""

@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.fields import FIELDS
+from remembrancer.memory.fields import FIELDS, clean_entities, clean_names
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
@@ -17,8 +17,6 @@ from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
     RelatedEntity,
-    clean_entities,
-    clean_names,
     clean_reason,
     clean_tag_changes,
     cleaned,
@@ -95,7 +93,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     add_tags, remove_tags = clean_tag_changes(tags.add, tags.remove, "tags.")
     emptied = {each.name for each in FIELDS if each.is_clearable and getattr(arguments, each.name) == ""}
     cleared = tuple(name for name in get_args(Clearable) if name in emptied)
-    fields = cleaned(arguments, {}, *emptied) | dict.fromkeys(emptied.difference(cleared), "")
+    fields = cleaned(arguments, "tags", "related_entities", *emptied) | dict.fromkeys(emptied.difference(cleared), "")
     replaced = [LinkArgument("supersedes", parse_memory_id(each, field="supersedes")) for each in arguments.supersedes]
     change = UpdateMemory(
         memory_id=memory_id,
