@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -48,6 +48,8 @@ BEST: Final = 5
 """The number of search results shown by default."""
 LONGEST: Final = 500
 """The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
+LEAD: Final = 40
+"""The number of characters before a difference that a history shows of a long text at a terminal."""
 LONGEST_PLACE: Final = 30
 """The longest id or path, in characters, that a list shows in a column beside the texts."""
 MOST_LISTED: Final = 1000
@@ -331,11 +333,12 @@ def _listing(
     listed.add_column("memory", ratio=1, overflow="fold")
     for column in () if is_narrow else ("when", "scope", "kind", "id"):
         listed.add_column(column, no_wrap=True)
-    piped = []
+    piped, has_projects = [], any("project" in memory for memory in memories)
     for memory in memories[:most]:
         day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory)
         kind = str(memory.get("kind") or memory.get("type") or "")
-        piped.append("\t".join((place, day, scope, kind, one_line(memory["content"]), ", ".join(marks))))
+        fields = [place, day, scope, kind, one_line(memory["content"]), ", ".join(marks)]
+        piped.append("\t".join(fields + [memory.get("project_name", "")] * has_projects))
         coloured = [f"[{COLOURS.get(mark, 'dim')}]{mark}[/]" for mark in marks]
         coloured += [f"[cyan]#{escape(tag)}[/cyan]" for tag in memory.get("tags", ())]
         text = memory.get("summary") or memory["content"]
@@ -543,7 +546,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
         before, after = states.get(each["version"] - 1, {}), states[each["version"]]
         names = [name for name in each.get("fields", ()) if name != "status"]
         changes = [
-            f"{name}: {one_line(_plain(before.get(name, 'none')))} → {one_line(_plain(after.get(name, 'none')))}"
+            f"{name}: {' → '.join(_changed(*(one_line(_plain(each.get(name, 'none'))) for each in (before, after))))}"
             for name in names
         ]
         changes += [
@@ -554,6 +557,16 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
         what = ", ".join(changes)
         rows.append((str(each["version"]), _minute(each["at"]), each["change"], _author(each, clients), what))
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
+
+
+def _changed(before: str, after: str) -> tuple[str, str]:
+    """Two values; at a terminal, those of long texts only from shortly before the first difference on."""
+    if not sys.stdout.isatty() or max(len(before), len(after)) <= LONGEST:
+        return before, after
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+    begins = before[: max(0, same - LEAD)].rfind(" ") + 1
+    one, other = (f"{'… ' if begins else ''}{excerpt(text[begins:])}" for text in (before, after))
+    return one, other
 
 
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:

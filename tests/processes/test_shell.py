@@ -126,6 +126,13 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     shell("edit", memory_id, "We deploy\n\non Mondays")
     assert "→ We deploy on Mondays" in shell("show", memory_id, "--history")
     shell("undo", memory_id)
+    long = " ".join(f"word{number}" for number in range(200))
+    shell("edit", memory_id, f"{long} on Mondays")
+    shell("edit", memory_id, f"{long} on Fridays")
+    _, history = shell.at_a_terminal("show", memory_id, "--history", COLUMNS="300", PAGER="cat")
+    assert "word199 on Mondays → … word" in history
+    assert f"{long} on Fridays" in " ".join(shell("show", memory_id, "--history").split()), "a pipe gets all"
+    shell("restore", memory_id, "--version", "1")
     assert shell("show", memory_id).startswith("We deploy on Tuesdays\n"), "the text comes first"
     assert "by you, in the shell" in shell("show", memory_id)
     assert "session:shell" not in shell("show", memory_id)
@@ -432,6 +439,9 @@ def test_projects_are_apart_unless_all_are_asked(shell: Shell, tmp_path: Path, m
     assert len({memory["project"] for memory in found}) == 2
     _, shown = shell.at_a_terminal("list", "--all-projects")
     assert "project other" in shown
+    ends = {line.split("\t")[4]: line.split("\t")[-1] for line in shell("list", "--all-projects").splitlines()}
+    assert ends == {"the port is 5433": shell.directory.name, "the port is 6000": "other"}
+    assert shell("list").endswith("\tthe port is 5433\t\n"), "it is the only project"
     assert "--all-projects" in shell("show", theirs, status=exit_codes.FAILED)
     assert shell.json("show", theirs, "--all-projects")["content"] == "the port is 6000"
     assert shell.json("list", "--project", str(tmp_path / "other"))["memories"][0]["id"] == theirs
