@@ -49,6 +49,7 @@ from remembrancer.commands.runtime_client import end_runtime
 from remembrancer.commands.terminal import styled
 from remembrancer.config.home import locate
 from remembrancer.config.reading import read_configuration
+from remembrancer.memory.text import nearest
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths, write_whole
 from remembrancer.toolsets.files.workspace_files import native_files
@@ -67,8 +68,16 @@ FILLED: Final = "setup.json"
 setup filled them."""
 
 
+class ClientName(click.Choice[str]):
+    """The name of a client, for which a wrong one is answered with the nearest."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """The end of the error."""
+        return f"no client is named {value!r}{nearest(value, self.choices)}"
+
+
 @command(
-    argument("client", required=False, type=click.Choice(NAMES), metavar="[CLIENT]", help=", ".join(NAMES)),
+    argument("client", required=False, type=ClientName(NAMES), metavar="[CLIENT]", help=", ".join(NAMES)),
     flag(
         "--project",
         "for_project",
@@ -132,7 +141,7 @@ def setup(
     status = exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
     if any(outcome.action == "refuse" for outcome in outcomes):
         status = exit_codes.REFUSED
-    lines = _lines_of(outcomes, probed, line, scope)
+    lines = _lines_of(outcomes, probed, line, scope, with_hooks=extras["hooks"])
     if works:  # the command was tested in a home of its own
         problems = read_configuration(os.environ, locate(os.environ).file).problems
         notes += [f"remembrancer setup: no memory can start before this is mended: {each}" for each in problems]
@@ -255,7 +264,12 @@ def _overview(around: Surroundings, scope: ClientScope, line: tuple[str, ...]) -
 
 
 def _lines_of(
-    outcomes: Sequence[Outcome], probed: Probed | None, line: tuple[str, ...], scope: ClientScope
+    outcomes: Sequence[Outcome],
+    probed: Probed | None,
+    line: tuple[str, ...],
+    scope: ClientScope,
+    *,
+    with_hooks: bool,
 ) -> list[Line]:
     """The changes, whether the command works, and the next steps."""
     lines: list[Line] = []
@@ -278,6 +292,9 @@ def _lines_of(
     if done and not (probed and probed.error):
         lines.append("Next:")
         lines += [f"  {client.title}: {client.restart}" for client in map(client_named, done)]
+        if hooked := [client for client in done if scope in client_named(client).hooks and not with_hooks]:
+            again = f"remembrancer setup {hooked[0]} --hooks{' --project' if scope == 'project' else ''}"
+            lines.append(f"  to have the memories given with the first prompt: {again} (docs/hooks.md)")
         if scope == "project":
             lines.append("  The client may ask whether to trust this project: approve remembrancer there")
         lines.append("  then tell the assistant: remember that I prefer short answers")

@@ -59,7 +59,9 @@ def read(path: Path) -> Any:
 
 
 async def test_a_client_that_starts_it_remembers(machine: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert setup("claude-code").returncode == exit_codes.OK
+    done = setup("claude-code")
+    assert done.returncode == exit_codes.OK
+    assert "remembrancer setup claude-code --hooks" in done.stdout
     entry = read(machine / ".claude.json")["mcpServers"]["remembrancer"]
     assert entry["env"] == {"REMEMBRANCER_HOME": str(home)}
     monkeypatch.delenv("REMEMBRANCER_HOME")
@@ -155,7 +157,8 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
 WRONG = {
     "claude-desktop --project": "no configuration for a project",
     "all-found": "no client was found",
-    "emacs": "Invalid value",
+    "emacs": "known are claude-code, claude-desktop, cursor",
+    "claude": "did you mean claude-code?",
 }
 
 
@@ -190,6 +193,7 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     settings.write_text(before)
     done = setup("claude-code", "--project", "--hooks")
     assert done.returncode == exit_codes.OK, done.stderr
+    assert "first prompt" not in done.stdout, "it has been done"
     assert names(machine / "app") == [".claude", ".mcp.json"]
     hooks = read(settings)["hooks"]
     assert hooks["Stop"][0]["hooks"][0]["command"] == "x"
