@@ -50,7 +50,7 @@ class Invitation(msgspec.Struct, frozen=True):
     def read(cls, path: Path) -> Invitation:
         """The invitation in a file. Raises `FileUnusable`."""
         try:
-            invitation = msgspec.json.decode(read_file(path), type=cls)
+            invitation = _decode_invitation(read_file(path))
         except (OSError, msgspec.DecodeError) as error:
             raise FileUnusable(
                 f"{path} is no key file ({error}): make one with remembrancer admin embedder --invite"
@@ -63,6 +63,10 @@ class Invitation(msgspec.Struct, frozen=True):
 class _Pair(msgspec.Struct, frozen=True):
     public: str
     secret: str
+
+
+_decode_invitation: Final = msgspec.json.Decoder(Invitation).decode
+_decode_pair: Final = msgspec.json.Decoder(_Pair).decode
 
 
 class WorkerKeys(JsonList[InvitedWorker]):
@@ -87,7 +91,7 @@ class WorkerKeys(JsonList[InvitedWorker]):
                 if not self._own.exists():
                     write_whole(self._own, msgspec.json.encode(_Pair(*_new_pair())))
         try:
-            pair = msgspec.json.decode(read_file(self._own), type=_Pair)
+            pair = _decode_pair(read_file(self._own))
         except (OSError, msgspec.DecodeError) as error:
             raise HomeUnusable(f"{self._own} cannot be read ({error}): fix or remove it, and {INVITE_ANEW}") from error
         return CurveKeys(pair.public, pair.secret)

@@ -53,6 +53,9 @@ class Keyring(msgspec.Struct, frozen=True):
         return cls({**(older.keys if older else {}), key_id(key): key}, key_id(key))
 
 
+_decode_keys: Final = msgspec.msgpack.Decoder(Keyring).decode
+
+
 def key_id(key: bytes) -> str:
     """The id of a key, which reveals nothing about it."""
     return hashlib.sha256(b"remembrancer key id\0" + key).hexdigest()[: 2 * _KEY_ID_BYTES]
@@ -187,7 +190,7 @@ class Sealed:
             return
         own = Keyring({key_id(self._secret): self._secret}, key_id(self._secret))
         try:
-            keyring = msgspec.msgpack.decode(unseal(own, brought, "keys", lane, self._member), type=Keyring)
+            keyring = _decode_keys(unseal(own, brought, "keys", lane, self._member))
         except (EntryDamaged, KeyMissing, msgspec.DecodeError):
             return  # they are for another host
         self._keyring = Keyring({**self._keyring.keys, **keyring.keys}, keyring.current)

@@ -9,7 +9,7 @@ import binascii
 import secrets
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -55,6 +55,10 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """True for the user's own scope, whose members are the user's machines."""
 
 
+_decode_invitation: Final = msgspec.msgpack.Decoder(Membership).decode
+_decode_membership: Final = msgspec.json.Decoder(Membership).decode
+
+
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A member of a lane, as recorded by the host that invited it."""
 
@@ -86,15 +90,22 @@ class _Notice(msgspec.Struct, frozen=True):
     left: bool = False
 
 
+_decode_notice: Final = msgspec.msgpack.Decoder(_Notice).decode
+
+
 def has_joined(notice: bytes) -> bool:
     """True unless the member has left since."""
-    return not msgspec.msgpack.decode(notice, type=_Notice).left
+    return not _decode_notice(notice).left
 
 
 class _Configured(msgspec.Struct, frozen=True):
     """The part of an administration that tells whether `configure` has made its server."""
 
     authority: Authority | None = None
+
+
+_decode_configured: Final = msgspec.json.Decoder(_Configured).decode
+_decode_administration: Final = msgspec.json.Decoder(Administration).decode
 
 
 class Sharing:
@@ -117,7 +128,7 @@ class Sharing:
         path = self._lanes / f"{check_name(lane)}.json"
         if not path.exists():
             raise InvalidInput(f"this home is not a member of the shared lane {lane!r}")
-        return _with_shown_title(_read(path, Membership))
+        return _with_shown_title(_read(path, _decode_membership))
 
     def keep(self, membership: Membership) -> None:
         """Save a membership, replacing an older one in the same lane."""
@@ -197,9 +208,9 @@ class Sharing:
     def administration(self) -> Administration | None:
         """The server for new lanes; None if `configure` has made none yet. Release 0.2.0 could also use a PostgreSQL,
         and a server that admits everybody."""
-        if not self._administration.exists() or not _read(self._administration, _Configured).authority:
+        if not self._administration.exists() or not _read(self._administration, _decode_configured).authority:
             return None
-        return _read(self._administration, Administration)
+        return _read(self._administration, _decode_administration)
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
@@ -346,7 +357,7 @@ def read_invitation(text: str) -> Membership:
     packed = line.removeprefix(PREFIX)
     try:
         raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), MAX_LINE)
-        membership = msgspec.msgpack.decode(raw, type=Membership)
+        membership = _decode_invitation(raw)
     except (binascii.Error, ValueError, zlib.error, msgspec.DecodeError) as error:
         raise InvalidInput("the invitation is damaged, or of a newer release: copy it again, whole") from error
     check_name(membership.lane)
@@ -393,8 +404,8 @@ async def _tell_servers(administration: Administration, authority: Authority) ->
         await journal.send_account(authority.account_jwt())
 
 
-def _read(path: Path, kind: type[T]) -> T:
+def _read(path: Path, decode: Callable[[bytes], T]) -> T:
     try:
-        return msgspec.json.decode(read_file(path), type=kind)
+        return decode(read_file(path))
     except (OSError, msgspec.DecodeError) as error:
         raise FileUnusable(f"{path} cannot be read: {error}") from error
