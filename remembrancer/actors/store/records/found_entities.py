@@ -93,4 +93,5 @@ def _entity_of(edits: SqliteEdits, key: str, name: FoundName) -> int:
     """Return the number of the entity with that key, whatever its source, making it if needed."""
     known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
     found = edits.execute(known, (key,)).fetchone()
-    return edits.number_of_entity(EntityRef(name.name, name.type, MENTIONS)) if found is None else int(found[0])
+    entity = EntityRef(name.name, name.type, MENTIONS)
+    return edits.number_of_entity(entity, edits.now) if found is None else int(found[0])

@@ -215,7 +215,7 @@ def receive_move(writer: Writer, memory: PortableMemory) -> PromotedResult:
         reason=change.reason,
         score=None if is_taken_back else change.score,
     )
-    writer.space.insert(msgspec.structs.replace(moved, history=(*memory.history, entry)), comes_whole=True)
+    writer.space.insert(msgspec.structs.replace(moved, history=(*memory.history, entry)), at, comes_whole=True)
     if is_taken_back:
         reason = change.reason or "it was taken back from the user"
         propose(writer, ProposeMemory(moved.id, reason))

@@ -203,7 +203,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
     if change.run_id is not None:
         details = {**history[-1].details, "imported": change.run_id}
         history = (*history[:-1], msgspec.structs.replace(history[-1], details=details))
-    writer.space.insert(msgspec.structs.replace(memory, history=history), comes_whole=True)
+    writer.space.insert(msgspec.structs.replace(memory, history=history), writer.at, comes_whole=True)
     return ImportedResult(memory.id, "imported")
 
 

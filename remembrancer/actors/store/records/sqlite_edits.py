@@ -309,15 +309,15 @@ class SqliteEdits(SpaceConnection):
                 (session_id, _json(sorted(set(memory_ids))), SESSIONS_KEPT),
             )
 
-    def insert(self, memory: PortableMemory, *, comes_whole: bool = False) -> None:
-        """Insert a memory with its history.
+    def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
+        """Insert a memory with its history. `at` is the time of the operation, which is the same on every machine.
 
         A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends
         exist.
         """
         columns = columns_of(memory, STORED_FIELDS)
         columns |= {name: getattr(memory, name) for name in _INSERTED}
-        columns |= {"archived_at": self.now if memory.status == "archived" else None}
+        columns |= {"archived_at": at if memory.status == "archived" else None}
         columns |= {"promotion_chain": _json(memory.promotion_chain)}
         number = self.execute(
             f"""INSERT INTO memories (space, {", ".join(columns)})
@@ -330,7 +330,7 @@ class SqliteEdits(SpaceConnection):
             used_by = [(number, session_id) for session_id in memory.accessed_in]
             self.executemany("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
         self._add_tags(number, memory.tags)
-        self._link_entities(number, memory.related_entities)
+        self._link_entities(number, memory.related_entities, at)
         if comes_whole:
             self._drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
             self.executemany(
@@ -402,7 +402,7 @@ class SqliteEdits(SpaceConnection):
         if "related_entities" in fields:
             edges = "DELETE FROM memory_entities WHERE memory = ? AND NOT found RETURNING entity"
             former = self.query(edges, (number,))
-            self._link_entities(number, after.related_entities)
+            self._link_entities(number, after.related_entities, at)
             self.remove_unlinked(entity for (entity,) in former)
         self._add_entry(before.id, entry)
         if "content" in fields:
@@ -553,12 +553,12 @@ class SqliteEdits(SpaceConnection):
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
         return len(gone)
 
-    def _link_entities(self, memory: int, entities: Sequence[EntityRef]) -> None:
-        """Add the edges of a memory to its entities, and new entities.
+    def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
+        """Add the edges of a memory to its entities, and new entities, as of a time.
 
         Between two entities there is the edge that names both; the others are mentioned with the first one.
         """
-        numbers = [self.number_of_entity(entity) for entity in entities]
+        numbers = [self.number_of_entity(entity, at) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):
             named.setdefault(name_key(entity.name), number)
@@ -570,22 +570,22 @@ class SqliteEdits(SpaceConnection):
             if subject is None and frozenset((numbers[0], number)) not in related:
                 subject = numbers[0]
             subject = None if subject == number else subject
-            edges.append((memory, number, entity.relationship, self.now, ordinal, subject, edge))
+            edges.append((memory, number, entity.relationship, at, ordinal, subject, edge))
         self.executemany(
             """INSERT OR IGNORE INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge)
                VALUES (?, ?, ?, ?, ?, ?, ?)""",
             edges,
         )
 
-    def number_of_entity(self, entity: EntityRef) -> int:
-        """The number of an entity, which is added if it is new."""
+    def number_of_entity(self, entity: EntityRef, at: float) -> int:
+        """The number of an entity, which is added as of that time if it is new."""
         known = "SELECT number FROM entities WHERE space = @SPACE AND name = ? AND type = ?"
         found = self.query(known, (entity.name, entity.type))
         if found:
             return int(found[0][0])
         number = self.execute(
             "INSERT INTO entities (space, name, type, created_at, key) VALUES (@SPACE, ?, ?, ?, ?)",
-            (entity.name, entity.type, self.now, name_key(entity.name)),
+            (entity.name, entity.type, at, name_key(entity.name)),
         ).lastrowid
         assert number is not None
         self.execute("INSERT INTO names_@SPACE (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
@@ -600,7 +600,7 @@ class ArrivingEdits(SqliteEdits):
         super().__init__(source.connection, number, source.now)
         self._source = source
 
-    def insert(self, memory: PortableMemory, *, comes_whole: bool = False) -> None:
+    def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
         ((number,),) = self._source.query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
         self.take_over(number, memory.id)
         self.execute(
@@ -632,7 +632,7 @@ class ArrivingEdits(SqliteEdits):
         )
         self.execute("UPDATE memories SET space = @SPACE WHERE number = ?", (number,))
         self._add_words(number)
-        self._link_entities(number, entities)
+        self._link_entities(number, entities, self.now)
         self.execute("INSERT OR IGNORE INTO names_to_find VALUES (?)", (number,))  # they depend on the other memories
         source.remove_unlinked(entity for (entity,) in former)
         self._link_awaited(number, memory_id)

@@ -126,7 +126,7 @@ class Writer:
             updated_at=self.at,
             history=(self.entry(1, "stored", first, self.at, **details),),
         )
-        self.space.insert(memory)
+        self.space.insert(memory, self.at)
 
     def revise(
         self,
