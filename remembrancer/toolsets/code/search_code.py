@@ -63,13 +63,8 @@ def within(found: list[Answer], tokens: int, least: int = 1) -> int:
 
 
 def _shown(chunk: CodeChunk, terms: Set[str], *, with_tree: bool) -> Answer:
-    answer: Answer = {
-        "file_path": chunk.file_path,
-        "start_line": chunk.start_line,
-        "end_line": chunk.end_line,
-        "language": chunk.language,
-        "chunk_type": chunk.chunk_type,
-    }
+    place = ("file_path", "start_line", "end_line", "language", "chunk_type")
+    answer: Answer = {name: getattr(chunk, name) for name in place}
     answer |= non_empty(project_id=chunk.tree_id if with_tree else None, name=chunk.name)
     return answer | {"content": masked(excerpt(chunk.text, terms)), "score": round(chunk.score, 3)}
 

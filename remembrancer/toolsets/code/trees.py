@@ -23,25 +23,11 @@ async def get_index_status(call: Call, project_id: str) -> Answer:
 
 def described(tree: TreeDescription) -> Answer:
     """A tree for an answer."""
-    answer: Answer = {
-        "project_id": tree.id,
-        "path": tree.root,
-        "status": tree.status,
-        "total_files": tree.total_files,
-        "indexed_files": tree.indexed_files,
-        "total_chunks": tree.total_chunks,
-    }
-    return answer | non_empty(
-        watch=tree.watch,
-        started_at=_iso(tree.started_at),
-        completed_at=_iso(tree.completed_at),
-        skipped=tree.skipped,
-        error=tree.error,
-    )
-
-
-def _iso(at: float | None) -> str | None:
-    return None if at is None else f"{moment(at):%Y-%m-%dT%H:%M:%SZ}"
+    answer: Answer = {"project_id": tree.id, "path": tree.root}
+    answer |= {name: getattr(tree, name) for name in ("status", "total_files", "indexed_files", "total_chunks")}
+    times = {"started_at": tree.started_at, "completed_at": tree.completed_at}
+    shown = {name: f"{moment(at):%Y-%m-%dT%H:%M:%SZ}" for name, at in times.items() if at is not None}
+    return answer | non_empty(watch=tree.watch, **shown, skipped=tree.skipped, error=tree.error)
 
 
 @tool("Index a repository's code for search_code, in the background; again: read what has changed.", marks_data=False)

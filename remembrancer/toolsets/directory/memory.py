@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from remembrancer.memory.changes import BREADTH
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_PATH
 from remembrancer.memory.text import check_text, clean_name, count
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -43,7 +44,6 @@ from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 PAGE: Final = 1000
-WIDER: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
 class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -220,7 +220,7 @@ async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
     moved = [files[old]] if old in files else below(files, old)
     if not moved:
         raise NotFound(f"The path {old.path} does not exist", field="old_path")
-    if WIDER[new.scope] < WIDER[old.scope]:
+    if BREADTH[new.scope] < BREADTH[old.scope]:
         message = f"{old.path} cannot be moved to a narrower scope: create {new.path}, then delete {old.path}"
         raise InvalidInput(message, field="new_path")
     for file in moved:

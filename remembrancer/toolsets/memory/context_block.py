@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 from remembrancer.memory.sentences import first_words, without_preface
@@ -19,6 +18,7 @@ from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ContextGathered, RecalledMemory
 from remembrancer.protocol.writes import Scope, SourceRef
+from remembrancer.toolsets.memory.answers import iso
 
 TITLE: Final = "## Memory Context"
 MOST_NAMED, NAMED_WORDS, CLOSED_WORDS = 5, 6, 14
@@ -210,18 +210,14 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: st
     by = next((f" by {ids[each]}" for each in later if each in ids), "")
     remarks = [f"(possibly superseded{by})"] if later else []
     if memory.version > 1 and memory.updated_at > memory.created_at:
-        day = _day(memory.updated_at)
+        day = iso(memory.updated_at)[:10]
         remarks += [f"(done {day})"] if memory.done else [f"(changed {day})"] if day not in content else []
     due = ""
     if memory.is_open:
         content = " ".join(content.split()) if today else content
-        day = _day(memory.due) if memory.due is not None else ""
+        day = iso(memory.due)[:10] if memory.due is not None else ""
         due = f"{'overdue' if day < today else 'due'} {day}: " if day else ""
     return render(f"{due}{content}", memory.source, " ".join(remarks), _id_of(memory, ids))
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def render(content: str, source: SourceRef, remark: str = "", name: str = "") -> str:
