@@ -472,6 +472,10 @@ async def test_a_summary_of_what_is_probably_replaced_gives_way_to_its_sources(r
     context = await gather(gateway)
     assert {each.id for each in context.memories} == {new, pier, bread}
     assert [each.id for each in context.replaced] == [old]
+    for query, source in (("when is bread baked every morning", bread), ("lantern port", old)):
+        recalled = await gateway.recall(query, limit=10)
+        assert summary not in {each.id for each in recalled.memories}, "in a recall as well"
+        assert source in {each.id for each in recalled.memories}
 
 
 QUESTION = "What did the keeper say about the lantern in the harbour?"

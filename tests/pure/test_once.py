@@ -86,6 +86,11 @@ def test_a_summary_stands_before_beside_or_in_the_place_of_its_sources() -> None
     assert ids(found) == ["summary", "else"]
     assert found[0].scores.final == 0.9
     assert ids(each_once([behind[0], summary])) == ["one"], "of one alone the memory says it better"
+    behind[1] = entry("two", 0.8, status="consolidated", possibly_superseded_by=("new",))
+    found = each_once([*behind, entry("summary", 0.95, derived_from=sources)])
+    assert [(each.record.id, each.scores.final) for each in found] == [("one", 0.95), ("two", 0.8), ("three", 0.7)]
+    assert ids(each_once([*behind[:2], summary])) == ["one", "two"]
+    assert ids(each_once([*behind[1:], best])) == ["summary", "two", "three"], "it alone has the first"
     procedure = entry("summary", 0.3, derived_from=sources, type="procedural")
     assert ids(each_once([*behind, procedure])) == ["one", "two", "three"], "a procedure stands for nothing"
 

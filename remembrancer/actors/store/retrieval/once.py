@@ -120,7 +120,8 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}
     for summary, refs in view.reader.summaries_of(list(filter(is_memory, behind))).items() if len(behind) > 1 else ():
-        if summary not in known and len(refs) > 1:
+        is_outdated = any(known[each].record.possibly_superseded_by for each in refs)
+        if summary not in known and len(refs) > 1 and not is_outdated:
             found[summary] = max((known[each].scores for each in refs), key=lambda scores: scores.final)
     ids = {entry.record.id for entry in loaded}
     missing = {newer: entry for entry in loaded for newer in entry.record.superseded_by if newer not in ids}
@@ -191,13 +192,26 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
-    """Replace several sources of a summary by the summary, at the rank of the first one."""
+    """Replace several sources of a summary by the summary, at the rank of the first one.
+
+    A summary with a source that is probably replaced stands for none, until that is settled. If all of its sources are
+    there, it is left out, and the first one gets its scores if they are better.
+    """
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
     for entry in ordered:
-        sources = [each for each in entry.record.derived_from if each in hidden and each not in left]
-        if entry.record.type == "semantic" and entry.is_current and len(sources) > 1:
+        derived = entry.record.derived_from
+        if entry.record.type != "semantic" or not entry.is_current:
+            continue
+        if any(each in hidden and hidden[each].record.possibly_superseded_by for each in derived):
+            if hidden.keys() >= set(derived):
+                left.add(entry.record.id)
+                first = max((hidden[each] for each in derived), key=lambda each: each.scores.final)
+                best[first.record.id] = max(entry.scores, first.scores, key=lambda scores: scores.final)
+            continue
+        sources = [each for each in derived if each in hidden and each not in left]
+        if len(sources) > 1:
             left.update(sources)
             first = max((hidden[each] for each in sources), key=lambda each: each.scores.final)
             best[entry.record.id] = max(entry.scores, first.scores, key=lambda scores: scores.final)
