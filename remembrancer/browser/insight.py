@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -75,8 +76,12 @@ async def _running(view: View) -> tuple[RuntimeStatus | None, str]:
 async def notes(view: View) -> Response:
     """The notes of the working tree: the files, and whether their index is up to date."""
     workspace = Workspace(view.project, view.tree)
-    about = await view.ask(DescribeFiles(workspace))
     listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
+    if not listed.files:  # perhaps because no session is connected here, for which they would be read
+        with suppress(RemembrancerError):  # the page says that they have not been read
+            await view.call("memory_sync")
+            listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
+    about = await view.ask(DescribeFiles(workspace))
     return view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
 
 

@@ -494,6 +494,13 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert "opens at eight" in Page(page).text
 
 
+def test_notes_are_listed_although_no_session_has_had_them_read(visit: Visit) -> None:
+    assert "There are no notes here" in visit.get("/notes")
+    (visit.directory / "memory").mkdir()
+    (visit.directory / "memory" / "monday.md").write_text("Anna owns payments.\n")
+    assert "memory/monday.md" in visit.get("/notes")
+
+
 def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says_so(visit: Visit) -> None:
     file = visit.directory / "MEMORY.md"
     file.write_text("# The shop\n\nAnna owns payments.\n\n- two approvals\n")
