@@ -176,7 +176,10 @@ def _ago(at: float, now: float, local: datetime) -> str:
 def beginning(text: str, longest: int = 200) -> str:
     """The beginning of a text, on one line."""
     line = " ".join(text.split())
-    return line if len(line) <= longest else f"{line[: longest - 1].rsplit(' ', 1)[0]} …"
+    if len(line) <= longest:
+        return line
+    whole = line[: longest - 1].rsplit(" ", 1)[0]  # not up to a long word, such as an address: that is cut
+    return f"{whole} …" if len(whole) > longest * 2 // 3 else f"{line[: longest - 1]}…"
 
 
 def without_marks(text: str) -> str:
