@@ -25,7 +25,7 @@ from bench.measures import measure
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.read_files import ReadFile, read_files
+from remembrancer.code.read_files import ReadFile, read_file
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
 
@@ -94,7 +94,7 @@ def ask_all(package: Package, base: Path, database: Path, engine: Engine | None,
     """Index a package, and record the answers of every system to its questions."""
     began = time.perf_counter()
     tree = Tree(str(base / package.root))
-    read = read_files(tree.root, list(tree.files()))
+    read = [read_file(tree.root, file) for file in tree.files()]
     index = CodeIndex(database, "make")
     index.take(read)
     figures.indexed_s += time.perf_counter() - began

@@ -2,7 +2,6 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
@@ -61,11 +60,6 @@ def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFil
         place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, counts.total())
         chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
     return ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped)
-
-
-def read_files(root: str, files: Iterable[SourceFile]) -> list[ReadFile]:
-    """Read these files of a tree. Blocks."""
-    return [read_file(root, file) for file in files]
 
 
 def _deflated(text: str) -> bytes:

@@ -24,7 +24,7 @@ from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemo
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase, is_memory
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.read_files import read_files
+from remembrancer.code.read_files import read_file
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.code import CodeChunk
@@ -321,7 +321,7 @@ def tree(tmp_path: Path) -> Tree:
 @pytest.fixture
 def code_index(tmp_path: Path, tree: Tree) -> CodeIndex:
     code_index = CodeIndex(tmp_path / "code.db", "make")
-    code_index.take(read_files(tree.root, list(tree.files())))
+    code_index.take([read_file(tree.root, file) for file in tree.files()])
     return code_index
 
 
@@ -333,7 +333,7 @@ def test_a_zeroed_page_of_an_index_of_code_is_damage_wherever_it_is(tmp_path: Pa
         (root / f"table{number}.py").write_text(f"def table{number}():\n    return [\n{rows}    ]\n")
     files = list(Tree(str(root)).files())
     with closing(CodeIndex(path, "make")) as made:
-        made.take(read_files(str(root), files))
+        made.take([read_file(str(root), file) for file in files])
     whole, errors = path.read_bytes(), list[type[sqlite3.Error]]()
     for page in range(1, len(whole) // 4096):
         path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
@@ -367,7 +367,7 @@ def test_the_log_is_cut_among_readers(
         asking = [threads.submit(ask) for _ in range(2)]
         try:
             for _ in range(60):
-                code_index.take(read_files(tree.root, list(tree.files())))
+                code_index.take([read_file(tree.root, file) for file in tree.files()])
                 lengths.append(log.stat().st_size)
         finally:
             is_over.set()
@@ -382,7 +382,7 @@ def grown(code_index: CodeIndex, tree: Tree, times: int) -> None:
     for number in range(times):
         Path(tree.root, f"part_{number}.py").write_text(f"def drain_{number}(pool):\n    return pool.acquire()\n")
         wanted = {f"part_{number}.py", "use.py"}
-        code_index.take(read_files(tree.root, [file for file in tree.files() if file.path in wanted]))
+        code_index.take([read_file(tree.root, file) for file in tree.files() if file.path in wanted])
 
 
 def answers(code_index: CodeIndex) -> list[list[CodeChunk]]:
@@ -394,7 +394,7 @@ def answers(code_index: CodeIndex) -> list[list[CodeChunk]]:
 def assert_as_if_new(code_index: CodeIndex, tree: Tree, path: Path) -> None:
     """An index finds what one finds that is made now, and has the same terms."""
     fresh = CodeIndex(path, "make")
-    fresh.take(read_files(tree.root, sorted(tree.files(), key=lambda file: file.path)))
+    fresh.take([read_file(tree.root, file) for file in sorted(tree.files(), key=lambda file: file.path)])
     for ours, theirs in zip(answers(code_index), answers(fresh), strict=True):
         scores = {each.file_path: each.score for each in theirs}
         assert {each.file_path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "sums of another order"
@@ -411,7 +411,7 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(code_index: CodeInde
     for _ in range(40):
         name = chance.choice(("pool.py", "use.py", "pump.py"))
         Path(tree.root, name).write_text("\n".join(chance.choices(parts, k=chance.randrange(6))))
-        code_index.take(read_files(tree.root, [file for file in tree.files() if file.path == name]))
+        code_index.take([read_file(tree.root, file) for file in tree.files() if file.path == name])
     assert_as_if_new(code_index, tree, tmp_path / "fresh.db")
     chunks = """SELECT path, start_line, end_line, c.kind, c.name, length, text
         FROM chunks AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
@@ -421,7 +421,7 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(code_index: CodeInde
 
 def test_a_file_that_is_no_code_is_known_and_counted(code_index: CodeIndex, tree: Tree) -> None:
     Path(tree.root, "data.py").write_bytes(b"a\0b")
-    code_index.take(read_files(tree.root, [file for file in tree.files() if file.path == "data.py"]))
+    code_index.take([read_file(tree.root, file) for file in tree.files() if file.path == "data.py"])
     assert "data.py" in code_index.known()
     assert code_index.skipped() == {"binary": 1}
     assert code_index.counts()[0] == 4
