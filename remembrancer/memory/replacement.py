@@ -68,9 +68,6 @@ _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
 """Words of requests, which say nothing about the subject."""
 _ADDING: Final = frozenset(map(stem, _LISTS["adding"]))
-_ALSO: Final = re.compile(
-    r"\b(?:also|additionally|another|too|as well|besides|furthermore|moreover|in addition)\b", re.IGNORECASE
-)
 _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
 _THIN: Final = ARTICLES | _LISTS["thin"]
 """Words that do not separate the words on both sides of them."""
@@ -108,7 +105,6 @@ class Read(NamedTuple):
     values: frozenset[str]
     literals: frozenset[str]
     """The values that are not names: numbers, pieces of code, quoted words."""
-    quoted: frozenset[str]
     sequence: tuple[str, ...]
     """All words except articles and the like, in order."""
     former: frozenset[str]
@@ -116,7 +112,6 @@ class Read(NamedTuple):
     denials: int
     changes: bool
     adds: bool
-    goes_on: bool
     forms: frozenset[tuple[str, str]]
     """The aspects of names or code, if the text is a rule about them."""
     written: Mapping[str, str]
@@ -170,13 +165,11 @@ def read(text: str) -> Read:
         frozenset(order),
         frozenset(names | literals),
         frozenset(literals),
-        frozenset(each for each in literals & quoted if each.isalpha()),
         tuple(sequence),
         frozenset(former),
         denials,
         changes,
         adds,
-        bool(_ALSO.search(text)),
         frozenset(forms_of(text)),
         spellings,
     )
@@ -348,7 +341,6 @@ FEATURES: Final = (
     Feature(
         "form", 3.0, _form, "rules about one aspect of names or code replace each other, those about two both hold"
     ),
-    Feature("quoted", -1.63, lambda pair: pair.both_have(lambda text: text.quoted), "quoted words stand in lists"),
     Feature(
         "rivals", -2.15, _rivals, "in one frame another word speaks of another thing: variable names, function names"
     ),
@@ -376,7 +368,6 @@ FEATURES: Final = (
     ),
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "two additions are both true"),
-    Feature("also", -0.78, lambda pair: float(pair.later.goes_on), "the later text says that it adds something"),
     Feature("slots", -4.0, _two_things, "if two values differ in the same sentence, the texts are about two things"),
     Feature("same_day", -1.85, _same_day, "texts of one day are both true, unless one names what it changes"),
 )
