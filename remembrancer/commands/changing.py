@@ -10,6 +10,7 @@ import click
 
 from remembrancer.commands.report import Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
+    WHERE_TO,
     Answer,
     Where,
     as_notes,
@@ -81,11 +82,14 @@ FIELDS: Final = (
 
 
 @memory_command(
-    argument("text", nargs=-1, metavar="[TEXT]...", help="- reads the input; without it, the editor is opened."),
+    argument(
+        "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads the input. Without it, the editor is opened."
+    ),
     option("--tag", multiple=True, metavar="TAG", help="May be given several times."),
     option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
     *FIELDS,
     name="add",
+    where_options=WHERE_TO,
 )
 def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
     """Remember something, for this project or (with --user) everywhere."""

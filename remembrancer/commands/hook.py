@@ -198,7 +198,8 @@ def _event_of(argument: str, given: Given) -> tuple[str, str]:
     name = argument if argument in EVENTS_BY_NAME else given.get("hook_event_name", given.get("hookEventName"))
     event = EVENTS_BY_NAME.get(name) if isinstance(name, str) else None
     if event is None:
-        raise ValueError(f"unknown event {str(argument or name)[:60]!r}")
+        unknown = argument or name
+        raise ValueError("no event is named" if unknown is None else f"unknown event {str(unknown)[:60]!r}")
     return name, event
 
 

@@ -266,9 +266,18 @@ WHERE: Final = (
     flag("--all-projects", help="The memories of all projects and of the user."),
     option("--session", metavar="ID", help="Include this session's private memories."),
 )
+WHERE_TO: Final = (
+    WHERE[0],
+    flag("--user", help="For all of your projects, not only this one."),
+    flag("--all-projects", help="Refused: a memory belongs to one project, or to all.", hidden=True),
+    WHERE[3],
+)
+"""The same options for a command that stores a memory."""
 
 
-def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..., Report]], click.Command]:
+def memory_command(
+    *params: click.Parameter, name: str, where_options: Sequence[click.Parameter] = WHERE
+) -> Callable[[Callable[..., Report]], click.Command]:
     """Declare a command that works on the memories of a place, which is its function's first argument."""
 
     def declare(function: Callable[..., Report]) -> click.Command:
@@ -280,7 +289,7 @@ def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..
             finally:
                 where.close()
 
-        return command(*params, *WHERE, name=name)(placed)
+        return command(*params, *where_options, name=name)(placed)
 
     return declare
 

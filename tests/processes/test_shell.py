@@ -516,6 +516,12 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     assert "it is forgotten" in shown
 
 
+def test_the_help_of_add_says_for_whom_a_memory_is_stored_and_offers_nothing_that_is_refused(shell: Shell) -> None:
+    told = shell("add", "--help")
+    assert "For all of your projects" in told
+    assert "--all-projects" not in told
+
+
 def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
     long = "The quay wall was measured. " * 200
     added = shell("add", "-", stdin=long)
