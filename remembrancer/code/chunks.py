@@ -226,7 +226,7 @@ class Source:
                 yield self._chunk(start, opening, kind, name, signature, head)
                 yield from self._region(members, opening + 1, end, name, depth + 1)
                 return
-        for at, until in self._portions(start, end):
+        for at, until in _portions(self._lines, start, end):
             yield self._chunk(at, until, kind, name, signature, head if at == start else signature)
 
     def _between(self, start: int, end: int, above: str) -> Iterator[Chunk]:
@@ -238,11 +238,8 @@ class Source:
         lines = [line for line in self._lines[start : end + 1] if line.strip() != "end"]
         if not any(map(str.isalnum, chain.from_iterable(lines))):
             return
-        for at, until in self._portions(start, end):
+        for at, until in _portions(self._lines, start, end):
             yield self._chunk(at, until, "block", above, "", "")
-
-    def _portions(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        return _portions(self._lines, start, end)
 
     def _chunk(self, start: int, end: int, kind: str, name: str, signature: str, head: str) -> Chunk:
         return Chunk(start + 1, end + 1, kind, name, signature, head, "\n".join(self._lines[start : end + 1]))
