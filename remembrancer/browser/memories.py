@@ -149,8 +149,9 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
     return f"The search leaves it out by {' and '.join(standing)}." if standing else ""
 
 
-async def memory(view: View, unsaved: Mapping[str, Any] | None = None) -> Response:
-    """One memory in full. `unsaved` are the edited fields that were not saved, since its text has changed meanwhile."""
+async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
+    """One memory in full. `unsaved` are the edited fields that were not saved, since they were refused for that reason,
+    or without one since its text has changed meanwhile."""
     memory_id = await view.whole_id(_id_of(view))
     answer = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
@@ -173,6 +174,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None) -> Respon
             "memory.html",
             200 if unsaved is None else 400,
             edited=edited,
+            refused=refused,
             diff="" if unsaved is None else word_diff(answer.memory.content, edited.content),
             shown=answer,
             memory=answer.memory,
@@ -234,7 +236,11 @@ async def edit(view: View) -> Response:
         return await memory(view, {**changes, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
     if changes:
         secrets = {"allow_secrets": True} if view.said("allow_secrets") else {}
-        await view.call("update_memory", memory_id=now.id, **changes, **secrets)
+        try:
+            await view.call("update_memory", memory_id=now.id, **changes, **secrets)
+        except InvalidInput as error:  # it seems to hold a credential, say: what was typed is not lost
+            typed = {name: value for name, value in changes.items() if name != "due"}
+            return await memory(view, {**typed, "tags": sorted(tags)}, error.message)
     return _next(view, now.id, "edit", {now.id: f"restore/{now.version}"} if changes else {})
 
 

@@ -499,6 +499,19 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert "opens at eight" in Page(page).text
 
 
+def test_an_edit_that_is_refused_is_not_lost(visit: Visit) -> None:
+    memory = visit.stored("The harbour opens at seven")
+    typed = "The harbour opens with ghp_" + "a1B2c3D4e5F6" * 3
+    refused = visit.send(f"/memory/{memory}/edit", content=typed, summary="Opening hours", version="1", tags="gate")
+    assert (refused.status_code, "Nothing is saved: content seems to contain a credential" in refused.text) == (
+        400,
+        True,
+    )
+    assert f"\n{typed}</textarea>" in refused.text
+    assert 'value="Opening hours"' in refused.text
+    assert "opens at seven" in Page(visit.get(f"/memory/{memory}")).text
+
+
 def test_notes_are_listed_although_no_session_has_had_them_read(visit: Visit) -> None:
     assert "There are no notes here" in visit.get("/notes")
     (visit.directory / "memory").mkdir()
