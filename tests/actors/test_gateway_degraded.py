@@ -342,6 +342,16 @@ async def test_an_operation_is_queued_once_also_when_it_comes_twice_at_once_and_
     assert [queue.waits(project) for project in ("p_0", "p_1", "p_3")] == [3, 1, 0]
 
 
+async def test_reads_no_longer_wait_for_a_write_that_the_store_refuses_for_the_moment(queue: WriteQueue) -> None:
+    await queue.append(operation(1))
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(queue.wait_empty, "p_0")
+            await anyio.wait_all_tasks_blocked()
+            queue.note_refusal("p_0", "/", MemoryUnavailable("the file is damaged"))
+    assert queue.stuck == {"p_0": "the file is damaged"}
+
+
 async def test_the_head_is_bounded_in_number_and_size_but_never_empty(queue: WriteQueue) -> None:
     for number in range(5):
         await queue.append(operation(number, "y" * 1000))

@@ -484,6 +484,13 @@ class WriteQueue:
         while any(self.depths[lane] > 0 and lane not in self.refusals for lane in (project_id, USER_LANE)):
             await self.changed.wait()
 
+    def note_refusal(self, lane: str, path: str, error: RemembrancerError) -> None:
+        """Note why the store does not take the oldest operation of a lane, which is of the project at `path`. Reads
+        wait for it no longer."""
+        self.refusals[lane] = error
+        self.refused_at[lane] = path
+        self._announce()
+
     def _announce(self) -> None:
         self.changed.set()
         self.changed = anyio.Event()
@@ -615,8 +622,7 @@ class Drain:
                 logger.warning(
                     "queued writes have to wait", extra={"lane": lane, "code": error.code, "reason": error.message}
                 )
-            self._queue.refusals[lane] = error
-            self._queue.refused_at[lane] = batch[0].project.path
+            self._queue.note_refusal(lane, batch[0].project.path, error)
 
     async def _settle(self, lane: str, batch: list[Operation], reply: BatchApplied) -> None:
         await self._queue.settle(reply.applied, reply.rejected)
