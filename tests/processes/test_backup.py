@@ -75,6 +75,7 @@ def test_a_backup_brings_everything_to_another_home(home: Path, second: Path) ->
 
 def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: Path) -> None:
     start(home)
+    of_home = dict(os.environ)  # a restore changes it for a while
     acknowledged: list[str] = []
     over = threading.Event()
 
@@ -82,10 +83,10 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
         for number in range(100_000):
             name = f"note {number}"
             scope: Scope = "user" if number % 3 == 0 else "project"
-            ask_store(store(name, f"Note {number}.", scope))
+            ask_store(store(name, f"Note {number}.", scope), environ=of_home)
             acknowledged.append(id_of(name))
             if number % 10 == 5 and scope == "project":
-                ask_store(change(f"promote {number}", PromoteMemory(id_of(name), "user")))
+                ask_store(change(f"promote {number}", PromoteMemory(id_of(name), "user")), environ=of_home)
             if over.is_set():
                 return
 
