@@ -10,6 +10,7 @@ from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import Where, short
+from remembrancer.config.project import directory_of
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import ConsolidatorUnavailable, DeadlineExceeded, InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef
@@ -94,7 +95,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
         done = [(report.of(sort).count, sort) for sort in SORTS if sort in report.done]
         counts += [f"{number:,} {sort if number != 1 else sort.removesuffix('s')}" for number, sort in done]
         what = ", what is shared" if visit.shared else ""
-        name = USER if place is None else place.path.removesuffix("/.git")
+        name = USER if place is None else directory_of(place.path)
         lines.append(f"{name}{what}: {', '.join(counts)}")
         lines += [f"  {line}" for line in _memory_lines(place, report)]
         where = "--user" if place is None else f"--project {place.id}"

@@ -15,7 +15,7 @@ from remembrancer.actors.gateway.write_queue import NOTES, read_queue
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.report import Group, Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
-from remembrancer.config.project import is_gone, project_of, working_tree_of
+from remembrancer.config.project import directory_of, is_gone, project_of, working_tree_of
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.sharing import MoveProject
@@ -115,7 +115,7 @@ def gone_of(known: Sequence[KnownProject]) -> str:
     gone = [each for each in known if each.memories and each.path and is_gone(ProjectRef(each.id, each.path))]
     if not gone:
         return ""
-    named = ", ".join(shlex.quote(each.path.removesuffix("/.git")) for each in gone[:MOST_NAMED] if each.path)
+    named = ", ".join(shlex.quote(directory_of(each.path)) for each in gone[:MOST_NAMED] if each.path)
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
     return (
         f"No longer where it was, but with memories: {named}{more}. "

@@ -13,6 +13,7 @@ from remembrancer.actors.gateway.write_queue import USER_LANE, QueuedRow, QueueF
 from remembrancer.commands.backup import locked
 from remembrancer.commands.report import Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import paths_here
+from remembrancer.config.project import directory_of
 from remembrancer.memory.limits import moment
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput
@@ -73,7 +74,7 @@ def _about(write: QueuedRow) -> str:
 def _place(write: QueuedRow) -> str:
     """The user, or the directory of the project to which a write belongs."""
     operation = _decoded(write)
-    return write.lane if operation is None or write.lane == USER_LANE else operation.project.path.removesuffix("/.git")
+    return write.lane if operation is None or write.lane == USER_LANE else directory_of(operation.project.path)
 
 
 def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:

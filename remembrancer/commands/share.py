@@ -15,7 +15,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import cannot, new_file
 from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
 from remembrancer.commands.runtime_client import directory_here, is_up, paths_here, request_store
-from remembrancer.config.project import project_of, working_tree_of
+from remembrancer.config.project import directory_of, project_of, working_tree_of
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
 from remembrancer.protocol.sharing import DescribeLanes, LaneState, LeaveLane, RejoinLane, ShareProject
@@ -349,7 +349,7 @@ def _lane_line(about: dict[str, Any]) -> str:
     lines = [f"{about['title']} ({about['lane']}), here as {about['member']}: {state}"]
     if "project" in about:
         is_users = about.get("user", False)
-        whose = "your scope user, on your machines alone" if is_users else about["project"].removesuffix("/.git")
+        whose = "your scope user, on your machines alone" if is_users else directory_of(about["project"])
         lines.append(f"  {whose}, applied up to {about['position']}")
     if "stopped" in about:
         lines.append(f"  nothing is exchanged: {about['stopped']}")

@@ -9,14 +9,14 @@ from remembrancer.memory.times.period_questions import EMPTY
 from remembrancer.memory.times.windows import without_times
 
 _HEADING: Final = re.compile(
-    r"\s*(?:next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)|to[- ]?dos?"
-    r"|als nächstes|nächste schritte|(?:noch )?offen|(?:noch )?zu tun"
+    r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)"
+    r"|to[- ]?dos?|als nächstes|nächste schritte|(?:noch )?offen|(?:noch )?zu tun"
     r"|à faire|reste à faire|prochaines? étapes?"
     r"|pendientes?|por hacer|(?:próximos|siguientes) pasos)\s*(?:\((?P<about>[^()]*)\)\s*)?:\s*",
     re.IGNORECASE,
 )
-_OPEN_HEADING: Final = re.compile(r"\s*(?:noch )?(?:open|offen)\s*(?:\([^()]*\)\s*)?:", re.IGNORECASE)
-"""A heading that often begins a single open end: "Open (2026-11-17): 180 connections of 200; no remedy yet"."""
+_OFTEN_ONE: Final = frozenset({"open", "offen", "noch offen"})
+"""Headings that often begin a single open end: "Open (2026-11-17): 180 connections of 200; no remedy yet"."""
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+")
 """The marker of an item at the start of a line."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
@@ -61,7 +61,7 @@ def open_ends_in(text: str) -> tuple[str, ...]:
     parts = _marked(rest)
     if heading and not parts:
         parts = rest.split(";")
-        if len(parts) < 3 and _OPEN_HEADING.match(text):
+        if len(parts) < 3 and heading["announced"].casefold() in _OFTEN_ONE:
             parts = [rest]
     items = [stripped for part in parts if (stripped := " ".join(part.split()).rstrip(" ;."))]
     if len(items) < 2 and heading is None:

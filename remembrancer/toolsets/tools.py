@@ -281,10 +281,9 @@ def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema without bounds, since an error states a bound when it is violated, with its `listed` values alone, and
     with no fields of objects in lists: their description refers to others."""
     nested = {"properties": {name: _as_listed(each) for name, each in schema.get("properties", {}).items()}}
-    left_out = ("minimum", "maximum", "minItems", "maxItems", "format", LISTED, *(["enum"] if LISTED in schema else []))
+    left_out = ("enum", "minimum", "maximum", "minItems", "maxItems", "format", LISTED)
     listed = {name: value for name, value in schema.items() if name not in left_out}
-    if schema.get(LISTED):
-        listed["enum"] = schema[LISTED]
+    listed |= non_empty(enum=schema.get(LISTED, schema.get("enum")))
     if listed.get("items", {}).get("type") == "object":
         listed["items"] = {"type": "object"}
     return listed | (nested if nested["properties"] else {})

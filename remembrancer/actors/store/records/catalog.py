@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.config.project import is_gone
+from remembrancer.config.project import directory_of, is_gone
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.writes import ProjectRef
@@ -66,8 +66,8 @@ class Catalog:
         known = [ProjectRef(*row) for row in rows]
         if any(each.id == project.id for each in known):
             return ""
-        here = _directory_of(project)
-        places = [_directory_of(each) for each in known if is_gone(each)]
+        here = Path(directory_of(project.path))
+        places = [Path(directory_of(each.path)) for each in known if is_gone(each)]
         near = [each for each in places if each.name == here.name or each.parent == here.parent]
         return str(min(near, key=lambda each: (each != here, each.name != here.name), default=""))
 
@@ -96,7 +96,3 @@ class Catalog:
             raise FileLocked(OPENING)
         with self.database.transaction() as connection:
             connection.execute(statement, arguments)
-
-
-def _directory_of(project: ProjectRef) -> Path:
-    return Path(project.path.removesuffix("/.git"))
