@@ -168,20 +168,18 @@ def _parse_heading(heading: str) -> tuple[int, str]:
 
 
 def _find(headings: Sequence[Block], heading: str) -> int | None:
-    """The index of a heading by its path or title, ignoring case."""
+    """The index of a heading by its path, or by an end of it such as its title, ignoring case."""
     level, title = _parse_heading(heading)
     wanted = " ".join(title.split()).casefold()
     if not wanted or "\n" in title or "\r" in title:
         raise InvalidInput("heading must be one line with the text of a heading", field="heading")
-    for names in ([each.path for each in headings], [each.title for each in headings]):
-        matching = [
-            place
-            for place, name in enumerate(names)
-            if name.casefold() == wanted and level in (0, headings[place].level)
-        ]
+    paths = [f" > {each.path.casefold()}" for each in headings]
+    for is_named in (f" > {wanted}".__eq__, lambda path: path.endswith(f" > {wanted}")):
+        matching = [place for place, path in enumerate(paths) if is_named(path) and level in (0, headings[place].level)]
         if len(matching) > 1:
-            paths = ", ".join(headings[place].path for place in matching)
-            message = f"{len(matching)} headings are called {shown(title)}: give the path of one of them, {paths}"
+            named = dict.fromkeys(headings[place].path for place in matching)
+            remedy = f"give the path of one of them, {', '.join(named)}" if named.keys() - {title} else "rename one"
+            message = f"{len(matching)} headings are called {shown(title)}: {remedy}"
             raise InvalidInput(message, field="heading")
         if matching:
             return matching[0]

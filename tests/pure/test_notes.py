@@ -86,6 +86,7 @@ def test_appended_is_after_a_blank_line(before: str, content: str, after: str) -
         ("Decisions", NOTE.replace("- Postgres\n", "- Postgres\n- Redis\n")),
         ("## decisions", NOTE.replace("- Postgres\n", "- Postgres\n- Redis\n")),
         ("App > Decisions > Dates", NOTE.replace("None.\n\n", "None.\n\n- Redis\n\n")),
+        ("decisions > Dates", NOTE.replace("None.\n\n", "None.\n\n- Redis\n\n")),
         ("Open", NOTE + "\n- Redis\n"),
         ("Later", NOTE + "\n## Later\n\n- Redis\n"),
         ("### Later", NOTE + "\n### Later\n\n- Redis\n"),
@@ -120,6 +121,8 @@ def test_what_heading_is_meant_must_be_clear() -> None:
         InvalidInput, match="2 headings are called 'Log': give the path of one of them, A > Log, B > Log"
     ):
         edited(twice, "x", "append", "Log")
+    with pytest.raises(InvalidInput, match="2 headings are called 'A > Log': rename one"):
+        edited(f"{twice}# A\n## Log\n", "x", "append", "A > Log")
     assert edited(twice, "x", "append", "A > Log").text == "# A\n## Log\n\nx\n\n# B\n## Log\n"
     for heading in ("", " ", "##", "a\nb"):
         with pytest.raises(InvalidInput, match="one line"):
