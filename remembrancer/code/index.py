@@ -90,7 +90,10 @@ class CodeIndex:
         try:
             if mode != "read":
                 self._connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")
-                self._make()
+                if self._connection.execute("PRAGMA user_version").fetchone() == (0,):
+                    self._connection.executescript(
+                        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT"
+                    )
             ((version,),) = self._connection.execute("PRAGMA user_version")
             if version != VERSION:
                 raise sqlite3.DatabaseError(f"an index of version {version}, and not {VERSION}")
@@ -104,10 +107,6 @@ class CodeIndex:
         """Close. May be called twice."""
         with self._lock:
             self._connection.close()
-
-    def _make(self) -> None:
-        if self._connection.execute("PRAGMA user_version").fetchone() == (0,):
-            self._connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
 
     # --- Writing
 
@@ -133,7 +132,6 @@ class CodeIndex:
                     (file.path, file.mtime_ns, file.size, file.language, file.skipped),
                 ).fetchall()
                 self._put_chunks(place, file.chunks)
-            self._put("revision", self._number("revision") + 1)
         if self._log.stat().st_size > MOST_LOG_BYTES:  # with a permanent reader, SQLite never truncates it by itself
             self.checkpoint()
         self._loaded = self._loaded._replace(version=-1)  # `data_version` does not count own changes
@@ -160,12 +158,11 @@ class CodeIndex:
         """Store facts about the index itself."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
-            for name, value in about.items():
-                self._put(name, value)
+            self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
 
     def about(self) -> dict[str, object]:
         """The stored facts about the index."""
-        return dict(self._connection.execute("SELECT name, value FROM about WHERE name != 'revision'"))
+        return dict(self._connection.execute("SELECT name, value FROM about"))
 
     def counts(self) -> tuple[int, int]:
         """The number of indexed files and of their chunks."""
@@ -192,14 +189,6 @@ class CodeIndex:
     def checkpoint(self) -> None:
         """Checkpoint the write-ahead log as far as readers allow, and truncate it."""
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-    def _number(self, name: str) -> int:
-        """A stored number; 0 at first."""
-        row = self._connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
-        return 0 if row is None else int(row[0])
-
-    def _put(self, name: str, value: object) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (name, value))
 
     # --- Searching
 
@@ -235,7 +224,7 @@ class CodeIndex:
         rows = self._connection.execute(  # without the second condition, SQLite would not use the partial index
             "SELECT number FROM chunks WHERE last_name = ? AND last_name != '' LIMIT ?", (_last(name), MOST_DEFINITIONS)
         )
-        return {loaded.place(number) for (number,) in rows}
+        return set(np.searchsorted(loaded.numbers, [number for (number,) in rows]).tolist())
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
@@ -262,13 +251,8 @@ class CodeIndex:
 
     def _load(self) -> _Loaded:
         ((version,),) = self._connection.execute("PRAGMA data_version")
-        if self._loaded.version != version:
-            revision = self._number("revision")
-            same = self._loaded.revision == revision  # a merge, or a stored fact
-            self._loaded = self._loaded._replace(version=version) if same else self._read_all(version, revision)
-        return self._loaded
-
-    def _read_all(self, version: int, revision: int) -> _Loaded:
+        if self._loaded.version == version:
+            return self._loaded
         known = self._connection.execute("SELECT number, path FROM files ORDER BY number").fetchall()
         rows = self._connection.execute("SELECT number, file, length, kind != 'block' FROM chunks ORDER BY number")
         table = np.array(rows.fetchall(), np.int64).reshape(-1, 4)
@@ -277,23 +261,20 @@ class CodeIndex:
         file_lengths = np.bincount(of_files, weights=lengths, minlength=len(known)).astype(np.float64)
         paths = Paths([path for _, path in known])
         corpus = Corpus(of_files, lengths, table[:, 3].astype(np.bool_), file_lengths, paths)
-        return _Loaded(version, revision, table[:, 0], corpus)
+        self._loaded = _Loaded(version, table[:, 0], corpus)
+        return self._loaded
 
 
 class _Loaded(NamedTuple):
-    """The searchable chunks of one revision of the file, in the order of their numbers."""
+    """The searchable chunks of one version of the file (SQLite's `data_version`), in the order of their numbers."""
 
     version: int
-    revision: int
     numbers: NDArray[np.int64]
     corpus: Corpus
 
-    def place(self, number: int) -> int:
-        return int(np.searchsorted(self.numbers, number))
-
 
 _NONE: Final = np.zeros(0, np.int64)
-_NOTHING: Final = _Loaded(-1, -1, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(())))
+_NOTHING: Final = _Loaded(-1, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(())))
 _OF_TERM: Final = """SELECT doc, CAST(substr(term, length(?1) + 2) AS INTEGER) FROM occurrences
     WHERE term >= ?1 || '^' AND term < ?1 || '_'"""
 _SHOWN: Final = """
