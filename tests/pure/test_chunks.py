@@ -286,8 +286,3 @@ def test_no_cut_takes_a_character_apart(character: str) -> None:
     for max_tokens in range(1, estimate_tokens(text) + 1):
         cut = truncate(text, max_tokens)
         assert len(cut) in whole or cut == text.rstrip()
-
-
-@given(st.text(alphabet=[chr(code) for code in range(128)]))
-def test_plain_text_counts_the_same_beside_letters_with_accents(text: str) -> None:
-    assert estimate_tokens(text + "\u00e9\u00e9") == estimate_tokens(text) + 3
