@@ -1,14 +1,11 @@
 """Reads transcripts of sessions: the conversation, without data for programs only. Pure.
 
-Three formats are recognized line by line. Claude Code writes one JSON object per line into
+Two formats are recognized line by line. Claude Code writes one JSON object per line into
 `~/.claude/projects/<project>/<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`;
-Codex into `~/.codex/sessions/**/rollout-*.jsonl`, with `timestamp`, `type` and `payload`; Gemini CLI into
-`~/.gemini/tmp/*/chats/session-*.jsonl`, with `id`, `type`, `content` and `timestamp`, after a line with the
-`projectHash`. All of them append; a resumed session may copy earlier messages into a new file, under the same `uuid`s,
-and Gemini repeats a message that has grown.
+Codex into `~/.codex/sessions/**/rollout-*.jsonl`, with `timestamp`, `type` and `payload`. Both append; a resumed
+session may copy earlier messages into a new file, under the same `uuid`s.
 """
 
-import hashlib
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -35,9 +32,6 @@ _NOT_SAID: Final = re.compile(
 """Text that a client adds to a message and the user has not written."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
 
-PROJECT_HASH: Final = "sha256:"
-"""The prefix of a hash in place of a directory."""
-
 TranscriptRole = Literal["user", "assistant"]
 
 
@@ -48,30 +42,28 @@ class TranscriptTurn(NamedTuple):
     role: TranscriptRole
     text: str
     at: float | None
-    uuid: str
 
 
 def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
-    """The turns of a transcript, and the session's working directory (or `PROJECT_HASH` and its SHA-256; empty if none
-    is named). An incomplete last line and turns whose `uuid` occurred before are left out."""
+    """The turns of a transcript, and the session's working directory (empty if none is named). An incomplete last line
+    and turns whose `uuid` occurred before are left out."""
     turns: list[TranscriptTurn] = []
     directory = ""
-    known: set[str] = set()
+    known: set[str | bytes] = set()
     for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
         record = _decoded(line)
         if record is None:
             continue
         about = record.get("payload") if isinstance(record.get("payload"), dict) else record
-        hashed = _text_of(record, "projectHash")
-        directory = directory or _text_of(about, "cwd") or (hashed and f"{PROJECT_HASH}{hashed}")
+        directory = directory or _text_of(about, "cwd")
         spoken = _message_in(record)
         if spoken is None:
             continue
         role, text = spoken
-        uuid = _text_of(record, "uuid") or _text_of(record, "id") or hashlib.sha256(line).hexdigest()[:32]
-        if text and uuid not in known:
-            known.add(uuid)
-            turns.append(TranscriptTurn(len(turns) + 1, role, text, _time_of(record), uuid))
+        key = _text_of(record, "uuid") or line
+        if text and key not in known:
+            known.add(key)
+            turns.append(TranscriptTurn(len(turns) + 1, role, text, _time_of(record)))
     return turns, directory
 
 
@@ -117,11 +109,6 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     match record:
         case {"type": "response_item", "payload": dict() as payload}:
             return _codex_message(payload)
-        case {"type": "user" | "gemini" as speaker, "content": content}:
-            calls = record.get("toolCalls")
-            made = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-            parts = [_spoken(_joined(content)), *(_call(_text_of(call, "name"), call.get("args")) for call in made)]
-            return "user" if speaker == "user" else "assistant", _cleaned(parts)
         case {"type": "user" | "assistant" as role, "message": {"content": str() | list() as content}}:
             if any(record.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
                 return None

@@ -8,7 +8,6 @@ anything.
 import contextlib
 import errno
 import glob
-import hashlib
 import itertools
 import json
 import os
@@ -23,7 +22,6 @@ from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.text import shown
-from remembrancer.memory.transcripts import PROJECT_HASH
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import FileSource
 
@@ -213,9 +211,6 @@ def _folder_name(root: Path) -> str:
 
 def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
     """True if a transcript belongs to a workspace: by the `directory` named in it, or else by its folder."""
-    if directory.startswith(PROJECT_HASH):
-        roots = {str(root), os.path.realpath(root)}
-        return directory.removeprefix(PROJECT_HASH) in {hashlib.sha256(each.encode()).hexdigest() for each in roots}
     if directory:
         return Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(root))
     return _folder_name(root) in transcript.parts
