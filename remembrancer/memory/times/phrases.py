@@ -172,21 +172,6 @@ def _date(match: Match) -> Meaning | None:
     return Meaning(lambda now: _latest_day(now, month, number))
 
 
-def _day_of_month(match: Match) -> Meaning:
-    """As in "on the 15th": the latest one."""
-    number = int(match["day"])
-
-    def resolve(now: datetime) -> Span:
-        for back in range(3):  # the 31st is at most two months away
-            month = spans.period(now, "month", back)
-            span = spans.day(month.start + (number - 1) * DAY)
-            if month.start <= span.start < month.end and span.start <= now:
-                return span
-        raise ValueError(f"no month has a day {number}")
-
-    return Meaning(resolve, "day")
-
-
 def _latest_day(now: datetime, month: int, number: int) -> Span:
     for back in range(9):  # 29 February is at most eight years away
         try:
@@ -201,14 +186,6 @@ def _latest_day(now: datetime, month: int, number: int) -> Span:
 def _iso_date(match: Match) -> Meaning:
     """As in "2023-05-04", "2023/5/4"."""
     year, month, number = (int(match[part]) for part in ("year", "month_number", "day"))
-    return Meaning(lambda _: spans.day(datetime(year, month, number)))
-
-
-def _numbers_date(match: Match) -> Meaning | None:
-    """`12/31/2022` is in December, and so is `31.12.2022`; in `03/04/2023` the month comes first."""
-    first, second = int(match["first"]), int(match["second"])
-    year = int(match["year"]) + (2000 if len(match["year"]) == 2 else 0)
-    month, number = (second, first) if first > 12 or match["dot"] == "." else (first, second)
     return Meaning(lambda _: spans.day(datetime(year, month, number)))
 
 
@@ -287,10 +264,8 @@ _MEANINGS: Final[Mapping[str, Callable[[Match], Meaning | None]]] = {
     "weekend": _weekend,
     "weekday": _weekday,
     "iso_date": _iso_date,
-    "numbers_date": _numbers_date,
     "days": _days,
     "date": _date,
-    "day_of_month": _day_of_month,
     "month": _month,
     "recently": _recently,
     "season": _season,
