@@ -171,54 +171,30 @@ _ROLES: Final = re.compile(
     re.IGNORECASE,
 )
 """The beginning of a tag that a model may take for a part of its conversation's structure."""
-_STEERING: Final = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+_STEERING: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
 """Control characters of terminals, and for the direction of writing, except line breaks and tabs."""
-_BREAKS: Final = "\u2028\u2029"
 _INVISIBLE: Final = (
-    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
-    r"\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
+    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f"
+    r"\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 """Invisible characters of zero width, with which text can be hidden from people but not from models."""
-_JOINERS: Final = r"\u200c\u200d"
-_SELECTORS: Final = r"\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
-_HIDDEN: Final = re.compile(f"[{_STEERING}{_BREAKS}{_INVISIBLE}{_JOINERS}{_SELECTORS}]")
-_HIDDEN_IN_ASCII: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_STEERS: Final = re.compile(f"[{_STEERING}]")
-_EMOJI: Final = (
-    r"\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u27bf\u2900-\u2bff\u3030\u303d\u3297\u3299"
-    r"\U0001f000-\U0001faff"
-)
-_JOINED: Final = re.compile(
-    r"[\u0600-\u061b\u061d-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u180a\u1810-\u18af\u1a20-\u1aaf\u1b00-\u1c4f"
-    r"\ua840-\ua95f\ua980-\uabff\ufb50-\ufdff\ufe70-\ufefe\U00010a00-\U00011fff\U0001e800-\U0001e95f]"
-)
-"""Letters and marks of scripts that use invisible joiners: Arabic, those of India …"""
-_PICTURE: Final = re.compile(f"[{_EMOJI}]")
-_SELECTABLE: Final = re.compile(
-    f"[{_EMOJI}0-9#*]\ufe0f|[{_EMOJI}]\ufe0e|[\u1000-\u109f\u2200-\u22ff\u3000-\u303f\u3400-\u9fff\ua840-\ua87f]"
-    "[\ufe00-\ufe0d]|[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff][\U000e0100-\U000e01ef]|[\u1820-\u18aa]"
-    "[\u180b-\u180d\u180f]"
-)
-"""A character followed by a variation selector."""
+_HIDDEN: Final = re.compile(rf"(?:[{_STEERING}\u2028\u2029{_INVISIBLE}]|\r(?!\n))+")
+_STEERS: Final = re.compile(rf"[{_STEERING}\r]")
+_JOINED: Final = re.compile("[\ufe0e\ufe0f]?[\u200c\u200d]?")
+"""The style of an emoji, and a joiner that several scripts and emoji need."""
+_FIRST_JOINED: Final = "\u0590"
+"""Letters before this one (Latin, Greek, Cyrillic) are never joined."""
+_KEYCAP: Final = "\ufe0f\u20e3"
+"""Follows a digit."""
 
 
 def _harmless(match: re.Match[str]) -> str:
-    """The replacement of an invisible character: the character itself if its script or an emoji needs it."""
-    sign, text, place = match[0], match.string, match.start()
-    before, behind = text[place - 1 : place], text[place + 1 : place + 2]
-    if sign in _BREAKS:
-        return "\n"
-    if sign == "\r" and behind == "\n":
-        return sign
-    if _STEERS.match(sign):
-        return "\ufffd"
-    if sign in "\u200c\u200d":
-        is_picture = (
-            before in ("\ufe0f", "\U0001f3fb") or "\U0001f3fb" <= before <= "\U0001f3ff" or _PICTURE.match(before)
-        )
-        joins = sign == "\u200d" and is_picture and _PICTURE.match(behind)
-        return sign if joins or (_JOINED.match(before) and behind not in ("\u200c", "\u200d")) else ""
-    return sign if _SELECTABLE.match(before + sign) else ""
+    """The replacement of invisible characters in a row."""
+    hidden, text, (start, end) = match[0], match.string, match.span()
+    may_join = text[start - 1 : start] >= _FIRST_JOINED or text[start : end + 1] == _KEYCAP
+    kept = _JOINED.match(hidden) if may_join else None
+    shown = re.sub("[\u2028\u2029]", "\n", _STEERS.sub("\ufffd", hidden))
+    return (kept[0] if kept else "") + "".join(each for each in shown if each in "\n\ufffd")
 
 
 def harmless(text: str) -> str:
@@ -226,16 +202,13 @@ def harmless(text: str) -> str:
 
     Line breaks and tabs stay. Control characters are replaced by U+FFFD, the others are removed.
     """
-    if text.isascii():
-        return (
-            text if text.isprintable() or not _HIDDEN_IN_ASCII.search(text) else _HIDDEN_IN_ASCII.sub(_harmless, text)
-        )
-    return _HIDDEN.sub(_harmless, text) if _HIDDEN.search(text) else text
+    is_plain = text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
+    return text if is_plain else _HIDDEN.sub(_harmless, text)
 
 
 def printable(text: str) -> str:
     """A text that is safe for a terminal: with its lines, but without control and invisible characters."""
-    return text if text.isascii() and text.isprintable() else harmless(text).replace("\r", "\ufffd")
+    return harmless(text).replace("\r", "\ufffd")
 
 
 def client_title(client: str) -> str:
