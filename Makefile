@@ -54,7 +54,7 @@ ifdef DATA
 else
 	@echo "==> retrieval is left out: it wants data that is not ours to ship (make bench DATA='FILE …')"
 endif
-	$(BIN)/python -m bench.scale --plot docs/latency.svg
+	$(BIN)/python -m bench.scale
 
 # The MCP conformance suite, the Inspector and mcp-remote: clients that are not ours. Needs npm, which brings Node 22 (330 MB).
 conformance: $(VENV)/.dev

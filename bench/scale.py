@@ -1,9 +1,7 @@
-"""Measures the figures that grow with the number of memories: `python -m bench.scale [--sizes N …] [--home DIR]
-[--plot FILE]`.
+"""Measures the figures that grow with the number of memories: `python -m bench.scale [--sizes N …] [--home DIR]`.
 
 One project of 1,000 to 100,000 memories (`bench.varied_text`) is stored, embedded and queried through a real client.
-With `--home` the filled homes are kept in that directory, and reused by the next run. `--plot` draws the latency of
-recalls as an SVG, which needs matplotlib.
+With `--home` the filled homes are kept in that directory, and reused by the next run.
 """
 
 import argparse
@@ -12,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.client import StdioClient
 from bench.harness import Figure, Runtime, drained, fill, latencies, print_figures, settle, wait_until
@@ -28,19 +26,7 @@ QUESTIONS: Final = 200
 STORES: Final = 60
 EMBEDDED_WITHIN_S: Final = 3600.0
 SETTLED_WITHIN_S: Final = 600.0
-COLOURS: Final = {"hybrid": "#0b6e99", "keyword": "#b35900", "vector": "#4d7c2a"}
-"""The strategies, and the colours of their lines."""
-INK: Final = "#767676"
-"""Readable on white and on dark pages."""
-STYLE: Final[dict[Any, Any]] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "remembrancer",
-    "font.family": "sans-serif",
-    "font.size": 11,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
-}
-Recalls = dict[str, tuple[float, float]]
-"""The median and the 95th percentile of recalls in milliseconds, by strategy."""
+STRATEGIES: Final = ("hybrid", "keyword", "vector")
 
 
 class KeptRuntime(Runtime):
@@ -59,14 +45,13 @@ class KeptRuntime(Runtime):
             await self.command("down")
 
 
-async def measure(sizes: list[int], folder: Path) -> tuple[list[Figure], dict[int, Recalls]]:
+async def measure(sizes: list[int], folder: Path) -> list[Figure]:
     """Fill a home for each size, starting from the next smaller one, and measure it."""
     texts = await asyncio.to_thread(varied, max(sizes))
     project = folder / "project"
     project.mkdir(parents=True, exist_ok=True)
     questions = [f"how does {text.partition(': ')[2][:60].lower()} work?" for text in texts[: 3 * QUESTIONS]]
     figures: list[Figure] = []
-    recalls: dict[int, Recalls] = {}
     for size in sorted(sizes):
         running = KeptRuntime(folder / f"{size}", project)
         try:
@@ -75,11 +60,8 @@ async def measure(sizes: list[int], folder: Path) -> tuple[list[Figure], dict[in
             async with running.client() as client:
                 await wait_until(lambda: _recall(client, "open a file", "vector"), SETTLED_WITHIN_S, 0.2)
                 await settle(running, client, EMBEDDED_WITHIN_S)
-                recalls[size] = {
-                    strategy: await _recalls(client, strategy, questions[place::3])
-                    for place, strategy in enumerate(COLOURS)
-                }
-                for strategy, (p50, p95) in recalls[size].items():
+                for place, strategy in enumerate(STRATEGIES):
+                    p50, p95 = await _recalls(client, strategy, questions[place::3])
                     reach = REACHES.get((strategy, size), (0.0, 0.0))
                     figures.append(Figure(f"`recall_memories` {strategy} at {size:,}, p50", p50, "ms", reach[0]))
                     figures.append(Figure(f"`recall_memories` {strategy} at {size:,}, p95", p95, "ms", reach[1]))
@@ -87,7 +69,7 @@ async def measure(sizes: list[int], folder: Path) -> tuple[list[Figure], dict[in
                 figures.append(Figure(f"`store_memory` at {size:,}, p50", p50, "ms", 0))
         finally:
             await running.aclose()
-    return figures, recalls
+    return figures
 
 
 async def _fill_home(running: KeptRuntime, folder: Path, size: int, texts: list[str]) -> None:
@@ -123,47 +105,16 @@ async def _recalls(client: StdioClient, strategy: str, questions: list[str]) -> 
     return await latencies(ask, len(questions))
 
 
-def draw(recalls: dict[int, Recalls], file: Path) -> None:
-    """Plot the latency of recalls against the number of memories, as an SVG that is the same for the same figures."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot, ticker
-
-    sizes = sorted(recalls)
-    with pyplot.rc_context(STYLE):
-        drawing, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
-        for strategy, colour in COLOURS.items():
-            for place, (name, style) in enumerate((("p50", "-"), ("p95", ":"))):
-                values = [recalls[size][strategy][place] for size in sizes]
-                axes.plot(sizes, values, style, marker="o", markersize=4, color=colour, label=f"{strategy}, {name}")
-        axes.set_xscale("log")
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-        axes.xaxis.set_minor_locator(ticker.NullLocator())
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("memories in the project")
-        axes.set_ylabel("milliseconds a recall")
-        axes.grid(axis="y", color=INK, alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, ncols=3)
-        drawing.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-        pyplot.close(drawing)
-
-
 def main() -> None:
     """Measure, in the given folder or in a temporary one, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="memories, 1,000 or more")
     parser.add_argument("--home", type=Path, metavar="DIR", help="where filled homes are kept (default: nowhere)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw latency against size into this SVG")
     given = parser.parse_args()
     if min(given.sizes) < 3 * QUESTIONS:
         parser.error(f"the questions are about the first {3 * QUESTIONS:,} memories")
     with tempfile.TemporaryDirectory(prefix="rmb-scale-", dir="/tmp") as temporary:
-        figures, recalls = asyncio.run(measure(given.sizes, (given.home or Path(temporary)).absolute()))
-    print_figures(figures)
-    if given.plot is not None:
-        draw(recalls, given.plot)
+        print_figures(asyncio.run(measure(given.sizes, (given.home or Path(temporary)).absolute())))
 
 
 if __name__ == "__main__":
