@@ -192,7 +192,7 @@ async def status() -> Report:
 async def join(invitation: str, here: bool, yes: bool) -> Report:
     """Join the memories that another machine shares, with its invitation."""
     sharing = _sharing()
-    membership = await sharing.join_first(_invitation(invitation))
+    membership = await sharing.join(_invitation(invitation))
     async with aclosing(sharing.open(membership)) as journal:
         head = await journal.head(membership.lane)
     await _rejoin(RejoinLane(membership.lane))

@@ -141,8 +141,7 @@ class JetStreamJournal(Journal):
 
     async def send_account(self, account_jwt: str) -> None:
         """Send the servers a new version of the account of all lanes."""
-        answer = await self._answer("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode())
-        if "error" in _decoded(answer):
+        if "error" in await self._ask("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode()):
             raise JournalRefused("the server does not take the account: it was not configured from this home")
 
     async def create(self, lane: str) -> LaneMark:
@@ -191,7 +190,7 @@ class JetStreamJournal(Journal):
                     continue
                 if len(entries) > 1:
                     headers["Nats-Batch-Commit"] = "1"
-                answer = await self._say(lane, subject, entry.body, headers)
+                answer = await self._ask(subject, entry.body, headers, lane=lane)
         if _code(answer) and "duplicate" in _description(answer):  # for a single entry the answer has its position
             return await self._standing(lane, entries[-1].id, behind)
         _check(answer)
@@ -350,7 +349,7 @@ class JetStreamJournal(Journal):
         return answer
 
     async def _tell(self, lane: str, name: str, body: bytes) -> None:
-        _check(await self._say(lane, f"rmb.{lane}.s.{name}", body, {}))
+        _check(await self._ask(f"rmb.{lane}.s.{name}", body, lane=lane))
 
     async def _purge(self, lane: str, name: str) -> None:
         _check(await self._call(f"STREAM.PURGE.{state_stream(lane)}", {"filter": f"rmb.{lane}.s.{name}"}))
@@ -434,26 +433,27 @@ class JetStreamJournal(Journal):
             self._client = client
             return client
 
-    async def _answer(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> Msg:
-        """The one answer to a request, by the connection's inbox. Raises as soon as the connection is lost."""
-        async with self._connected() as client:
-            return await client._request_new_style(subject, body, ANSWER_S, headers)
-
     async def _call(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
         """The answer to a request of JetStream's API."""
-        answer = await self._answer(f"$JS.API.{name}", msgspec.json.encode(request))
-        if _header(answer, "Status") == "503":
-            raise JournalAway("the server is there, and its JetStream is not (yet): is it switched on?")
-        return _decoded(answer)
+        return await self._ask(f"$JS.API.{name}", msgspec.json.encode(request))
 
-    async def _say(self, lane: str, subject: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        """The answer to a message published into a stream of a lane."""
-        answer = await self._answer(subject, body, headers)
-        if _header(answer, "Status") == "503":
-            self._journals.pop(lane, None)
-            await self._info(lane)  # raises if there is none
-            raise JournalAway("the journal has no leader at the moment")
-        return _decoded(answer)
+    async def _ask(
+        self, subject: str, body: bytes, headers: dict[str, str] | None = None, *, lane: str = ""
+    ) -> dict[str, Any]:
+        """The one answer to a request, or to a message published into a stream of a `lane`, by the connection's inbox.
+        Raises as soon as the connection is lost."""
+        async with self._connected() as client:
+            answer = await client._request_new_style(subject, body, ANSWER_S, headers)
+        if _header(answer, "Status") != "503":
+            try:
+                return _decode_answer(answer.data)
+            except msgspec.DecodeError as error:
+                raise JournalAway("the journal's answer is none of JetStream's") from error
+        if not lane:
+            raise JournalAway("the server is there, and its JetStream is not (yet): is it switched on?")
+        self._journals.pop(lane, None)
+        await self._info(lane)  # raises if there is none
+        raise JournalAway("the journal has no leader at the moment")
 
     async def _get(self, lane: str, stream: str, request: Mapping[str, object]) -> list[Msg]:
         """The requested messages, as far as a replica has them. Raises as soon as the connection is lost."""
@@ -528,13 +528,6 @@ def _sequence(message: Msg) -> int:
 def _subject(message: Msg) -> str:
     """The subject under which a message was stored."""
     return _header(message, "Nats-Subject")
-
-
-def _decoded(answer: Msg) -> dict[str, Any]:
-    try:
-        return _decode_answer(answer.data)
-    except msgspec.DecodeError as error:
-        raise JournalAway("the journal's answer is none of JetStream's") from error
 
 
 def _code(answer: Mapping[str, Any]) -> int:

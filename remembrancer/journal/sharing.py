@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -86,25 +86,12 @@ JOINED: Final = msgspec.msgpack.encode({"position": 0})
 LEFT: Final = msgspec.msgpack.encode({"position": 0, "left": True})
 
 
-class _Notice(msgspec.Struct, frozen=True):
-    left: bool = False
-
-
-_decode_notice: Final = msgspec.msgpack.Decoder(_Notice).decode
-
-
 def has_joined(notice: bytes) -> bool:
     """True unless the member has left since."""
-    return not _decode_notice(notice).left
+    return not msgspec.msgpack.decode(notice, type=dict[str, Any]).get("left")
 
 
-class _Configured(msgspec.Struct, frozen=True):
-    """The part of an administration that tells whether `configure` has made its server."""
-
-    authority: Authority | None = None
-
-
-_decode_configured: Final = msgspec.json.Decoder(_Configured).decode
+_decode_any_administration: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_administration: Final = msgspec.json.Decoder(Administration).decode
 
 
@@ -145,33 +132,24 @@ class Sharing:
     def _forget(self, lane: str) -> None:
         (self._lanes / f"{lane}.json").unlink()
 
-    def join(self, invitation: str) -> Membership:
-        """Join a lane by an invitation, or take its newer keys.
+    async def join(self, invitation: str) -> Membership:
+        """Join a lane by an invitation that no other machine has used, and none can use afterwards; or take its newer
+        keys.
 
         Raises:
-            InvalidInput: it is not an invitation, or this home is already a member under another name.
+            InvalidInput: it is not an invitation, another machine has used it, or this home is already a member under
+                another name.
+            JournalAway, JournalRefused, ConfigurationError: this cannot be determined, and nothing was joined.
         """
         membership = read_invitation(invitation)
+        journal = self.open(membership)
         mine = [each for each in self.memberships() if each.lane == membership.lane]
         if mine and mine[0].member != membership.member:
             raise InvalidInput(
                 f"this home is already a member, as {mine[0].member!r}: each invitation is for one machine"
             )
         self.keep(membership)
-        return membership
-
-    async def join_first(self, invitation: str) -> Membership:
-        """As `join`, but only if no other machine has used this invitation. Afterwards none can.
-
-        Raises:
-            InvalidInput: another machine has used it.
-            JournalAway, JournalRefused, ConfigurationError: this cannot be determined, and nothing was joined.
-        """
-        membership = read_invitation(invitation)
-        journal = self.open(membership)
-        is_known = any(each.lane == membership.lane for each in self.memberships())
-        self.join(invitation)
-        if is_known:
+        if mine:
             return membership
         try:
             word = (await journal.notices(membership.lane)).get(membership.member)
@@ -208,7 +186,9 @@ class Sharing:
     def administration(self) -> Administration | None:
         """The server for new lanes; None if `configure` has made none yet. Release 0.2.0 could also use a PostgreSQL,
         and a server that admits everybody."""
-        if not self._administration.exists() or not _read(self._administration, _decode_configured).authority:
+        if not self._administration.exists():
+            return None
+        if not _read(self._administration, _decode_any_administration).get("authority"):
             return None
         return _read(self._administration, _decode_administration)
 

@@ -21,7 +21,7 @@ from remembrancer.journal.contract import START, LaneMark, NewEntry
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
-from remembrancer.journal.sharing import PREFIX, Membership, Sharing
+from remembrancer.journal.sharing import PREFIX, Membership, Sharing, read_invitation
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, JournalAway, JournalRefused, KeyMissing
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -41,6 +41,13 @@ T = TypeVar("T")
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
+
+
+def joined(sharing: Sharing, invitation: str) -> Membership:
+    """A membership, kept without a look at the journal."""
+    membership = read_invitation(invitation)
+    sharing.keep(membership)
+    return membership
 
 
 async def appended(sharing: Sharing, membership: Membership, behind: LaneMark, *ids: str) -> LaneMark:
@@ -73,7 +80,7 @@ class World:
         return run(self.desk.new_lane("shop", "desk"))
 
     def join(self, lane: str, name: str = "laptop") -> Membership:
-        return self.laptop.join(run(self.desk.invite(lane, name)))
+        return joined(self.laptop, run(self.desk.invite(lane, name)))
 
 
 @pytest.fixture
@@ -146,7 +153,7 @@ def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lane, third = world.begin(), Sharing(tmp_path / "third")
-    member, stays = world.join(lane.lane), third.join(run(world.desk.invite(lane.lane, "build")))
+    member, stays = world.join(lane.lane), joined(third, run(world.desk.invite(lane.lane, "build")))
     mark = run(appended(world.desk, lane, START, "op-1"))
 
     async def removed_while_it_is_connected() -> None:
@@ -196,7 +203,7 @@ def test_a_removal_that_is_broken_off_and_done_again_leaves_nobody_without_a_key
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lane, third = world.begin(), Sharing(tmp_path / "third")
-    member, stays = world.join(lane.lane), third.join(run(world.desk.invite(lane.lane, "build")))
+    member, stays = world.join(lane.lane), joined(third, run(world.desk.invite(lane.lane, "build")))
     run(world.desk.invite(lane.lane, "guest"))
     mark = run(appended(world.desk, lane, START, "op-1"))
     notify = Sealed.notify
@@ -220,7 +227,7 @@ def test_a_removal_that_is_broken_off_and_done_again_leaves_nobody_without_a_key
     run(world.desk.remove(lane.lane, "guest"))
     assert run(ids_read(third, stays)) == ["op-1", "op-2"]
     tablet = Sharing(tmp_path / "tablet")
-    assert run(ids_read(tablet, tablet.join(invited_meanwhile))) == ["op-1", "op-2"]
+    assert run(ids_read(tablet, joined(tablet, invited_meanwhile))) == ["op-1", "op-2"]
 
 
 def test_another_key_or_operator_is_no_use(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,15 +252,15 @@ def test_another_key_or_operator_is_no_use(world: World, tmp_path: Path, capsys:
 def test_an_invitation_is_for_the_first_machine_that_joins_by_it(world: World, tmp_path: Path) -> None:
     lane, second = world.begin(), Sharing(tmp_path / "second")
     line = run(world.desk.invite(lane.lane, "laptop"))
-    first = run(world.laptop.join_first(line))
-    assert run(world.laptop.join_first(line)) == first, "it may come again"
+    first = run(world.laptop.join(line))
+    assert run(world.laptop.join(line)) == first, "it may come again"
     with pytest.raises(InvalidInput, match="another machine has joined"):
-        run(second.join_first(line))
+        run(second.join(line))
     assert second.memberships() == ()
     run(world.laptop.leave(lane.lane))
-    assert run(second.join_first(line)).member == "laptop", "who has left makes room"
+    assert run(second.join(line)).member == "laptop", "who has left makes room"
     run(world.desk.remove(lane.lane, "laptop"))
-    assert run(second.join_first(run(world.desk.invite(lane.lane, "laptop")))).member == "laptop"
+    assert run(second.join(run(world.desk.invite(lane.lane, "laptop")))).member == "laptop"
 
 
 def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_removed(home: Path, tmp_path: Path) -> None:
@@ -272,7 +279,7 @@ def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_remo
         run(reached(lambda: appended(sharing, lane, START, "op-1")))
         servers[0].end()
         assert run(reached(lambda: ids_read(sharing, lane))) == ["op-1"]
-        guest = Sharing(tmp_path / "guest").join(run(sharing.invite(lane.lane, "guest")))
+        guest = joined(Sharing(tmp_path / "guest"), run(sharing.invite(lane.lane, "guest")))
         run(reached(lambda: sharing.remove(lane.lane, "guest")))
         servers[0].start()
         url = next(url for url in guest.server.urls if url.endswith(f":{ports[0]}"))
@@ -290,7 +297,7 @@ def test_what_0_2_0_shared_says_how_to_go_on(world: World, home: Path, capsys: p
     assert "remembrancer share leave" in capsys.readouterr().out
     packed = zlib.compress(msgspec.msgpack.encode(world.desk.membership("l_0123456789ab")))
     with pytest.raises(ConfigurationError):
-        run(world.laptop.join_first(PREFIX + base64.urlsafe_b64encode(packed).decode()))
+        run(world.laptop.join(PREFIX + base64.urlsafe_b64encode(packed).decode()))
     assert not world.laptop.memberships()
     assert main(["share", "invite", "laptop"]) == exit_codes.USAGE
     run(world.desk.leave("l_0123456789ab"))
@@ -494,7 +501,7 @@ async def test_a_user_has_each_memory_once_though_both_machines_died(server: Sta
         assert (shared["lane"], shared["left"]) == (lane, 0)
         assert said(here, "user") == []
 
-        await Sharing(other).join_first(shared["invitation"])
+        await Sharing(other).join(shared["invitation"])
         await killed_while_it_shares(there, lane, set(texts[other]) - set(texts[home]))
         joined = await done("share", "join", "--yes", shared["invitation"], home=other)
         assert (joined["lane"], joined["member"], joined["left"]) == (lane, "laptop", 0)
