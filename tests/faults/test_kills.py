@@ -76,19 +76,6 @@ async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_aske
             assert (await runtime.status())["counts"]["total"] == number
 
 
-@pytest.mark.usefixtures("home")
-async def test_a_store_that_hangs_is_noticed_and_replaced(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_STALL_TIMEOUT_S", "3")
-
-    async def stop(killer: Killer) -> None:
-        hung = killer.runtime.process("store")
-        hung.send_signal(signal.SIGSTOP)
-        await until(lambda: is_dead(hung.pid))
-        await killer.acknowledged_some()
-
-    await under_fire(seed, stop)
-
-
 READS: list[tuple[str, dict[str, Any]]] = [
     ("recall_memories", {"query": "crane", "strategy": "keyword"}),
     ("get_memory_context", {}),

@@ -160,19 +160,6 @@ def test_an_answer_to_the_gateway_and_notifications_pass_and_a_stream_holds_nobo
     assert not client.conversation.has_open
 
 
-def test_a_request_runs_out_of_its_budget_and_its_late_answer_is_swallowed() -> None:
-    client = Client()
-    client.request("a")
-    assert client.conversation.next_expiry() == client.now + BUDGET_S
-    assert client.conversation.expire(client.now + BUDGET_S - 0.1) == []
-    (late,) = client.conversation.expire(client.now + BUDGET_S)
-    refusal = json.loads(late)
-    assert refusal["id"] == "a"
-    assert refusal["error"]["data"] == {"error": "memory_unavailable", "retry_possible": True}
-    assert not client.hears(answer("a"))
-    assert client.conversation.next_expiry() == math.inf
-
-
 @pytest.mark.parametrize(("budget_s", "waits_s"), [(BUDGET_S, 30.0), (90.0, 90.0)])
 def test_what_waits_for_the_first_gateway_waits_as_long_as_others(budget_s: float, waits_s: float) -> None:
     client = Client(connected=False)

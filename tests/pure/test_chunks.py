@@ -137,12 +137,6 @@ def test_a_block_that_does_not_fit_is_cut_between_its_lines_and_a_letter_of_acce
     assert all(estimate_tokens(chunk.text) <= 100 for chunk in chunks_of(text, 100, 20))
 
 
-@pytest.mark.parametrize(("tokens", "overlap"), [(10, 0), (100, 51), (100, -1)])
-def test_sizes_that_make_no_sense_are_refused(tokens: int, overlap: int) -> None:
-    with pytest.raises(ValueError, match="overlap"):
-        chunks_of("text", tokens, overlap)
-
-
 # --- Splitting: over the default model's own tokenizer, and over one that counts differently where words are cut.
 WORD_PIECES = default_tokenizer()
 WINDOW = 254

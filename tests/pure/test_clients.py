@@ -348,7 +348,7 @@ def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -
         {"hooks": [{"type": "command", "command": "'/opt/my tools/remembrancer' hook Stop", "timeout": 10}]}
     ]
     assert hooks["PreToolUse"][0]["matcher"] == "*"
-    assert with_hooks(text) == text
+    assert with_hooks(text) == with_hooks(with_hooks("", "/old/remembrancer")) == text, "what lay elsewhere is replaced"
 
 
 @pytest.mark.parametrize(
@@ -368,19 +368,6 @@ def test_each_client_gets_its_hooks_and_loses_them(name: str, event: str, matche
     assert json.loads(text)["hooks"][event] == [wanted[event]]
     assert "hooks" not in json.loads(merge_hooks(client, place, text, None))
     assert merge_hooks(client, place, merge_hooks(client, place, "", wanted), None) == ""
-
-
-def test_everything_else_in_the_settings_stays_and_what_lay_elsewhere_is_replaced_and_not_doubled() -> None:
-    before = {"model": "x", "hooks": {"PreToolUse": [OTHERS], "Notification": [OTHERS]}, "env": {"A": "b"}}
-    text = with_hooks(json.dumps(before, indent=4))
-    after, ours = json.loads(text), json.loads(with_hooks(""))["hooks"]
-    hooks = ours | {"PreToolUse": [OTHERS, *ours["PreToolUse"]], "Notification": [OTHERS]}
-    assert after == before | {"hooks": hooks}
-    assert json.loads(merge_hooks(CLAUDE, PLACE, text, None)) == before
-    assert merge_hooks(CLAUDE, PLACE, with_hooks("{}\n"), None) == ""
-    for text in ("{}\n", "", '{"hooks": {}}', '{"version": 1}'):
-        assert merge_hooks(CLAUDE, PLACE, text, None) == text
-    assert with_hooks(with_hooks("", "/old/remembrancer")) == with_hooks("")
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hooks": []}', '{"hooks": {"Stop": {}}}', '// x\n{"hooks": {}}'])

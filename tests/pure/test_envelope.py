@@ -1,12 +1,9 @@
 """What travels between processes: envelopes, errors, decoders, and the gateway's view of the store."""
 
 import ast
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
-import anyio.lowlevel
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -14,7 +11,6 @@ from hypothesis import strategies as st
 
 from remembrancer.protocol import errors
 from remembrancer.protocol.errors import (
-    DeadlineExceeded,
     Failure,
     FrameRejected,
     InternalError,
@@ -22,11 +18,9 @@ from remembrancer.protocol.errors import (
     VersionMismatch,
     from_failure,
 )
-from remembrancer.protocol.sockets import Dealer, Reply, Speaker
-from remembrancer.protocol.store_client import StoreAvailability, StoreClient, StoreState
+from remembrancer.protocol.store_client import StoreAvailability, StoreState
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, Request, answer_decoder, decode_envelope, encoder
 from remembrancer.protocol.work import EmbedQuery
-from remembrancer.protocol.writes import BatchApplied, SubmitBatch
 from tests.operations import questions
 
 envelopes = st.builds(
@@ -56,15 +50,6 @@ def test_any_bytes_are_an_envelope_or_are_refused(frame: bytes) -> None:
     except (FrameRejected, VersionMismatch):
         return
     assert envelope.version == PROTOCOL_VERSION
-
-
-@given(envelopes, st.binary(min_size=1, max_size=8), st.integers(0, 60))
-def test_damage_to_an_envelope_is_refused_and_nothing_worse(envelope: Envelope, damage: bytes, place: int) -> None:
-    frame = encoder.encode(envelope)
-    at = place % len(frame)
-    damaged = frame[:at] + damage + frame[at + len(damage) :]
-    with contextlib.suppress(FrameRejected, VersionMismatch):
-        decode_envelope(damaged)
 
 
 @given(st.integers(-(2**63), 2**64 - 1).filter(lambda version: version != PROTOCOL_VERSION), st.lists(st.text()))
@@ -196,38 +181,3 @@ def test_a_new_connection_is_trusted_once_it_has_answered_and_a_silent_store_tri
     assert (health.state, health.attempts, health.has_answered) == ("connected", 0, True)
     health.note_silence()
     assert (health.state, health.plan_attempt()) == ("away", 0.0)
-
-
-class Played:
-    """A connection whose other end answers at once, or not in time: as `slow` says."""
-
-    def __init__(self) -> None:
-        self.slow = False
-
-    async def exchange(self, _: object, *, timeout_s: float) -> Reply[BatchApplied]:
-        if self.slow:
-            await anyio.sleep(timeout_s)
-            raise DeadlineExceeded("not in time")
-        return Reply(BatchApplied(()), 1)
-
-
-async def test_a_store_that_answers_others_is_not_away_for_one_slow_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    client, played = StoreClient("ipc:///nowhere", Speaker("gateway", "one")), Played()
-    monkeypatch.setattr(Dealer, "exchange", played.exchange)
-    await client.request(SubmitBatch(()), 1.0)
-
-    async def ask_in_vain() -> None:
-        with pytest.raises(DeadlineExceeded):
-            await client.request(SubmitBatch(()), 0.05)
-
-    async with anyio.create_task_group() as tasks:
-        played.slow = True
-        tasks.start_soon(ask_in_vain)
-        await anyio.lowlevel.checkpoint()
-        await anyio.lowlevel.checkpoint()
-        played.slow = False
-        await client.request(SubmitBatch(()), 1.0)
-    assert client.health.usable
-    played.slow = True
-    await ask_in_vain()
-    assert not client.health.usable, "nothing has been heard of it since it was asked"

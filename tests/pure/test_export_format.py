@@ -1,7 +1,6 @@
 """Exports, Markdown files and backups: what is written is what is read, and what is wrong is said."""
 
 import tarfile
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands.backup import read_archive, write_archive
+from remembrancer.commands.backup import read_archive
 from remembrancer.commands.import_ import read_export
 from remembrancer.commands.output_files import new_file, target_of
 from remembrancer.memory.export_format import (
@@ -286,32 +285,6 @@ Never on Fridays.
 
 
 # --- Backups as files: damage is noticed, and nothing gets out of one that has no place in a home.
-CONTENTS = {"queue.db": b"queue" * 300, "memory.db": b"memories" * 20_000}
-
-
-def unpacked(archive: Path, directory: Path) -> dict[str, bytes]:
-    directory.mkdir()
-    read_archive(archive, directory)
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def test_a_backup_is_unpacked_as_it_was_packed_and_damage_of_it_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "staged").mkdir()
-    for name, content in CONTENTS.items():
-        (tmp_path / "staged" / name).write_bytes(content)
-    target, damaged = tmp_path / "backup", tmp_path / "damaged"
-    with new_file(target, force=False) as file:
-        write_archive(file, tmp_path / "staged")
-    assert target.stat().st_mode & 0o777 == 0o600
-    assert unpacked(target, tmp_path / "out") == CONTENTS
-    whole = target.read_bytes()
-    for place in range(0, len(whole), max(1, len(whole) // 150)):
-        for changed in (whole[:place], whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]):
-            damaged.write_bytes(changed)
-            with suppress(FileUnusable):  # a byte that says nothing: the time in gzip's header
-                assert unpacked(damaged, tmp_path / f"{place} {len(changed)}") == CONTENTS
-
-
 @pytest.mark.parametrize(
     "name", ["../evil", "/etc/evil", "user/../../evil", "projects/p_/memory.db", "projects/../x/memory.db", "user", ""]
 )

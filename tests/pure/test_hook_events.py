@@ -22,7 +22,7 @@ from remembrancer.commands.hook import (
     directory_of,
     session_of,
 )
-from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
+from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, wanted
 from remembrancer.commands.hook_files import Session
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
@@ -166,14 +166,10 @@ async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_
 
 
 async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -> None:
-    home, spool = tmp_path / "home", tmp_path / "home" / "hooks"
-    writes = Recorder()
-    intake = intake_of(spool, writes)
-    assert await intake.take_all() == 0
-    leave(home, "0", "1", "2", "3", "4")
-    assert spool.stat().st_mode & 0o777 == home.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in spool.iterdir()} == {0o600}
-    assert await intake.take_all() == 5
+    spool, writes = tmp_path / "hooks", Recorder()
+    assert await intake_of(spool, writes).take_all() == 0
+    leave(tmp_path, "0", "1", "2", "3", "4")
+    assert await intake_of(spool, writes).take_all() == 5
     assert writes.texts == ["0", "1", "2", "3", "4"]
     assert list(spool.iterdir()) == []
 
@@ -289,17 +285,6 @@ def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_
     assert client_of("", {"cursor_version": "3"}) == "cursor"
     assert client_of("", {"hookEventName": "Stop"}) == "vscode"
     assert client_of("", {"hook_event_name": "Stop"}) == "claude-code"
-
-
-def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
-    first = question("x" * 9000, 500, is_first=True, is_again=False)
-    assert (first["max_tokens"], len(first["task_description"]), first["unseen"]) == (500, 4000, True)
-    assert "sections" not in first
-    later = question("x", 500, is_first=False, is_again=False)
-    assert "session_history" not in later["sections"]
-    assert later["unseen"]
-    again = question("", 500, is_first=True, is_again=True)
-    assert {"task_description", "unseen"}.isdisjoint(again)
 
 
 def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:

@@ -64,9 +64,6 @@ def test_a_memory_id_is_a_ulid_of_the_time_at_which_it_was_asked_for(operation_i
 
 
 def test_a_memory_id_follows_from_its_operation_alone_and_ulids_sort_by_time() -> None:
-    made = {derive_memory_id(f"operation {number}") for number in range(1000)}
-    assert len(made) == 1000
-    assert all(parse_memory_id(each) == each for each in made)
     assert derive_memory_id("one") == derive_memory_id("one")
     assert derive_memory_id("a", 1_700_000_000.0) != derive_memory_id("b", 1_700_000_000.0)
     for moment in (-1.0, 1e30):  # which no ULID can hold

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from remembrancer.actors.store.job_finder import FORGOTTEN_S, RETRY_S, Attempts, SessionWatch, jobs_of
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS, TextToEmbed, WaitingWork
-from remembrancer.actors.store.vectors.leases import HAND_BYTES, SUSPECTS, EmbeddingJob, Leases
+from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.protocol.consolidation import Job, Maintain, Promotable, PromoteAtOnce, SessionEnded
 from remembrancer.protocol.session_life import SessionEntry
@@ -322,35 +322,6 @@ def test_texts_are_shared_out_among_workers_with_credit_for_no_more_than_they_em
     assert store.handed("ann") == []
     store.finish("ann", first[0].number)
     assert keys_of(store.handed("ann")) == [15]
-
-
-def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[list[int], list[int], int]:
-    """Workers that die of certain texts, one after another: what they finished, the dead letters, and their number."""
-    store = working("worker-0", keys=keys)
-    finished: list[int] = []
-    letters: list[int] = []
-    for number in range(most):
-        worker = f"worker-{number}"
-        store.leases.worker_ready(worker, MODEL, 128)
-        dies = False
-        while not dies and (texts := store.handed(worker)):
-            for text in texts:
-                if dies := text.number in deadly:
-                    letters += store.die(worker)
-                    break
-                store.finish(worker, text.number)
-                finished.append(text.number)
-        if not dies:
-            return finished, letters, number
-    raise AssertionError("the workers die for ever")
-
-
-@pytest.mark.parametrize(("deadly", "keys"), [({7}, SUSPECTS + 20), ({0, 3, 40}, 60)])
-def test_texts_that_kill_workers_are_found_one_by_one_and_others_embedded(deadly: set[int], keys: int) -> None:
-    finished, letters, dead = lives_of_workers(deadly, keys)
-    assert set(letters) == deadly
-    assert sorted(finished) == sorted(set(range(keys)) - deadly)
-    assert dead <= len(deadly) * MAX_ATTEMPTS
 
 
 # --- The decisions about models, and those that a store which is started again goes on with.

@@ -319,17 +319,7 @@ def said_in(count: int, content: str, first: int = 0, **fields: Any) -> list[Mat
     ]
 
 
-def test_a_theme_is_a_procedure_once_and_what_a_long_text_says_is_no_pattern() -> None:
-    steps = said_in(3, "To release, run the tests, tag the commit and push the tag", kind="procedure")
-    (plan,) = plan_patterns(steps, NOW, "one")
-    assert plan.derived is not None
-    assert plan.pattern.frequency == 3
-    assert plan.pattern.memory_id == plan.derived.memory.id
-    assert not any(isinstance(edit, ReviseMemory) for edit in plan.derived.group)
-    (made,) = said_in(1, plan.derived.memory.content, 9, kind="procedure", derived_from=("memory:other",))
-    (again,) = plan_patterns([*steps, msgspec.structs.replace(made, session_id="session:2")], NOW, "one")
-    assert again.derived is None
-    assert again.pattern.memory_id == made.id
+def test_a_theme_is_of_a_session_if_one_source_is_and_what_a_long_text_says_is_no_pattern() -> None:
     *steps, last = said_in(3, "Run the tests, then tag the commit", kind="procedure")
     (plan,) = plan_patterns([*steps, msgspec.structs.replace(last, scope="session")], NOW, "one")
     assert plan.derived is not None

@@ -3,35 +3,25 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from remembrancer.config.project import directory_of, project_of
 from remembrancer.protocol.wire import encoder
-
-
-def git(directory: Path, *arguments: str) -> None:
-    subprocess.run(
-        ["git", "-c", "user.name=Test", "-c", "user.email=test@example.org", *arguments],
-        cwd=directory,
-        check=True,
-        capture_output=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(directory), "GIT_CONFIG_NOSYSTEM": "1"},
-    )
+from tests.git import git
 
 
 def repository(directory: Path) -> Path:
     directory.mkdir(parents=True)
-    git(directory, "init", "--quiet")
-    git(directory, "commit", "--quiet", "--allow-empty", "--message", "first")
+    git("init", at=directory)
+    git("commit", "--allow-empty", "-m", "first", at=directory)
     return directory
 
 
 def test_the_worktrees_and_the_folders_of_one_repository_are_one_project(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
-    git(main, "worktree", "add", "--quiet", str(tmp_path / "elsewhere" / "tree"))
+    git("worktree", "add", str(tmp_path / "elsewhere" / "tree"), at=main)
     (main / "src" / "deep").mkdir(parents=True)
     (tmp_path / "elsewhere" / "tree" / "src").mkdir()
     project = project_of(main)
@@ -43,16 +33,16 @@ def test_the_worktrees_and_the_folders_of_one_repository_are_one_project(tmp_pat
 
 def test_a_bare_repository_beside_the_file_that_names_it_is_one_project_with_its_worktrees(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    git(tmp_path, "clone", "--quiet", "--bare", str(repository(tmp_path / "origin")), str(root / ".bare"))
+    git("clone", "--bare", str(repository(tmp_path / "origin")), str(root / ".bare"), at=tmp_path)
     (root / ".git").write_text("gitdir: ./.bare\n")
-    git(root, "worktree", "add", "--quiet", str(root / "tree"))
+    git("worktree", "add", str(root / "tree"), at=root)
     (root / "notes").mkdir()
     assert {project_of(root / each).path for each in (".", "notes", "tree", ".bare")} == {str(root.resolve() / ".bare")}
 
 
 def test_two_repositories_a_submodule_and_real_paths_without_git_are_projects(tmp_path: Path) -> None:
     inner, outer = repository(tmp_path / "inner"), repository(tmp_path / "outer")
-    git(outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "library")
+    git("-c", "protocol.file.allow=always", "submodule", "add", str(inner), "library", at=outer)
     projects = {each: project_of(each) for each in (inner, outer, outer / "library")}
     assert len({each.id for each in projects.values()}) == 3
     assert [directory_of(each.path) for each in projects.values()] == list(map(str, projects)), "not in .git/modules"
@@ -99,14 +89,14 @@ def test_a_path_that_is_not_utf_8_has_a_project_that_can_be_sent(tmp_path: Path)
     assert encoder.encode(projects)
     tree = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + names[0]))
     main = repository(tree / "main")
-    git(main, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    git("worktree", "add", str(tmp_path / "tree"), at=main)
     assert project_of(tmp_path / "tree") == project_of(main)
 
 
 def test_a_git_file_or_link_that_points_into_another_s_repository_is_not_followed(tmp_path: Path) -> None:
     """As git itself checks a worktree: what is named has to point back."""
     theirs = repository(tmp_path / "theirs")
-    git(theirs, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    git("worktree", "add", str(tmp_path / "tree"), at=theirs)
     for number, content in enumerate((theirs / ".git", theirs / ".git" / "worktrees" / "tree")):
         ours = tmp_path / f"ours {number}"
         ours.mkdir()
@@ -118,7 +108,7 @@ def test_a_git_file_or_link_that_points_into_another_s_repository_is_not_followe
     (link / ".git").symlink_to(theirs / ".git")
     assert project_of(link).id != project_of(theirs).id
     made = tmp_path / "made"
-    git(made.parent, "init", "--quiet", str(made))
+    git("init", str(made), at=made.parent)
     (made / ".git" / "commondir").write_text(str(theirs / ".git"))
     assert project_of(made).id != project_of(theirs).id
 

@@ -425,14 +425,6 @@ def test_a_day_is_one_of_the_zone_here(monkeypatch: pytest.MonkeyPatch) -> None:
         time.tzset()
 
 
-@given(scope=st.sampled_from(SCOPES), status=st.sampled_from(STATUSES), kind=st.sampled_from(KINDS))
-def test_every_memory_has_sentences(scope: Scope, status: Any, kind: Any) -> None:
-    sentences = explain(portable(scope, status=status, kind=kind), None)
-    assert sentences
-    assert all(sentence[0].isupper() or sentence.startswith("memory:") for sentence in sentences)
-    assert all(sentence.endswith(".") for sentence in sentences)
-
-
 # --- The words of the model: complete, and consistent with each other.
 def test_each_field_of_a_memory_has_one_row_in_the_table_of_fields() -> None:
     assert sorted(each.name for each in FIELDS) == sorted(MemoryVersion.__struct_fields__)

@@ -43,7 +43,6 @@ from remembrancer.memory.ranking import (
     Fitted,
     WeightsFile,
     asks_of_the_user,
-    composite_score,
     fitted_for,
     is_assistants,
     is_message,
@@ -262,14 +261,6 @@ def test_pagerank_lifts_no_answer_a_shift_is_added_to_each_and_no_candidates_hav
     alone = weigh(candidates(1, cosine=[0.6]), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
     crowded = weigh(candidates(9, cosine=[0.6] * 9), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
     assert alone > crowded > 0.0
-
-
-@given(shares, shares, shares)
-def test_the_composite_score_is_a_weighted_mean(relevance: float, importance: float, recent: float) -> None:
-    assert sum(COMPOSITE.values()) == pytest.approx(1.0)
-    parts = {"meaning": relevance, "bm25": relevance, "importance": importance, "recency": recent}
-    final = sum(COMPOSITE[name] * part for name, part in parts.items())
-    assert composite_score(relevance, importance, recent) == pytest.approx(final)
 
 
 # --- The weights that ship.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.consolidator import promoting
@@ -19,8 +19,6 @@ from remembrancer.actors.consolidator.clusters import (
     average_link,
     central_memory,
     cluster_memories,
-    content_words,
-    tf_idf,
 )
 from remembrancer.actors.consolidator.communities import Edge, find_communities
 from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
@@ -290,14 +288,6 @@ def test_the_forms_of_a_word_have_one_stem(forms: list[str]) -> None:
 @pytest.mark.parametrize("word", ["redis", "status", "class", "string", "need", "speed", "3.11", "缓存", "aws"])
 def test_what_only_looks_like_a_form_is_left_alone(word: str) -> None:
     assert stem(word) == word
-
-
-@given(st.lists(st.text(max_size=40), max_size=8))
-def test_rows_of_words_have_length_one_or_none(texts: list[str]) -> None:
-    assume(texts)
-    lengths = np.linalg.norm(tf_idf(texts), axis=1)
-    for text, length in zip(texts, lengths.tolist(), strict=True):
-        assert length == pytest.approx(1.0 if content_words(text) else 0.0, abs=1e-5)
 
 
 # --- Which texts say the same, and which only nearly.

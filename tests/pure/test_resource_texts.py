@@ -1,6 +1,5 @@
 """The resources' texts and their watchers, and how a remembered text is shown."""
 
-import asyncio
 import logging
 import time
 import unicodedata
@@ -22,7 +21,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, ListedSession, SessionDescription
 from remembrancer.protocol.runs import ApplyRun, Topic, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S, CallTiming, last_durations_s, timing_of, waiting_for_store
+from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S, CallTiming, last_durations_s, timing_of
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory, SourceRef
 from remembrancer.toolsets.memory import resources
 from remembrancer.toolsets.memory.resources import (
@@ -293,19 +292,6 @@ def test_only_a_slow_call_is_logged_in_a_line(
     for line in lines:
         assert line["total_ms"] >= lasted_s * 1000
         assert line["store_ms"] == 0
-
-
-async def test_waits_for_the_store_count_for_the_call_that_they_belong_to() -> None:
-    async def wait() -> None:
-        with waiting_for_store():
-            await asyncio.sleep(0.02)
-
-    mine, other = CallTiming(), CallTiming()
-    with timing_of(mine, "store_memory"):
-        await asyncio.create_task(wait())
-    await wait()
-    assert mine.store_s >= 0.02
-    assert other.store_s == 0
 
 
 def test_what_is_no_call_of_a_tool_is_not_counted() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.journal.contract import START, LaneMark, NewEntry
+from remembrancer.journal.contract import START, NewEntry
 from remembrancer.journal.nats_accounts import USER, Authority, KeyPair
 from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed, seal, unseal
 from remembrancer.protocol.errors import EntryDamaged, KeyMissing
@@ -69,36 +69,6 @@ async def test_the_server_sees_nothing_of_what_is_said() -> None:
     with pytest.raises(EntryDamaged):
         await journal.get_snapshot("shop", snapshot)
     assert (await journal.read("shop", after=START)).mark == mark
-
-
-async def test_a_damaged_entry_stops_a_reader_behind_the_good_ones() -> None:
-    server = InProcessServer()
-    journal, vandal = Sealed(InProcessJournal(server), KEYS), InProcessJournal(server)
-    begin = await journal.create("shop")
-    good = await journal.append("shop", [NewEntry("op-1", b"good")], behind=begin)
-    stolen = server.lanes["shop"].entries[1].body
-    await vandal.append("shop", [NewEntry("op-2", stolen)], behind=good)
-    page = await journal.read("shop", after=begin)
-    assert ([entry.id for entry in page.entries], page.mark, page.is_last) == (["op-1"], good, False)
-    with pytest.raises(EntryDamaged, match="position 2"):
-        await journal.read("shop", after=page.mark)
-
-
-async def test_members_are_brought_new_keys_and_who_was_removed_is_not() -> None:
-    server, kept = InProcessServer(), list[Keyring]()
-    owner = Sealed(InProcessJournal(server), KEYS)
-    stays = Sealed(InProcessJournal(server), KEYS, member="desk", secret=b"d" * 32, on_keys=kept.append)
-    removed = Sealed(InProcessJournal(server), KEYS, member="laptop", secret=b"l" * 32)
-    mark: LaneMark = await owner.append("shop", [NewEntry("op-1", b"before")], behind=await owner.create("shop"))
-    newer = Keyring.new(KEYS)
-    await owner.hand_keys("shop", newer, {"desk": b"d" * 32})
-    await owner.append("shop", [NewEntry("op-2", b"after")], behind=mark)
-    page = await stays.read("shop", after=START)
-    assert [entry.body for entry in page.entries] == [b"before", b"after"]
-    assert kept == [newer]
-    assert await stays.notices("shop") == {}
-    with pytest.raises(KeyMissing, match="invitation"):
-        await removed.read("shop", after=mark)
 
 
 # --- The statements by which a NATS server knows who is let in.

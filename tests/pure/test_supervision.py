@@ -47,7 +47,6 @@ from remembrancer.protocol.control import (
     FromLauncher,
     GatewayHealth,
     PeerFailed,
-    PeerGone,
     ProcessHealth,
     ProcessState,
     Stop,
@@ -255,16 +254,6 @@ def test_the_consolidator_and_the_indexer_are_there_while_there_is_something_for
     assert world.running["indexer"] != first
 
 
-@pytest.mark.parametrize("name", ["store", "consolidator"])
-def test_the_others_learn_of_each_death(name: str) -> None:
-    world = begun()
-    gone = PeerGone(name, world.running[name])  # type: ignore[arg-type]
-    world.exit(name)
-    assert world.state(name) == "starting"
-    for other in ("gateway", "store", "embedder-1"):
-        assert world.heard(other, PeerGone) == ([] if other == name else [gone])
-
-
 def test_the_others_learn_of_a_failure_once_and_latecomers_until_it_was_mended() -> None:
     world = begun()
     world.exit("embedder-1")
@@ -297,21 +286,6 @@ def test_scaling_starts_what_is_missing_and_stops_the_highest(monkeypatch: pytes
     assert [start.threads for start in world.started if start.role == "embedder"] == [4, 4]
 
 
-def test_the_stop_goes_from_the_gateway_over_consolidator_and_embedders_to_the_store() -> None:
-    world = begun(Settings(embedders=2))
-    world.told.clear()
-    world.stop("enough")
-    order = []
-    while not world.core.finished:
-        asked = [name for name, message in world.told if isinstance(message, Stop)]
-        world.told.clear()
-        order.append(asked)
-        for name in asked:
-            world.exit(name, 0)
-    assert order == [["gateway"], ["consolidator"], ["embedder-1", "embedder-2"], ["store"]]
-    assert world.core.stopping == "enough"
-
-
 @pytest.mark.parametrize("deaths", [0, FREE_RESTARTS + 1])
 def test_nothing_is_restarted_while_everything_stops_though_it_was_due(deaths: int) -> None:
     world = begun()
@@ -338,29 +312,6 @@ def test_a_runtime_for_sessions_ends_when_none_was_there_for_long_and_one_in_the
     world.pong("gateway", sessions(0))
     world.run_for(31.0)
     assert world.core.stopping == "no session for 60 s"
-
-
-def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_back_with_a_session() -> None:
-    world = begun(Settings(rest_timeout_s=60.0, embedders=2), for_sessions=True)
-    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
-    world.settle()
-    world.pong("gateway", sessions(1))
-    assert set(world.running) == {"gateway", "store", "embedder-1", "embedder-2", "consolidator", "indexer"}
-    world.pong("gateway", sessions(0))
-    world.run_for(61.0)
-    for name in ("embedder-1", "embedder-2", "consolidator", "indexer"):
-        assert world.heard(name, Stop)[0].reason == RESTS
-        if name in world.running:
-            world.exit(name, 0)
-    world.run_for(3600.0)
-    assert set(world.running) == {"gateway", "store"}
-    assert (world.core.stopping, world.core.is_resting) == (None, True)
-    world.pong("gateway", sessions(1))
-    world.settle()
-    world.run_for(20.0)
-    world.settle()
-    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
-    assert set(world.running) == {"gateway", "store", "embedder-1", "embedder-2", "consolidator", "indexer"}
 
 
 def test_whatever_is_asked_wakes_what_rests_and_pages_that_are_open_keep_nothing_awake() -> None:
