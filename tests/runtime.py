@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -152,6 +152,17 @@ class Runtime:
         for each, pid in self.recorded():
             if each == role and psutil.pid_exists(pid):
                 psutil.Process(pid).kill()
+
+    @contextmanager
+    def suspended(self, role: str) -> Iterator[psutil.Process]:
+        """A process stands still meanwhile. The launcher may have put another in its place at the end."""
+        process = self.process(role)
+        process.suspend()
+        try:
+            yield process
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     @property
     def database(self) -> Path:

@@ -156,20 +156,16 @@ class Rig:
         spec = LaunchSpec("gateway", "gateway", new_ulid(), str(self.paths.home), self.settings)
         async with anyio.create_task_group() as tasks:
             self.gateway = GatewayActor(spec)
-            await tasks.start(_run, self.gateway)
+            await tasks.start(self.gateway.run)
             self._is_running = True
             self._note_requests()
             self.gateway.access.writes.listeners.append(self.written.append)
             self._wait(patiently=self._is_patient)
-            if self._has_store:
+            if Path(self.paths.store_endpoint.removeprefix("ipc://")).exists():
                 await self.until_store_answers()
             yield self.gateway
             self._is_running = False
             tasks.cancel_scope.cancel()
-
-    @property
-    def _has_store(self) -> bool:
-        return Path(self.paths.store_endpoint.removeprefix("ipc://")).exists()
 
     def _wait(self, *, patiently: bool) -> None:
         self._is_patient = patiently
@@ -273,7 +269,3 @@ class Rig:
         async with self.client(bridge, **hello) as client:
             await client.initialize()
             yield client
-
-
-async def _run(gateway: GatewayActor, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-    await gateway.run(task_status=task_status)

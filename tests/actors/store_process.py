@@ -455,11 +455,10 @@ class StoreRig:
 async def store_rig(
     home: Path,
     *,
-    started: bool = True,
     settings: Settings = SETTINGS,
     constants: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[StoreRig]:
-    """A home, its launcher's and its gateway's sockets, and (if `started`) its store. `constants`: see `run_actor`."""
+    """A home, its launcher's and its gateway's sockets, and its store. `constants`: see `run_actor`."""
     paths = RuntimePaths(home)
     for directory in (paths.run, paths.logs):
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -469,6 +468,5 @@ async def store_rig(
         await stack.enter_async_context(gateway.dealer)
         rig = StoreRig(home, launcher, gateway, stack, settings, dict(constants))
         stack.push_async_callback(rig.end)
-        if started:
-            await rig.start()
+        await rig.start()
         yield rig

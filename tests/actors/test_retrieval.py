@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import anyio
-import msgspec
 import numpy as np
 import pytest
 
@@ -36,9 +35,10 @@ from remembrancer.protocol.reads import (
     Strategy,
 )
 from remembrancer.protocol.runs import ApplyRun, LogPromotion, ReviseMemory
-from remembrancer.protocol.writes import EntityRef, ForgetMemory, LinkRef, NearMemory, ProjectRef, UpdateMemory
+from remembrancer.protocol.writes import ForgetMemory, LinkRef, NearMemory, ProjectRef, UpdateMemory
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
+from tests.contracts.records_rig import entities
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
 from tests.patience import PATIENCE_S, until
 
@@ -200,15 +200,8 @@ async def test_a_question_of_which_the_memories_have_no_word_is_not_emptied(file
 LANE = "l_0123456789ab"
 
 
-def refs(*entities: str) -> tuple[EntityRef, ...]:
-    """Each is `name:type:relationship`, the last two of which have defaults."""
-    split = [(*each.split(":"), "", "")[:3] for each in entities]
-    refs = [EntityRef(name, kind or "component", relationship or "about") for name, kind, relationship in split]
-    return (*refs[:1], *(msgspec.structs.replace(each, subject=refs[0].name) for each in refs[1:]))
-
-
-async def say(rig: StoreRig, content: str, *entities: str, **fields: Any) -> str:
-    return await rig.gateway.store(content, related_entities=refs(*entities), **fields)
+async def say(rig: StoreRig, content: str, *names: str, **fields: Any) -> str:
+    return await rig.gateway.store(content, related_entities=entities(*names), **fields)
 
 
 async def search(rig: StoreRig, entity: str | None = None, **fields: Any) -> GraphFound:
@@ -328,9 +321,9 @@ async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
         return np.array([cosine, (1.0 - cosine**2) ** 0.5], np.float32)
 
     files.vector_of = vector_of
-    files.store(CLUE, passages=len(cosines), related_entities=refs("BillingService", "Argo CD"))
-    files.store(JOINED, related_entities=refs("Argo CD", "Nadia"))
-    files.store("Argo CD was deployed by Ines.", related_entities=refs("Argo CD"))
+    files.store(CLUE, passages=len(cosines), related_entities=entities("BillingService", "Argo CD"))
+    files.store(JOINED, related_entities=entities("Argo CD", "Nadia"))
+    files.store("Argo CD was deployed by Ines.", related_entities=entities("Argo CD"))
     for number in range(30):
         files.store(f"The drawer {number} is merged with a shelf.")
     found = await files.recall(question)
@@ -341,8 +334,8 @@ async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
 
 
 def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_it_is(files: Spaces) -> None:
-    ended = files.store("the lantern burns oil", valid_until=REQUESTED_AT - 1, related_entities=refs("Lantern"))
-    holding = files.store("the lantern burns gas", related_entities=refs("Lantern"))
+    ended = files.store("the lantern burns oil", valid_until=REQUESTED_AT - 1, related_entities=entities("Lantern"))
+    holding = files.store("the lantern burns gas", related_entities=entities("Lantern"))
     now, then = files.graph("lantern").memories
     assert (now.id, then.id) == (holding, ended)
     assert then.scores.final < now.scores.final
@@ -351,9 +344,9 @@ def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_
 
 def test_an_overview_of_a_shared_project_has_what_its_members_share(tmp_path: Path) -> None:
     with closing(Spaces(tmp_path, (PROJECT.id, LANE, USER))) as spaces:
-        spaces.store("the lantern burns oil", related_entities=refs("Lantern", "Oil"))
-        spaces.store("the harbour has a crane", space=LANE, related_entities=refs("Harbour", "Crane"))
-        spaces.store("the user likes tea", "user", related_entities=refs("Tea"))
+        spaces.store("the lantern burns oil", related_entities=entities("Lantern", "Oil"))
+        spaces.store("the harbour has a crane", space=LANE, related_entities=entities("Harbour", "Crane"))
+        spaces.store("the user likes tea", "user", related_entities=entities("Tea"))
         found = spaces.graph()
     assert {entity.name for entity in found.entities} == {"Lantern", "Oil", "Harbour", "Crane"}
     assert found.total_entities == 4

@@ -184,9 +184,8 @@ async def test_a_new_model_whose_vectors_are_not_whole_never_answers_for_the_old
 
 async def test_the_fallback_answers_for_the_provider_and_the_local_model_for_both(home: Path) -> None:
     names = {"voyage": "voyage-3-large", "openai": "text-embedding-3-small", "onnx": "all-MiniLM-L6-v2"}
-    async with store_rig(home, started=False) as rig, AsyncExitStack() as stack:
-        rig.settings = Settings(engine="voyage", fallback_engine="openai")
-        await rig.start()
+    settings = Settings(engine="voyage", fallback_engine="openai")
+    async with store_rig(home, settings=settings) as rig, AsyncExitStack() as stack:
         workers = {}
         for number, (engine, model) in enumerate(names.items(), 1):
             identity = msgspec.structs.replace(IDENTITY, engine=engine, model=model)

@@ -115,12 +115,10 @@ async def test_queued_writes_are_in_a_backup(home: Path, second: Path, monkeypat
     async with Session(home) as client:
         await client.store("This is there already.")
         until(lambda: rows_of(RuntimePaths(home).write_queue, "SELECT count(*) FROM queued") == [(0,)])
-        store_process = Runtime(home).process("store")
-        store_process.suspend()
-        assert "queued" in json.dumps(await client.store("This waits in the queue."))
-        for made in (("backup", str(home / "backup.tar")), ("backup", "export", str(home / "export"))):
-            assert json.loads(done(*made, "--json", home=home))["queued"] == 1
-        store_process.resume()
+        with Runtime(home).suspended("store"):
+            assert "queued" in json.dumps(await client.store("This waits in the queue."))
+            for made in (("backup", str(home / "backup.tar")), ("backup", "export", str(home / "export"))):
+                assert json.loads(done(*made, "--json", home=home))["queued"] == 1
     restore(home / "backup.tar", second)
     start(second)
     contents = Runtime(second).contents

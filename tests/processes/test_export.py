@@ -328,13 +328,9 @@ def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], mon
 
 def test_a_store_that_hangs_is_not_waited_for(home: Path, said: Callable[[], bytes]) -> None:
     fill(home)
-    store = Runtime(home).process("store")
-    store.suspend()
-    try:
+    with Runtime(home).suspended("store") as store:
         assert main(["admin", "projects", "--json"]) == 0
         assert store.status() == psutil.STATUS_STOPPED
-    finally:
-        store.resume()
     assert {each["id"] for each in json.loads(said())["projects"]} >= {PROJECT.id}
 
 

@@ -5,11 +5,9 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from remembrancer.commands.runtime_client import is_up
@@ -174,11 +172,8 @@ def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: 
     start(home)
     remember(project)
     given = {"session_id": "s", "cwd": str(project), "prompt": AARDVARK}
-    gateway = Runtime(home).process("gateway")
-    gateway.suspend()
-    finished = run(json.dumps(given).encode(), "UserPromptSubmit", REMEMBRANCER_HOOK_WAIT_S="0.1")
-    with suppress(psutil.NoSuchProcess):  # by now another may have taken its place
-        gateway.resume()
+    with Runtime(home).suspended("gateway"):
+        finished = run(json.dumps(given).encode(), "UserPromptSubmit", REMEMBRANCER_HOOK_WAIT_S="0.1")
     assert finished.stdout == b""
     assert "short answers" in prompted(project, AARDVARK)
 

@@ -1,7 +1,6 @@
 """MCP over HTTP, also by a bridge: who may come, whose memory it is, and what a killed gateway or a cut line costs."""
 
 import asyncio
-import contextlib
 import json
 import os
 import re
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
-import psutil
 import pytest
 from mcp import Client
 
@@ -298,19 +296,14 @@ def test_up_refuses_an_address_at_which_it_cannot_listen(home: Path) -> None:
 def test_a_call_sent_again_without_the_store_keeps_its_id(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "1")
     door.start()
-    runtime, session = Runtime(door.home), door.open_session()
+    session = door.open_session()
     texts = [f"The {thing} is kept in the attic" for thing in ("lamp", "chair", "mirror", "trunk")]
     first = [door.call("store_memory", number=2 + at, headers=session, content=text) for at, text in enumerate(texts)]
-    store = runtime.process("store")
-    store.suspend()
-    try:
+    with Runtime(door.home).suspended("store"):
         again = [
             door.call("store_memory", number=2 + at, headers=session, content=text) for at, text in enumerate(texts)
         ]
         queued = [door.call("store_memory", number=20, headers=session, content="A map hangs there") for _ in range(2)]
-    finally:
-        with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
-            store.resume()
     assert [each["memory_id"] for each in again] == [each["memory_id"] for each in first]
     assert queued[0]["memory_id"] == queued[1]["memory_id"]
     until(lambda: door.count_in_project() == 5)

@@ -227,12 +227,8 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
     runtime = Runtime(home)
     async with note_session(home, repository, write_budget_s="0.2") as client:
         await client.call("memory_store", content="- first")
-        store = runtime.process("store")
-        store.suspend()
-        try:
+        with runtime.suspended("store"):
             queued = await client.call("memory_store", content="- second")
-        finally:
-            store.resume()
         assert (queued["indexed"], queued["linesWritten"]) == (False, 1)
         assert [each["code"] for each in queued["warnings"]] == ["queued"]
         log = Path(repository, queued["path"])

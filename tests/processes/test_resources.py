@@ -1,11 +1,10 @@
 """Resources, subscriptions and prompts through real bridges and a whole runtime, with the SDK's client in both eras."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import anyio
 import mcp_types as mcp
-import psutil
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
@@ -77,12 +76,8 @@ async def test_a_subscription_outlives_the_gateway(runtime: Runtime, era: str) -
 async def test_without_a_store_no_stream_watches_a_memory_that_may_be_anothers(runtime: Runtime) -> None:
     async with bridged("session:one", ERAS[-1]) as client:
         await client.call_tool("get_memory_status", {})
-        store = await anyio.to_thread.run_sync(runtime.process, "store")
-        store.suspend()
-        with pytest.raises(MCPError) as caught:
+        with runtime.suspended("store"), pytest.raises(MCPError) as caught:
             await client.listen(
                 resource_subscriptions=["memory://memory/memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
             ).__aenter__()
-        with suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
-            store.resume()
     assert caught.value.error.data["retry_possible"] is True
