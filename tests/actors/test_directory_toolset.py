@@ -1,4 +1,4 @@
-"""The toolset `directory` through the gateway, with a real store behind it, beside the SDK's own tool over files."""
+"""The toolset `directory` through the gateway, beside the SDK's own tool over files; our memory tool for the SDK."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +8,9 @@ import pytest
 from anthropic.lib.tools import ToolError
 from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 
+from remembrancer.anthropic_memory import MemoryTool
 from tests.actors.gateway_rig import RawClient, Rig
+from tests.runtime import Runtime, done
 
 Command = dict[str, Any]
 
@@ -153,3 +155,20 @@ async def test_bad_input_is_refused_in_a_sentence(client: RawClient, arguments: 
     assert answer.startswith("error: ")
     assert message in answer
     assert (await said(client, "view", "/memories")).count("\n") == 4
+
+
+def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(home: Path, tmp_path: Path) -> None:
+    create = command("create", "/memories/repo/cache.md", file_text="The cache is Valkey 8.\n")
+    change = command("str_replace", "/memories/repo/cache.md", old_str="8", new_str="9")
+    with MemoryTool(tmp_path, home=home) as tool:
+        assert tool.to_dict() == {"type": "memory_20250818", "name": "memory"}
+        assert tool.call(create) == "File created successfully at: /memories/repo/cache.md"
+        with pytest.raises(ToolError, match="already exists"):
+            tool.call(create)
+        Runtime(home).kill("store")
+        assert "The cache is Valkey 9." in str(tool.call(change))
+    tool.close()
+    with MemoryTool(tmp_path, home=home) as tool:
+        shown = str(tool.call(command("view", "/memories/repo/cache.md")))
+        assert shown.splitlines()[1:] == ["     1\tThe cache is Valkey 9.", "     2\t"]
+    assert "The cache is Valkey 9." in done("search", "what do we cache with", home=home, directory=tmp_path)

