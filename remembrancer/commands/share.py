@@ -285,7 +285,7 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
     if is_users:
         return None, "user"
     directory = directory_here()
-    return project_of(directory), working_tree_of(directory).name
+    return project_of(directory), working_tree_of(Path(directory_of(str(directory)))).name
 
 
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:

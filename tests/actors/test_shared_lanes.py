@@ -318,7 +318,7 @@ async def test_who_leaves_keeps_a_copy_and_takes_nothing_from_the_others(hosts: 
 async def test_a_lane_is_for_one_project_and_a_project_has_one_lane(hosts: list[Host]) -> None:
     here, _ = hosts
     await here.share()
-    with pytest.raises(InvalidInput, match="a lane is for one project"):
+    with pytest.raises(InvalidInput, match=f"if it was moved here, .* move {PROJECT.id}"):
         await here.ask(ShareProject(OTHER_PROJECT, LANE))
     with pytest.raises(InvalidInput, match="shares l_0123456789ab already"):
         await here.ask(ShareProject(PROJECT, "l_other"))

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import stat
 import subprocess
 import zlib
@@ -452,7 +453,11 @@ async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
         ours, theirs = rows(home, lane), rows(other, lane)
         assert ours == theirs
         assert ([row[1] for row in ours[0]][:3], len(ours[1])) == (list(everything[:3]), 5)
-        left = await done("share", "leave", "--yes", home=other, directory=laptop)
+        moved = laptop.rename(laptop.with_name("my shop"))
+        move = "admin", "projects", "move", str(laptop), "."
+        refused = await asyncio.to_thread(patiently, *move, home=other, directory=moved)
+        (place,) = re.findall(r"'REMEMBRANCER_PROJECT=(\S+) remembrancer share leave'", refused.stderr)
+        left = await done("share", "leave", "--yes", home=other, directory=moved, REMEMBRANCER_PROJECT=place)
         assert left == {"left": lane, "memories": 5}
         assert await finds(at_laptop, *everything), "a copy stays"
 

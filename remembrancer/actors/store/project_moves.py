@@ -7,6 +7,7 @@ request can be repeated. The notes are indexed at the new place; code that was i
 
 import asyncio
 import logging
+import shlex
 from functools import partial
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
@@ -47,8 +48,11 @@ class ProjectMoves(Handlers):
                 raise InvalidInput(f"{new.path} is no other place than {old.path}")
             if (source := files.open_project(old)) is None:
                 raise NotFound(f"nothing is remembered of {old.path}")
-            if not files.shared.keys().isdisjoint((old.id, new.id)):
-                raise InvalidInput("a project that is shared is not moved: 'remembrancer share leave' in it first")
+            for place in (old, new):
+                if place.id in files.shared:
+                    leave = f"REMEMBRANCER_PROJECT={shlex.quote(place.path)} remembrancer share leave"
+                    again = "'remembrancer share join --here' after the move"
+                    raise InvalidInput(f"a project that is shared is not moved: '{leave}' first, and {again}")
             if self._file_handlers.has_client(old.id):
                 raise InvalidInput(
                     f"an assistant is still connected in {old.path}: close it there, then run this again"

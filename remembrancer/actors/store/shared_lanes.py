@@ -262,7 +262,8 @@ class SharedLanes:
                 leave = "remembrancer share leave --user" if project is None else "remembrancer share leave"
                 raise InvalidInput(f"{whose} shares {shared.name} already: '{leave}' ends that")
             if sharer not in (None, key):
-                raise InvalidInput(f"another project ({sharer}) shares {request.lane}: a lane is for one project")
+                move = f"if it was moved here, 'remembrancer admin projects move {sharer} .' first"
+                raise InvalidInput(f"another project ({sharer}) shares {request.lane}, which is for one: {move}")
             if request.dry_run:
                 own = files.user_file if project is None else files.open_project(project)
                 return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
