@@ -280,9 +280,6 @@ class Worker:
         self.jobs: list[Job] = []
         """All texts that it was ever given."""
         self.questions: list[str] = []
-        self.holds_questions = False
-        """Takes questions and does not answer them until `answer_questions`."""
-        self._held: list[Job] = []
         self.asked: list[UseModel | Failure] = []
         self.pings = 0
         self.holds = holds
@@ -303,22 +300,13 @@ class Worker:
                     self.answer([job])
             case EmbedQuery(text=text):
                 self.questions.append(text)
-                self._held.append(Job(self.dealer.heard.message_id, text))
-                if not self.holds_questions:
-                    self.answer_questions()
+                vector = vector_of(text, self.identity.model).tobytes()
+                self.say(self.garbles(vector), self.dealer.heard.message_id)
             case AskWorker():
                 self.pings += 1
                 self.say(self.state, self.dealer.heard.message_id)
             case UseModel() | Failure():
                 self.asked.append(message)
-
-    def answer_questions(self) -> None:
-        """Answer the questions that have come, and from now on those that come."""
-        self.holds_questions = False
-        for question in self._held:
-            vector = vector_of(question.text, self.identity.model).tobytes()
-            self.say(self.garbles(vector), question.message_id)
-        self._held.clear()
 
     def answer(self, jobs: list[Job]) -> None:
         for job in jobs:

@@ -14,11 +14,9 @@ import anyio
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.readers import TURNS
 from remembrancer.actors.store.records.types import USER, Filters, Hits, Phrase, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
-from remembrancer.config.settings import Settings
 from remembrancer.memory.contexts import in_sections, section_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -40,7 +38,7 @@ from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
 from tests.contracts.records_rig import entities
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 
 
 async def section(files: Spaces, section: Section, task: str = "") -> list[str]:
@@ -520,29 +518,6 @@ async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes
             assert near.pop(first) > 2 * max(near.values())
     timeless = await gateway.recall("What did the lantern get?", reference_time=at("2023-05-20"))
     assert not any("time" in memory.scores.shares for memory in timeless.memories)
-
-
-async def test_of_many_recalls_at_once_a_few_are_worked_on_and_the_others_wait_for_their_turn(home: Path) -> None:
-    async with store_rig(home, settings=Settings(read_budget_s=2 * PATIENCE_S)) as rig:
-        worker = await rig.worker()
-        wanted = await rig.gateway.store("the lantern is in the harbour")
-        await rig.gateway.until_embedded()
-        worker.holds_questions = True
-        found: list[str] = []
-
-        async def recall(number: int) -> None:
-            (first, *_) = await rig.gateway.found(f"which lantern is number {number}")
-            found.append(first)
-
-        async with anyio.create_task_group() as tasks:
-            for number in range(3 * TURNS):
-                tasks.start_soon(recall, number)
-            await until(lambda: len(worker.questions) >= TURNS)
-            for _ in range(10):  # by now all have been taken
-                await rig.gateway.describe()
-            assert len(worker.questions) == TURNS
-            worker.answer_questions()
-        assert found == [wanted] * 3 * TURNS
 
 
 async def gather(

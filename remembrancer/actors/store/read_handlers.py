@@ -39,7 +39,6 @@ from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import FindPairs
 from remembrancer.protocol.errors import (
-    DeadlineExceeded,
     FileLocked,
     NotFound,
     RecordsUnusable,
@@ -133,12 +132,6 @@ class ReadHandlers(Handlers):
         return touched
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
-        async with self._readers.turn(request.project.id):
-            if context.remaining_s(0.0) <= 0:
-                raise DeadlineExceeded("other recalls came first, and took all of its time")
-            return await self._recalled(request, context)
-
-    async def _recalled(self, request: Recall, context: RequestContext) -> Recalled:
         model = self._scheduler.answering.key
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
         in_scope = await self._view(request.project, scopes, model)

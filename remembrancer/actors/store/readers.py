@@ -7,8 +7,6 @@ from typing import Final, TypeVar
 
 READ_THREADS: Final = 4
 """Each thread has its own connection with a page cache, and Python runs one of them at a time."""
-TURNS: Final = 8
-"""The number of concurrent recalls of one project. If more shared the threads, all of them would be late."""
 
 T = TypeVar("T")
 
@@ -20,11 +18,6 @@ class Readers:
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="background")
-        self._turns: dict[str, asyncio.Semaphore] = {}
-
-    def turn(self, project_id: str) -> asyncio.Semaphore:
-        """Return the semaphore that limits a project's recalls."""
-        return self._turns.setdefault(project_id, asyncio.Semaphore(TURNS))
 
     async def read(self, work: Callable[[], T]) -> T:
         """Run `work` on one of the threads, and return its result."""
