@@ -39,9 +39,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
 BACKLOG: Final = 200
-"""A backlog of memories without vectors that a worker finishes within seconds."""
-LONGEST_HOLD_S: Final = 3600.0
-"""The longest time that a backlog holds back jobs, in case it never ends."""
+"""Work on a whole space waits while more memories than this are being embedded: it reads their vectors."""
 OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
 
 T = TypeVar("T")
@@ -89,8 +87,6 @@ class JobHandlers(Handlers):
         )
         self._news = anyio.Event()
         self._asked: dict[Reflect | Maintain, _Asked] = {}
-        self._crowded_at: float | None = None
-        """The time since which too many memories have waited for vectors for consolidation to run."""
         self._refusal: str | None = None if parts.settings.consolidator else OFF
         self._is_off = not parts.settings.consolidator
 
@@ -179,21 +175,11 @@ class JobHandlers(Handlers):
             asked.settle(answer or InternalError("the consolidator has done this and does not say what came of it"))
 
     def _next_job(self, sort: JobSort) -> Job | None:
-        now = time.monotonic()
         asked = [each.job for each in self._asked.values() if not each.answer.done()]
         due = [*asked, *self.finder.due]
         self._attempts.keep(due)
-        return self._attempts.take(asked if sort == "long" and self._gives_way(now) else due, sort, now)
-
-    def _gives_way(self, now: float) -> bool:
-        """True while a large backlog of memories is being embedded: consolidation reads their vectors, and competes
-        with the workers for the processor."""
-        if not self._scheduler.workers or self._scheduler.pending <= BACKLOG:
-            self._crowded_at = None
-            return False
-        if self._crowded_at is None:
-            self._crowded_at = now
-        return now - self._crowded_at < LONGEST_HOLD_S
+        waits = sort == "long" and self._scheduler.workers and self._scheduler.pending > BACKLOG
+        return self._attempts.take(asked if waits else due, sort, time.monotonic())
 
     def _wake(self) -> None:
         self._news.set()
