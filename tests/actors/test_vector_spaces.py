@@ -151,26 +151,17 @@ async def test_near_duplicates_are_found_and_not_compared_again_after_a_stop(rec
     assert records.compared(IDENTITY.key) == last
 
 
-async def test_idle_vectors_and_too_many_vectors_are_freed(tmp_path: Path, records: Records, tended: Tended) -> None:
-    other = Records(SqliteFile(tmp_path / "other.db"), "p_other", lambda: REQUESTED_AT)
-    for each in (records, other):
-        embed(each, chronicle(0, 10))
-    async with tended(records, other, exact_up_to=1000) as spaces:
-
-        def held() -> list[bool]:
-            found = [spaces.searchable(each.name) for each in (records, other)]
-            return [each is not None and each.size_bytes > 0 for each in found]
-
+async def test_idle_vectors_are_freed(records: Records, tended: Tended) -> None:
+    embed(records, chronicle(0, 10))
+    async with tended(records, exact_up_to=1000) as spaces:
         assert finds(spaces, records, chronicle(0, 10))
-        assert finds(spaces, other, chronicle(0, 10))
+        held = spaces.searchable(records.name)
+        assert held is not None
         spaces.free_idle()
-        assert held() == [True, True]
-        spaces.free_idle(most_bytes=1)
-        assert held() == [False, True], "what was searched last stays"
+        assert held.size_bytes > 0
         spaces.free_idle(idle_s=0)
-        assert held() == [False, False]
-        assert finds(spaces, other, chronicle(0, 10))
-    other.close()
+        assert held.size_bytes == 0
+        assert finds(spaces, records, chronicle(0, 10))
 
 
 class ChromaProcess:

@@ -30,14 +30,10 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 TOGETHER_S: Final = 0.1
 """The time within which several wakes are followed together."""
-BETWEEN_S: Final = 0.03
-"""The same when no vectors have been kept for `CHECK_INTERVAL_S`: comparisons take time from embedding."""
 CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
 """The time after their last search at which vectors are freed."""
-MOST_BYTES: Final = 512 * 1024 * 1024
-"""The size of all vectors in memory above which the least recently searched are freed."""
 COMPARED_AT_ONCE: Final = 16
 """The number of passages compared in one batch, during which recalls are late. Progress is stored after each batch;
 after a crash the rest is compared again."""
@@ -67,7 +63,6 @@ class VectorSpaces:
         exact_up_to: int,
         judge: Judge = lambda records, pairs: [],
         server: Server | None = None,
-        with_chroma: bool | None = None,
     ) -> None:
         self._folder = folder
         self._committer = committer
@@ -75,8 +70,7 @@ class VectorSpaces:
         self._exact_up_to = exact_up_to
         self._judge = judge
         self._server = server
-        is_installed = importlib.util.find_spec("chromadb") is not None
-        self._with_chroma = is_installed if with_chroma is None else with_chroma
+        self._with_chroma = importlib.util.find_spec("chromadb") is not None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vectors")
         self._models: dict[str, ModelIdentity] = {}
         self._active: str | None = None
@@ -85,7 +79,6 @@ class VectorSpaces:
         """The vectors by name of the texts and model."""
         self._uncompared: set[str] = set()
         """The names of the texts that may have later passages."""
-        self._kept_at = time.monotonic()
         self._chroma: Chroma | None = None
         self._reach_at = 0.0
         self._wake = asyncio.Event()
@@ -107,7 +100,6 @@ class VectorSpaces:
 
     def note_kept(self, name: str) -> None:
         """Note that vectors may have been added to the records, so that near-duplicates are looked for."""
-        self._kept_at = time.monotonic()
         self._uncompared.add(name)
         self._wake.set()
 
@@ -154,15 +146,13 @@ class VectorSpaces:
             is_waiting = in_chroma or self._uncompared or self.error
             with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
                 await self._wake.wait()
-                is_quiet = time.monotonic() - self._kept_at > CHECK_INTERVAL_S
-                await anyio.sleep(BETWEEN_S if is_quiet else TOGETHER_S)
+                await anyio.sleep(TOGETHER_S)
 
-    def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
-        """Free vectors that were not searched for `idle_s`, and the least recently searched above `most_bytes`."""
-        now, total = time.monotonic(), 0
-        for place, vectors in enumerate(sorted(self._spaces.values(), key=lambda each: -each.used_at)):
-            total += vectors.size_bytes
-            if vectors.size_bytes and (now - vectors.used_at >= idle_s or (place and total > most_bytes)):
+    def free_idle(self, idle_s: float = IDLE_S) -> None:
+        """Free vectors that were not searched for `idle_s`."""
+        now = time.monotonic()
+        for vectors in self._spaces.values():
+            if vectors.size_bytes and now - vectors.used_at >= idle_s:
                 vectors.free()
 
     async def aclose(self) -> None:
