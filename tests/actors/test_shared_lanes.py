@@ -57,7 +57,6 @@ from remembrancer.protocol.writes import (
     Applied,
     Change,
     EraseMemory,
-    ImportMemory,
     Operation,
     PortableMemory,
     ProjectRef,
@@ -710,23 +709,6 @@ async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(owners: li
         assert not any("drink" in row for row in dump_of(host.paths.database)), "its history went along"
     again = await here.done("back", PromoteMemory(memory_id, "project", "not so"))
     assert again.replayed
-    assert dump_of(here.paths.database) == dump_of(there.paths.database)
-
-
-async def test_a_copy_is_promoted_although_another_host_has_just_taken_back_its_own(owners: list[OwnHost]) -> None:
-    here, there = owners
-    memory_id = await here.store("tea", "we drink tea")
-    copy = here.memory("project", memory_id)
-    await there.done("import", ImportMemory(copy))
-    await both_share(here, there)
-    await here.done("promote", PromoteMemory(memory_id, "user"))
-    await until(lambda: there.finds("user", "tea"))
-    await there.lanes._open[LANE].stop()
-    await here.done("back", PromoteMemory(memory_id, "project"))
-    assert there.finds("user", "tea"), "it has not heard of it"
-    await there.done("promote there", PromoteMemory(memory_id, "user"))
-    assert (there.finds("project", "tea"), there.finds("user", "tea")) == (False, True)
-    await until(lambda: here.finds("user", "tea"))
     assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 

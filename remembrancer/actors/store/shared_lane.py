@@ -275,10 +275,7 @@ class SharedLane(Records):
 
     def _brought_in_by(self, operation: Operation) -> PortableMemory | None:
         """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Raises as
-        `memory_to_move`.
-
-        A copy of what the user's lane has is brought in all the same: another host may take back the lane's meanwhile.
-        """
+        `memory_to_move`."""
         change = operation.change
         if not isinstance(change, PromoteMemory) or self.outcome_of(operation.operation_id) is not None:
             return None
@@ -287,11 +284,9 @@ class SharedLane(Records):
             if self.is_users and _takes_back(operation):
                 memory_to_move(Writer(operation, here))
                 return None
-            if local is None:
+            if local is None or here.memory(change.memory_id) is not None:
                 return None
-            known, own, writer = here.memory(change.memory_id), local.memory(change.memory_id), Writer(operation, local)
-            is_copy = known is not None and own is not None and own.id == known.id and writer.sees(own)
-            return memory_to_move(writer) if known is None or (is_copy and self.is_users) else None
+            return memory_to_move(Writer(operation, local))
 
     def rename_project(self, old: str, new: str) -> None:
         self._announce("project", ProjectRenamed(old, new))
