@@ -32,7 +32,7 @@ from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import OF_NOTES, PROJECTS, Ref, Source, View
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale
-from remembrancer.memory.limits import LISTED_BYTES, first_that_fit
+from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
@@ -373,16 +373,15 @@ def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
 
 def _sendable(answer: Recalled, notices: list[Notice]) -> Recalled:
     """Cut the answer to the size limit, dropping memories at its end, with a notice."""
-    lengths = itertools.accumulate(len(memory.content.encode()) for memory in answer.memories)
-    kept = max(1, sum(length <= LISTED_BYTES for length in lengths))
-    if kept >= len(answer.memories):
+    memories, is_cut = first_that_fit(answer.memories)
+    if not is_cut:
         return answer
     text = (
-        f"Of {len(answer.memories)} memories these are the first {kept}: all would be too many bytes for one answer "
-        "(ask for something narrower)."
+        f"Of {len(answer.memories)} memories these are the first {len(memories)}: all would be too many bytes for one "
+        "answer (ask for something narrower)."
     )
     notices.append(Notice("answer_cut", text))
-    return msgspec.structs.replace(answer, memories=answer.memories[:kept])
+    return msgspec.structs.replace(answer, memories=memories)
 
 
 NOT_IMPORTED: Final = "Memories of release 0.2.0 are missing here, since not all of their file could be read."

@@ -255,8 +255,6 @@ class Graph:
         self._numbers: defaultdict[Node, list[int]] = defaultdict(list)
         self._looked_up: set[str] = set()
         """The keys of which all spellings are known."""
-        self._absent: set[str] = set()
-        """The keys that were looked up and do not exist."""
         self._names: dict[Node, str] = {}
         self._relationships: dict[str, str] = {}
         self._relationship_keys: dict[str, str] = {}
@@ -512,13 +510,12 @@ class Graph:
         """
         degrees: dict[int | str, int] = {}
         near: defaultdict[int | str, dict[int | str, None]] = defaultdict(dict)
-        keys = {node: most for node, most in nodes.items() if isinstance(node, str) and node not in self._absent}
+        keys = {node: most for node, most in nodes.items() if isinstance(node, str)}
         memories = {node: most for node, most in nodes.items() if not isinstance(node, str)}
         if not memories and not keys:
             return Around({}, {})
         asked = {"memories": json_list(memories.items()), "keys": json_list(keys.items())}
         rows = self._read(_AROUND, {"most": max(nodes.values()) + 1, "session": self._session_id, **asked})
-        self._absent.update(keys.keys() - {here for here, _, _ in rows})
         for here, there, degree in rows:
             if there is None:
                 degrees[here] = degrees.get(here, 0) + degree
