@@ -11,15 +11,12 @@ from typing import Final
 import anyio
 import msgspec
 
-from remembrancer.code.languages import language_of
 from remembrancer.code.read_files import ReadFile
 from remembrancer.code.reader import DEADLINE_S, ReadFiles, answers
 from remembrancer.code.tree import SourceFile
 
 READERS: Final = min(2, os.cpu_count() or 1)
 """Reading processes that run at once."""
-MOST_DEATHS: Final = 3
-"""After this many files of one language in a batch have killed a process, the rest are cut without that parser."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +50,6 @@ class CodeReaders:
                 if fatal.path in plain:
                     read.append(ReadFile(*fatal, language="", skipped="fatal"))
                 plain.add(fatal.path)
-                of_language = {file.path for file in files if language_of(file.path) == language_of(fatal.path)}
-                if len(of_language & plain) >= MOST_DEATHS:
-                    plain |= of_language
         return read
 
 
