@@ -5,7 +5,6 @@ false data gets no more work, and its texts go to another. Imported only if the 
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from remembrancer.protocol.work import AskWorker, ModelChoice, ModelIdentity, Us
 PING_S: Final = 1.0
 LISTEN_AGAIN_S: Final = 5.0
 MOST_CREDIT: Final = 256
-MOST_DIMENSIONS: Final = 16_384
 SHOWN_CHARACTERS: Final = 300
 """The length to which a worker's own text is cut before it is shown."""
 
@@ -173,9 +171,9 @@ class RemoteWorkers:
         known = self._scheduler.identity_of(state.choice)
         if known is None and self._scheduler.is_starting:
             return  # this host's own embedder determines the model; the worker is asked again
-        if not _is_plausible(state, identity) or (known is not None and known != identity):
-            wanted = "" if known is None else f", and this memory's vectors are of {known.key}"
-            self._refuse(connection, f"its model is {identity.key[:SHOWN_CHARACTERS]}{wanted}")
+        if known is not None and known != identity:
+            reason = f"its model is {identity.key[:SHOWN_CHARACTERS]}, and this memory's vectors are of {known.key}"
+            self._refuse(connection, reason)
             return
         self._refusals.pop(connection.peer.key, None)
         logger.info("an embedder on another host works", extra={"worker": connection.peer.name})
@@ -240,12 +238,3 @@ class RemoteWorkers:
     def _say_refused(self, peer: Peer, reason: str) -> None:
         if self.router is not None:
             self.router.refuse(peer, WorkerRefused(reason), in_reply_to=None)
-
-
-def _is_plausible(ready: WorkerState, identity: ModelIdentity) -> bool:
-    """True if a worker's claims about its model are plausible."""
-    scale = ready.scale.answering, ready.scale.unrelated
-    is_scale = all(math.isfinite(cosine) and abs(cosine) <= 1 for cosine in scale) and scale[0] > scale[1]
-    named = (identity.engine, identity.model, identity.revision, identity.precision)
-    is_named = all(0 < len(text) <= SHOWN_CHARACTERS for text in named)
-    return is_scale and is_named and 0 < identity.dimensions <= MOST_DIMENSIONS
