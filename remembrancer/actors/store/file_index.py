@@ -8,7 +8,7 @@ import sqlite3
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -148,10 +148,9 @@ class FileIndex(EmbeddedTexts, SqliteWords):
     _file: SqliteFile
     _words = "words"
 
-    def __init__(self, path: Path, name: str, cut: str = "", clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, name: str, cut: str = "") -> None:
         self.name = name
         self._path = path
-        self._clock = clock
         try:
             self._file = _opened(path)
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld) as error:
@@ -184,7 +183,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         with self._file.transaction() as connection:
             change = _Change(connection)
             for update in updates:
-                change.update(root, update, self._clock())
+                change.update(root, update, time.time())
             for path in removed:
                 change.remove(root, path)
             return change.finish()

@@ -6,7 +6,6 @@ false data gets no more work, and its texts go to another. Imported only if the 
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,14 +60,12 @@ class RemoteWorkers:
         keys: WorkerKeys,
         scheduler: EmbeddingScheduler,
         silence_s: float,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._endpoint = endpoint
         self._speaker = speaker
         self._keys = keys
         self._scheduler = scheduler
         self._silence_s = silence_s
-        self._clock = clock
         self._connections: dict[bytes, _Connection] = {}
         self._refusals: dict[str, str] = {}
         """The reason for a worker's last refusal, by its public key, until it is admitted."""
@@ -104,7 +101,7 @@ class RemoteWorkers:
 
     def state(self) -> RemoteEmbedders:
         """Return the connected workers, and the invited ones that are not connected."""
-        now = self._clock()
+        now = time.monotonic()
         embedders: list[RemoteEmbedder] = []
         try:
             members = self._keys.all()
@@ -143,14 +140,14 @@ class RemoteWorkers:
             named = Peer(peer.routing_id, member.name, f"{member.name}/{envelope.incarnation}", peer.key)
             for other in [each for each in self._connections.values() if each.peer.incarnation == named.incarnation]:
                 self._forget(other)
-            connection = self._connections[peer.routing_id] = _Connection(named, self._clock())
+            connection = self._connections[peer.routing_id] = _Connection(named, time.monotonic())
             assert self._tasks is not None
             self._tasks.start_soon(self._watch, connection)
         self._take(connection, state)
 
     def _take(self, connection: _Connection, state: WorkerState) -> None:
         """Handle the state of a worker, as it was announced or asked for."""
-        connection.heard_at = self._clock()
+        connection.heard_at = time.monotonic()
         if connection.refused is not None:
             return
         if state.is_leaving:
@@ -200,7 +197,7 @@ class RemoteWorkers:
                 logger.warning("an embedder on another host hangs", extra={"worker": peer.name, "why": error.message})
                 self._scheduler.lose(connection.peer)
             else:
-                connection.heard_at = self._clock()
+                connection.heard_at = time.monotonic()
                 if not self._is_admitted(peer):
                     self._take(connection, state)
                 elif (better := self._scheduler.better_choice(peer)) is not None:

@@ -21,7 +21,6 @@ from remembrancer.protocol.reads import Recall, Strategy
 class Question:
     """A question, and the memories to search. `vector` (dimensions,) is of unit length; None if it is unavailable."""
 
-    text: str
     strategy: Strategy
     filters: Filters
     phrases: Sequence[Phrase]
@@ -53,7 +52,6 @@ def read_question(request: Recall, now: float) -> Question:
         if re.search(rf"\bon {today}\b", read_query(request.query), re.IGNORECASE):  # today's, or a week ago
             windows = (*windows, *time_windows("today", asked_at, zone))
     return Question(
-        request.query,
         request.strategy,
         filters,
         phrases,

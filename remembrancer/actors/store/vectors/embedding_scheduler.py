@@ -103,9 +103,8 @@ class EmbeddingScheduler:
         readers: Readers,
         router_of: Callable[[Peer], Router[Any]],
         configured: ModelChoice,
-        fallbacks: tuple[ModelChoice, ...] = (),
-        open_all: Callable[[], Awaitable[None]] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        fallbacks: tuple[ModelChoice, ...],
+        open_all: Callable[[], Awaitable[None]],
     ) -> None:
         self._files = files
         self._committer = committer
@@ -114,7 +113,6 @@ class EmbeddingScheduler:
         self._router_of = router_of
         self._fallbacks = fallbacks
         self._open_all = open_all
-        self._clock = clock
         self._leases: Leases[Peer] = Leases()
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._failures: dict[str, WorkerState] = {}  # by the worker's incarnation
@@ -124,7 +122,7 @@ class EmbeddingScheduler:
         """Called with a worker on another host that gave a false answer, and the reason; it must get no more work."""
         self.served_at = -math.inf
         """The time of the last request by a client."""
-        self._attended_at = clock()
+        self._attended_at = time.monotonic()
         self._expected_until = self._demanded_at = -math.inf
         self._may_rest = False
         self._woken = asyncio.Event()
@@ -227,7 +225,7 @@ class EmbeddingScheduler:
             return None
         for failure in self._failures.values():
             return failure.error
-        if self.is_starting or self._clock() - self._attended_at < UNATTENDED_S:
+        if self.is_starting or time.monotonic() - self._attended_at < UNATTENDED_S:
             return None
         return NO_WORKER
 
@@ -235,7 +233,7 @@ class EmbeddingScheduler:
     def is_starting(self) -> bool:
         """True if the first worker is still starting: search by meaning begins when its model is loaded."""
         has_none = not self._leases.workers_of(self.answering.key) and not self._failures
-        return has_none and self._clock() < self._expected_until
+        return has_none and time.monotonic() < self._expected_until
 
     def _pending(self, model: Model) -> int:
         """Return the number of texts that wait for vectors of a model: all, while nobody has identified it."""
@@ -324,7 +322,7 @@ class EmbeddingScheduler:
         for key in keys:
             await self._write_each(partial(EmbeddedTexts.try_again, model=key, now=time.time()))
         if self._state is not self._stored:
-            if self._open_all is not None and len(self._models) > 1:
+            if len(self._models) > 1:
                 await self._open_all()
             state = self._state
             await self._committer.run(RECORDS, partial(self._files.catalog.note_models, state.written()))
@@ -361,14 +359,14 @@ class EmbeddingScheduler:
 
     def expect_workers(self) -> None:
         """Note that the launcher is starting workers, and that none has a model yet."""
-        self._expected_until = self._clock() + STARTING_S
+        self._expected_until = time.monotonic() + STARTING_S
         self._may_rest = True
 
     def note_demand(self) -> None:
         """Note that a query or a new text needs a worker. The first one after a while wakes idle workers."""
-        if self._may_rest and not self._leases.workers and self._clock() - self._demanded_at > STARTING_S:
+        if self._may_rest and not self._leases.workers and time.monotonic() - self._demanded_at > STARTING_S:
             self.expect_workers()
-        self._demanded_at = self._clock()
+        self._demanded_at = time.monotonic()
 
     def workers_failed(self) -> None:
         """Note that the launcher cannot start workers."""
@@ -377,7 +375,7 @@ class EmbeddingScheduler:
 
     def hear(self, worker: Peer, state: WorkerState) -> None:
         """Handle a worker's new state: whatever it held may go to others."""
-        self._attended_at = self._clock()
+        self._attended_at = time.monotonic()
         self.lose(worker)
         if state.error is not None and not state.is_leaving:
             self._failures[worker.incarnation] = state
@@ -388,8 +386,8 @@ class EmbeddingScheduler:
     def peer_gone(self, gone: PeerGone) -> None:
         """Handle the death of a process of the runtime. If it was a worker, its texts go to another."""
         if gone.role == "embedder":
-            self._attended_at = self._clock()
-            self._expected_until = max(self._expected_until, self._clock() + UNATTENDED_S)  # it will be restarted
+            self._attended_at = time.monotonic()
+            self._expected_until = max(self._expected_until, time.monotonic() + UNATTENDED_S)  # it will be restarted
         until = time.time() + DEADLY_S
         for worker in self.workers:
             if worker.incarnation == gone.incarnation:
@@ -425,18 +423,17 @@ class EmbeddingScheduler:
 
     # --- Queries.
 
-    async def embed_query(self, text: str, timeout_s: float, model: str | None = None) -> Vectors:
-        """Return the unit vector of a query, (dimensions,), of that model (None: the one that answers now). Recent ones
-        are cached.
+    async def embed_query(self, text: str, timeout_s: float, model: str | None) -> Vectors:
+        """Return the unit vector of a query, (dimensions,), of that model (None: nobody has identified any). Recent
+        ones are cached.
 
         Raises:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is not a
             vector.
         """
         self.note_demand()
-        key = model or self.answering.key
-        identity = next((each.identity for each in self._models if each.key == key), None)
-        workers = self._leases.workers_of(key)
+        identity = next((each.identity for each in self._models if each.key == model), None)
+        workers = self._leases.workers_of(model)
         if identity is None or not workers:
             unavailable = EmbeddingStarting if self.is_starting else EmbeddingUnavailable
             raise unavailable("no embedding worker has a model loaded")
@@ -494,8 +491,8 @@ class EmbeddingScheduler:
         while True:
             with anyio.move_on_after(AGAIN_S):
                 await self._woken.wait()
-            latest = self._clock() + LONGEST_HOLD_S
-            while (now := self._clock()) < (until := min(latest, self.served_at + BURST_S)):  # noqa: ASYNC110
+            latest = time.monotonic() + LONGEST_HOLD_S
+            while (now := time.monotonic()) < (until := min(latest, self.served_at + BURST_S)):  # noqa: ASYNC110
                 await anyio.sleep(until - now)
             self._woken.clear()
             try:
@@ -549,7 +546,7 @@ class EmbeddingScheduler:
                 return
             else:
                 result = FailedText(text.number, fault)
-        self._attended_at = self._clock()
+        self._attended_at = time.monotonic()
         job = EmbeddingJob(identity.key, name, text.number)
         if not self._leases.finish(worker, job):
             return  # it may have gone to another
