@@ -198,7 +198,7 @@ async def is_stored_at_once(client: StdioClient, content: str) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no leases")
 async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, repository: Path, tmp_path: Path) -> None:
-    waits_for = repository / ".gitignore.note.tmp"  # which the first note of a repository in git goes by
+    waits_for = repository / ".note-.gitignore.tmp"  # which the first note of a repository in git goes by
     other = tmp_path / "other"
     other.mkdir()
     async with (

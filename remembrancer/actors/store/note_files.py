@@ -108,7 +108,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
         return done
 
     with _opened(real) as directory:
-        done = _replace(directory, real.name, _temporary(operation), edit)
+        done = _replace(directory, real.name, edit)
     return NoteWritten(change.path, done.lines, done.replaced, ignored)
 
 
@@ -116,11 +116,6 @@ def _end(writer: Writer, result: NoteWritten) -> NoteWritten:
     """Record that the note is written, and that its session is active."""
     writer.note_active()
     return result
-
-
-def _temporary(operation: Operation) -> str:
-    """Return the name of an operation's temporary file: hidden and not Markdown, so that nobody takes it for a note."""
-    return f".note-{hashlib.sha256(operation.operation_id.encode()).hexdigest()[:16]}.tmp"
 
 
 @contextlib.contextmanager
@@ -157,9 +152,10 @@ def _read(directory: int, name: str) -> _Version:
         return _Version(file.read(), stat.S_IMODE(about.st_mode), about.st_mtime)
 
 
-def _replace(directory: int, name: str, temporary: str, edit: Callable[[str, float], Edited]) -> Edited:
+def _replace(directory: int, name: str, edit: Callable[[str, float], Edited]) -> Edited:
     """Replace a file in an open directory, by a temporary one, with the result of `edit`, which gets its text and the
     time at which it was saved, and is called again if the file has changed meanwhile. Returns the result."""
+    temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that nobody takes it for a note
     try:
         for _ in range(ATTEMPTS):
             before = _read(directory, name)
@@ -226,7 +222,7 @@ def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
 
     try:
         with _opened(RealNote(Path(os.path.realpath(root)), (".gitignore",))) as directory:
-            _replace(directory, ".gitignore", ".gitignore.note.tmp", edit)
+            _replace(directory, ".gitignore", edit)
     except (OSError, RemembrancerError) as error:
         logger.warning("git was not told to ignore notes", extra={"reason": str(error)})
         return ()
