@@ -57,18 +57,14 @@ class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Reflect(Request[Reflected], frozen=True):
-    """Consolidate a session's memories. Refused when there is no consolidator.
-
-    `about` is the session to consolidate; it must be the requesting session's own.
-    """
+    """Consolidate the session's memories. Refused when there is no consolidator. The id of the run is derived from
+    `operation_id`."""
 
     project: ProjectRef
     session_id: str
-    about: str
+    operation_id: str
     strategy: ReflectStrategy = "full"
     dry_run: bool = False
-    operation_id: str = ""
-    """The id of the run is derived from this."""
 
 
 Upkept = Literal["archived", "deleted", "derived", "orphans", "proposed", "promoted", "notes", "pruned"]

@@ -111,8 +111,7 @@ class Workplace:
         return [await self.note(text, kind="observation", scope=scope, importance=0.3) for text in OBSERVATIONS]
 
     async def reflect(self, name: str = "reflection", **fields: Any) -> Reflected:
-        request = Reflect(PROJECT, SESSION, SESSION, operation_id=name)
-        return await self.rig.gateway.ask(msgspec.structs.replace(request, **fields))
+        return await self.rig.gateway.ask(Reflect(PROJECT, SESSION, name, **fields))
 
     async def maintain(self, *, dry_run: bool = False) -> Maintained:
         return await self.rig.gateway.ask(Maintain(PROJECT, dry_run))
@@ -390,7 +389,7 @@ async def test_what_closed_sessions_noted_goes_after_a_while(place: Workplace, m
     assert "notes" not in (await place.maintain()).done, "somebody wanted it back"
 
 
-REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
+REFLECT = Reflect(PROJECT, SESSION, "reflect-1")
 
 
 async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:
@@ -569,12 +568,6 @@ async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_on
     await restart_with(rig, consolidator=True)
     async with Consolidator(rig.home) as consolidator:
         await consolidator.job()
-
-
-async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRig) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        await rig.gateway.ask(Reflect(PROJECT, SESSION, OTHER_SESSION))
-    assert refusal.value.field == "session_id"
 
 
 async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:

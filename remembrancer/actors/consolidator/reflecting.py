@@ -43,7 +43,7 @@ STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
 async def reflect(request: Reflect, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
     """Carry out a reflection, or say what it would do. The same operation again finds nothing left to do."""
     project = request.project
-    own = await read_settled(store, ReadMemories(project, session_id=request.about), settings, WAIT_S)
+    own = await read_settled(store, ReadMemories(project, session_id=request.session_id), settings, WAIT_S)
     summaries: list[Derived] = []
     if request.strategy != "extract_patterns":
         summaries = await run_sync(lambda: plan_summaries(own, clock(), again=True))
@@ -59,9 +59,8 @@ async def reflect(request: Reflect, store: StoreConnection, settings: Settings, 
     )
     if request.dry_run:
         return answer
-    versions = [sorted((source.id, source.version) for source in derived.sources) for derived in summaries]
-    run_id = run_id_of("reflection", project.id, request.about, request.operation_id or versions)
-    run = Run(store, project, run_id, "consolidation", clock, request.about)
+    run_id = run_id_of("reflection", project.id, request.session_id, request.operation_id)
+    run = Run(store, project, run_id, "consolidation", clock, request.session_id)
     made = [*summaries, *(plan.derived for plan in patterns if plan.derived is not None)]
     passed_over = await run.write(derived.group for derived in made)
     return msgspec.structs.replace(

@@ -128,12 +128,10 @@ class JobHandlers(Handlers):
         """Have the consolidator do this now, before all other jobs, and return its answer.
 
         Raises:
-            InvalidInput: the session is not the requesting one.
+            InvalidInput: the token may not see the user's memories.
             ConsolidatorUnavailable: there is none, or it does not accept the job in time.
             DeadlineExceeded: the job has started, but is not finished in time.
         """
-        if isinstance(request, Reflect) and request.about != request.session_id:
-            raise InvalidInput("a session can have its own memories consolidated, and no other's", field="session_id")
         if isinstance(request, Reflect) and not request.project.sees_user:
             raise InvalidInput("a reflection looks at the user's memories too, and they are not for this token")
         if self._refusal is not None:

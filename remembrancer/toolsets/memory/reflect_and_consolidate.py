@@ -44,7 +44,6 @@ async def reflect_and_consolidate(
     request = Reflect(
         project=caller.project,
         session_id=caller.session_id,
-        about=caller.session_id,
         strategy=strategy or "full",
         dry_run=bool(dry_run),
         operation_id=call.operation_id,
