@@ -4,7 +4,7 @@ memories connected with the entities in a query."""
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
@@ -44,7 +44,7 @@ def connections(
 
     `matching` are memories from another search that pass the filters; the connected ones among them are included.
     """
-    starts = with_aliases(graph, named_in(graph, query))
+    starts = named_in(graph, query)
     if not starts:
         return None
     reached = walk(starts, graph.edges, HOPS, WIDEST).reached
@@ -105,9 +105,8 @@ def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFou
         nodes = [node for node in graph.keyed([name_key(request.entity)]) if node.type == kind]
     if not nodes:
         return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ()), {}
-    starts = with_aliases(graph, nodes)
     # Entities beyond the limit, and anything farther, are left out of the answer.
-    walked = walk(starts, expand, request.depth, max(WIDEST, request.limit))
+    walked = walk(nodes, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
         text = "The graph is too dense here to be walked whole: the best connected entities were followed."
         view.notices.append(Notice("graph_cut", text))
@@ -303,8 +302,6 @@ def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]
     return sorted(chosen, key=lambda each: each.begin)
 
 
-ALIASES: Final = frozenset(name_key(each) for each in ("alias_of", "also_known_as", "aka", "alias"))
-"""Keys of the relationships that make two names mean the same."""
 MOST_STARTS: Final = 20
 """The number of nodes at which a walk begins."""
 SUGGESTIONS: Final = 5
@@ -322,20 +319,6 @@ def suggest(graph: Graph, name: str) -> tuple[str, ...]:
     """Return known names with words of this one, best first."""
     likely = graph.matching(phrases_of(name_words(name)), SUGGESTIONS)
     return tuple(dict.fromkeys(graph.name(node) for node in likely))[:SUGGESTIONS]
-
-
-def with_aliases(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
-    """Return these nodes, and those that memories declare to be their aliases, over any number of steps."""
-    known = dict.fromkeys(nodes)
-    frontier = list(known)
-    while frontier and len(known) < MOST_STARTS:
-        found: dict[Node, None] = {}
-        for sighting in graph.edges(frontier, relationships=ALIASES).sightings:
-            if sighting.live:
-                found |= dict.fromkeys((sighting.edge.subject, sighting.edge.target))
-        frontier = [node for node in found if node not in known]
-        known |= dict.fromkeys(frontier)
-    return list(known)[:MOST_STARTS]
 
 
 def named_in(graph: Graph, text: str) -> list[Node]:
