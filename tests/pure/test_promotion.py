@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.explaining import explain
 from remembrancer.memory.decay import DAY_S, is_stale, memory_strength, should_archive, should_delete
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.project_specifics import is_project_specific
@@ -19,6 +18,7 @@ from remembrancer.memory.promotion import (
     USER_LIMIT,
     at_once,
     at_session_end,
+    explain,
     promotion_score,
     strongest,
     to_user,

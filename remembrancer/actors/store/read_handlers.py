@@ -17,7 +17,6 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
-from remembrancer.actors.store.explaining import explain
 from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.browsing import BROWSER_READS
@@ -33,7 +32,7 @@ from remembrancer.actors.store.retrieval.view import OF_NOTES, PROJECTS, Ref, So
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale
 from remembrancer.memory.limits import first_that_fit
-from remembrancer.memory.promotion import used_in
+from remembrancer.memory.promotion import explain, used_in
 from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
