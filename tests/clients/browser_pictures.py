@@ -4,32 +4,13 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.clients.test_browser_walk import walk
 from tests.processes.http_door import http_door
 
-Facts = tuple[tuple[str, str, dict[str, Any]], ...]
-
-MORNING: Facts = (
-    ("The cache is Redis 7, one instance, without persistence", "fact", {"tags": ["cache"]}),
-    ("We deploy the shop from `main` on Tuesdays and Thursdays, with two approvals", "decision", {"tags": ["deploy"]}),
-    ("We never deploy on Fridays: nobody is there on Saturday to roll back", "convention", {"tags": ["deploy"]}),
-    ("A rollback is `make rollback`: it takes four minutes and keeps the last five images", "procedure", {}),
-    ("Anna Lindqvist owns the payment gateway; ask her before you touch retries", "fact", {"tags": ["people"]}),
-    ("Write a runbook for webhook retries", "open_end", {}),
-    ("Turn the flag checkout_v2 off for accounts in Switzerland until rounding is right", "open_end", {}),
-)
-NOON: Facts = (
-    (
-        "We also deploy on Fridays until noon since the on-call rota covers Saturdays",
-        "convention",
-        {"tags": ["deploy"]},
-    ),
-    ("Integration tests need Docker Compose: `make up` starts PostgreSQL, Valkey and a fake Stripe", "procedure", {}),
-)
 ASKED = ("how do we deploy the shop?", "who knows about payments?")
 
 
@@ -41,14 +22,14 @@ def main(folder: Path) -> None:
         patch.setenv("REMEMBRANCER_HOME", str(home))
         with http_door(home, patch) as door:
             door.start()
-            for client_name, facts in (("claude-code", MORNING), ("cursor", NOON)):
+            for client_name, when in (("claude-code", "morning"), ("cursor", "noon")):
                 session = door.open_session(client_name=client_name)
                 call = partial(door.call, headers=session)
-                for number, (content, kind, more) in enumerate(facts):
+                for number, (content, kind, more) in enumerate(cases("pictures", when)):
                     call("store_memory", number=number, content=content, kind=kind, wait_for_embedding=True, **more)
                 for number, question in enumerate(ASKED, 100):
                     call("recall_memories", number=number, query=question)
-                if facts is NOON:
+                if when == "noon":
                     news = "The cache is Valkey 8, two instances with a replica, because of Redis' licence"
                     redis = call("recall_memories", number=110, query="which cache do we have?")["memories"][0]["id"]
                     pair = call("recall_memories", number=112, query="may I deploy on Fridays?")["memories"][:2]

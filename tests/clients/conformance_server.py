@@ -18,6 +18,7 @@ from remembrancer.actors.gateway.conversations import CallTool, McpService
 from remembrancer.actors.gateway.http_server import HttpServer
 from remembrancer.config.settings import Settings
 from remembrancer.toolsets.tools import load_tools
+from tests.cases import cases
 
 Json = dict[str, Any]
 Context = ServerRequestContext[Any, Any]
@@ -25,73 +26,15 @@ STEP_S: Final = 0.05
 """Between two messages of a tool: the suite wants to see that they come one by one."""
 
 
+STATIC: Final[dict[str, list[Json]]] = cases("conformance", "static")
+FORMS: Final[dict[str, Json]] = cases("conformance", "forms")
+SCHEMA: Final[Json] = cases("conformance", "schema")
+RESOURCES: Final[dict[str, Json]] = cases("conformance", "resources")
+PROMPTS: Final[dict[str, Json]] = cases("conformance", "prompts")
+
+
 def _text(text: str) -> Json:
     return {"type": "text", "text": text}
-
-
-def _resource(uri: str, mime_type: str, text: str) -> Json:
-    return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": text}}
-
-
-PIXEL: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
-"""A picture of one red pixel."""
-SILENCE: Final = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
-"""A sound without a sample."""
-IMAGE: Final = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
-STATIC: Final[dict[str, list[Json]]] = {
-    "test_simple_text": [_text("This is a simple text response for testing.")],
-    "test_image_content": [IMAGE],
-    "test_audio_content": [{"type": "audio", "data": SILENCE, "mimeType": "audio/wav"}],
-    "test_embedded_resource": [
-        _resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")
-    ],
-    "test_multiple_content_types": [
-        _text("Multiple content types test:"),
-        IMAGE,
-        _resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
-    ],
-    "json_schema_2020_12_tool": [_text("taken")],
-}
-"""What tools answer that do nothing else."""
-FORMS: Final[dict[str, Json]] = {
-    "test_elicitation": {
-        "username": {"type": "string", "description": "User's response"},
-        "email": {"type": "string", "description": "User's email address"},
-    },
-    "test_elicitation_sep1034_defaults": {
-        "name": {"type": "string", "default": "John Doe"},
-        "age": {"type": "integer", "default": 30},
-        "score": {"type": "number", "default": 95.5},
-        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
-        "verified": {"type": "boolean", "default": True},
-    },
-    "test_elicitation_sep1330_enums": {
-        "untitledSingle": {"type": "string", "enum": ["option1", "option2"]},
-        "titledSingle": {"type": "string", "oneOf": [{"const": "value1", "title": "First"}]},
-        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2"], "enumNames": ["Option One", "Option Two"]},
-        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": ["option1", "option2"]}},
-        "titledMulti": {"type": "array", "items": {"anyOf": [{"const": "value1", "title": "First"}]}},
-    },
-}
-"""What tools ask the user for."""
-SCHEMA: Final[Json] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "type": "object",
-    "$defs": {"address": {"type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}}},
-    "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
-    "additionalProperties": False,
-}
-RESOURCES: Final[dict[str, Json]] = {
-    "test://static-text": {"mimeType": "text/plain", "text": "This is the content of the static text resource."},
-    "test://static-binary": {"mimeType": "image/png", "blob": IMAGE["data"]},
-    "test://watched-resource": {"mimeType": "text/plain", "text": "Watched resource content"},
-}
-PROMPTS: Final[dict[str, tuple[str, ...]]] = {
-    "test_simple_prompt": (),
-    "test_prompt_with_arguments": ("arg1", "arg2"),
-    "test_prompt_with_embedded_resource": ("resourceUri",),
-    "test_prompt_with_image": (),
-}
 
 
 async def _log(ctx: Context, _: Json) -> str:
@@ -184,26 +127,21 @@ async def _list_templates(_: Context, __: Any) -> Any:
 async def _list_prompts(_: Context, __: Any) -> Any:
     return {
         "prompts": [
-            {"name": name, "description": name, "arguments": [{"name": each, "required": True} for each in wanted]}
-            for name, wanted in PROMPTS.items()
+            {
+                "name": name,
+                "description": name,
+                "arguments": [{"name": each, "required": True} for each in prompt["arguments"]],
+            }
+            for name, prompt in PROMPTS.items()
         ]
     }
 
 
 async def _get_prompt(_: Context, params: mcp.GetPromptRequestParams) -> Any:
-    given = params.arguments or {}
-    contents = {
-        "test_simple_prompt": lambda: [_text("This is a simple prompt for testing.")],
-        "test_prompt_with_arguments": lambda: [
-            _text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'")
-        ],
-        "test_prompt_with_embedded_resource": lambda: [
-            _resource(given["resourceUri"], "text/plain", "Embedded resource content for testing."),
-            _text("Please process the embedded resource above."),
-        ],
-        "test_prompt_with_image": lambda: [IMAGE, _text("Please analyze the image above.")],
-    }
-    return {"messages": [{"role": "user", "content": each} for each in contents[params.name]()]}
+    contents = json.dumps(PROMPTS[params.name]["contents"])
+    for name, value in (params.arguments or {}).items():
+        contents = contents.replace(f"{{{name}}}", value)
+    return {"messages": [{"role": "user", "content": each} for each in json.loads(contents)]}
 
 
 async def _complete(_: Context, __: mcp.CompleteRequestParams) -> Any:

@@ -32,6 +32,7 @@ from remembrancer.commands.doctor import CHECKS, Examination, Finding
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.paths import RuntimePaths, delete_database
+from tests.cases import cases
 from tests.patience import until
 from tests.runtime import Runtime, Session
 from tests.spaces import write_rows
@@ -65,39 +66,13 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def damages() -> Iterator[Damage]:
-    ways = {
-        "queue.db": ("directory", "pipe", "device", "unreadable", "newer", "garbage", "empty", "locked"),
-        "queue.db-wal": ("directory",),
-        "projects/P": ("file",),
-    }
-    derived = {
-        "projects/P/index.db": ("directory", "pipe", "newer", "garbage", "empty"),
-        "shown.db": ("directory", "pipe", "newer", "garbage", "empty"),
-        "config.toml": ("directory", "pipe"),
-        "logs/gateway.log": ("directory",),
-        "logs/store.out": ("pipe",),
-        "logs": ("file",),
-        "runtime.json": ("directory", "garbage"),
-        "hooks": ("file",),
-        "keys": ("file",),
-        "vectors": ("file",),
-    }
-    for path, each in ways.items():
-        # To root a mode is nothing.
-        yield from (Damage(path, how) for how in each if how != "unreadable" or os.geteuid())
-    for path, each in derived.items():
-        yield from (Damage(path, how, is_derived=True) for how in each)
-    over_http = {"http_port": "18763"}
-    for how in ("directory", "pipe", "garbage"):
-        yield Damage("tokens.json", how, is_derived=True, settings=over_http)
-    while_running = {
-        "queue.db": ("locked", "missing", "empty"),
-        "projects/P/index.db": ("missing", "empty"),
-        "logs": ("missing",),
-        "runtime.json": ("missing",),
-    }
-    for path, each in while_running.items():
-        yield from (Damage(path, how, running=True, is_derived=not path.endswith("y.db")) for how in each)
+    for table in ("lost", "derived", "running"):
+        for path, ways in cases("damage", table).items():
+            is_derived = table == "derived" or (table == "running" and not path.endswith("y.db"))
+            settings = {"http_port": "18763"} if path == "tokens.json" else {}
+            # To root a mode is nothing.
+            for how in (each for each in ways if each != "unreadable" or os.geteuid()):
+                yield Damage(path, how, table == "running", is_derived, settings)
 
 
 class Place:

@@ -84,17 +84,7 @@ def test_a_word_of_most_actions_says_nothing_and_those_of_earlier_ones_fade() ->
 FUNCTION = Action(path="sums.py", new="def total(values):\n    return sum(values)\n")
 
 
-@pytest.mark.parametrize(
-    ("rules", "expected"),
-    [
-        (["Function names end with _fn."], ["0"]),
-        (["Function names end with _fn.", "From now on, end all function names with '_x'."], ["1"]),
-        (["Function names start with a_.", "Function names end with _x."], ["1", "0"]),
-        (["Start function names with 'y_' and end method names with '_a'.", "Method names end with '_md'."], []),
-        (["Class names are in CamelCase."], []),
-        (["Always use docstrings in functions."], ["0"]),
-    ],
-)
+@pytest.mark.parametrize(("rules", "expected"), cases("actions", "names"))
 def test_a_rule_about_names_is_told_before_an_edit_that_makes_one_the_later_of_two(
     rules: list[str], expected: list[str]
 ) -> None:
@@ -127,26 +117,8 @@ def test_a_command_that_only_looks_is_known(command: str, looks: bool) -> None:
     assert only_looks(command) is looks
 
 
-PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x = 1\n+x = 2\n*** End Patch"
-
-
-@pytest.mark.parametrize(
-    ("called", "action"),
-    [
-        ({"command": "npm install"}, {"command": "npm install"}),
-        ({"command": ["bash", "-lc", "npm install"]}, {"command": "npm install"}),
-        ({"command": "ls"}, None),
-        ({"file_path": "a.py", "old_string": "1", "new_string": "2"}, {"path": "a.py", "old": "1", "new": "2"}),
-        ({"filePath": "a.py", "content": "x"}, {"path": "a.py", "old": "", "new": "x"}),
-        ({"file_path": "a.py", "edits": [{"new_string": "x"}, {"new_string": "y"}]}, {"path": "a.py", "new": "x\ny"}),
-        ({"command": PATCH}, {"path": "src/a.py", "old": "x = 1", "new": "x = 2"}),
-        ({"input": PATCH}, {"path": "src/a.py", "old": "x = 1", "new": "x = 2"}),
-        ({"file_path": "a.py"}, None),
-        ({"query": "x"}, None),
-    ],
-)
-def test_the_action_of_a_tool_is_read_in_any_clients_words(
-    called: dict[str, Any], action: dict[str, str] | None
-) -> None:
-    found = action_of(called)
-    assert found == action or (found is not None and action is not None and found | action == found)
+@pytest.mark.parametrize(("called", "action"), cases("actions", "called"))
+def test_the_action_of_a_tool_is_read_in_any_clients_words(called: dict[str, Any], action: dict[str, str]) -> None:
+    found = action_of(called) or {}
+    assert found | action == found
+    assert bool(found) == bool(action)

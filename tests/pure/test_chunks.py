@@ -140,24 +140,7 @@ def test_a_block_that_does_not_fit_is_cut_between_its_lines_and_a_letter_of_acce
 # --- Splitting: over the default model's own tokenizer, and over one that counts differently where words are cut.
 WORD_PIECES = default_tokenizer()
 WINDOW = 254
-SENTENCES = (
-    "The build fails when the cache is cold. ",
-    "Why does it? Nobody knows!\n\n",
-    "Мы храним память на диске. ",
-    "我们今天去公园散步。",
-    "天気がいいですね！",
-    "한국어 문장도 있습니다. ",
-    "यह एक वाक्य है। ",
-    "هل هذا سؤال؟ ",
-    "👩‍👩‍👧 🎉🎉 ",
-    "e\u0301te\u0301 ǆ ﬁn ",
-    "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo+/" * 4,
-    "deadbeefcafe0123" * 3,
-    "    \t\n \u3000",
-    "x" * 150,
-    "[SEP] [CLS] ",
-    "a\u0000\u200db\u0301",
-)
+SENTENCES = cases("tokens", "sentences")
 TEXTS = st.one_of(
     st.text(max_size=300),
     st.lists(st.one_of(st.sampled_from(SENTENCES), st.text(max_size=12)), max_size=60).map("".join),
@@ -234,14 +217,7 @@ def test_no_more_of_a_huge_text_is_cut_into_tokens_at_once_than_fits_the_memory(
 
 
 # --- Tokens are estimated, rather too many than too few, and no cut takes a character apart.
-SAMPLES = [
-    "The lantern's in the harbour, isn't it?  \n\n 1234567 tokens!!!\r\n",
-    "Съешь же ещё этих мягких французских булок",
-    "我們決定使用新的資料庫 مرحبا بالعالم नमस्ते दुनिया",
-    "def f(x):\n\treturn {k: v for k, v in x.items()}  # ok",
-    "👩‍👩‍👧‍👦🇩🇪👍🏽 e\u0301",
-    "<|endoftext|> and <|fim_prefix|> are plain text",
-]
+SAMPLES = cases("tokens", "samples")
 COUNTED = cases("tokens", "counted")
 """Texts and how many tokens they have in cl100k_base, counted with tiktoken 0.14."""
 

@@ -29,6 +29,7 @@ from remembrancer.commands.clients import (
 )
 from remembrancer.commands.hook import EVENTS_BY_NAME
 from remembrancer.protocol.gateway_link import HOOK_EVENTS
+from tests.cases import cases
 
 COMMAND = ("/opt/bin/remembrancer", "mcp")
 ENTRY = {"command": "/opt/bin/remembrancer", "args": ["mcp"]}
@@ -57,25 +58,8 @@ def removed(text: str, client: str = "cursor") -> str:
 
 
 # --- where and how ---
-PLACES = """
-claude-code    linux  /src/app/.mcp.json              /home/ana/.claude.json
-claude-desktop linux  -                               /home/ana/.config/Claude/claude_desktop_config.json
-claude-desktop darwin -                               {support}/Claude/claude_desktop_config.json
-cursor         linux  /src/app/.cursor/mcp.json       /home/ana/.cursor/mcp.json
-vscode         linux  /src/app/.vscode/mcp.json       /home/ana/.config/Code/User/mcp.json
-vscode         darwin /src/app/.vscode/mcp.json       {support}/Code/User/mcp.json
-codex          linux  /src/app/.codex/config.toml     /home/ana/.codex/config.toml
-opencode       darwin /src/app/opencode.json          /home/ana/.config/opencode/opencode.json
-goose          linux  -                               /home/ana/.config/goose/config.yaml
-copilot-cli    linux  /src/app/.github/mcp.json       /home/ana/.copilot/mcp-config.json
-windsurf       linux  -                               /home/ana/.codeium/windsurf/mcp_config.json
-kiro           linux  /src/app/.kiro/settings/mcp.json /home/ana/.kiro/settings/mcp.json
-"""
-
-
-@pytest.mark.parametrize("row", PLACES.strip().splitlines())
-def test_each_client_has_its_files_where_it_looks_for_them(row: str) -> None:
-    client, platform, project, user = row.split()
+@pytest.mark.parametrize(("client", "platform", "project", "user"), cases("clients", "places"))
+def test_each_client_has_its_files_where_it_looks_for_them(client: str, platform: str, project: str, user: str) -> None:
     places = {"project": project, "user": user.format(support="/home/ana/Library/Application Support")}
     found = client_named(client).places(around(platform))
     assert {"project": "-"} | {place.scope: str(place.path) for place in found} == places
@@ -153,20 +137,7 @@ def test_an_entry_added_and_removed_leaves_the_rest(servers: dict[str, Any], ind
 
 
 @pytest.mark.parametrize(
-    ("client", "text", "why"),
-    [
-        ("vscode", '{ // mine\n "servers": {} }', "comments"),
-        ("vscode", '{ "servers": {}, /* mine */ "a": 1 }', "comments"),
-        ("vscode", '{ "servers": {}, }', "not valid JSON"),
-        ("vscode", '{ "servers": ', "not valid JSON"),
-        ("vscode", "[]", "object"),
-        ("vscode", "[" * 100_000, "not valid JSON"),
-        ("vscode", '{"servers": []}', "'servers' is not an object"),
-        ("goose", "# mine\nGOOSE_MODE: auto\n", "comments"),
-        ("goose", "a: [", "not valid YAML"),
-        ("goose", "- a", "object"),
-        ("codex", "model = ", "not valid TOML"),
-    ],
+    ("client", "text", "why"), [*cases("clients", "refused"), ("vscode", "[" * 100_000, "not valid JSON")]
 )
 def test_a_file_that_cannot_be_changed_safely_is_refused(client: str, text: str, why: str) -> None:
     with pytest.raises(FileRefused, match=why):
@@ -257,23 +228,7 @@ def test_a_block_of_an_older_release_is_replaced_where_others_wrote_around_it() 
 
 
 # --- Codex's file, which is TOML ---
-CODEX = """# my settings
-model = "o"   # the good one
-
-[mcp_servers.other]
-command = "x"
-
-[mcp_servers.remembrancer]
-command = "/opt/bin/remembrancer"
-args = ["mcp"]
-startup_timeout_sec = 30
-
-[mcp_servers.remembrancer.env]
-A = "b"
-
-[[profiles]] # the last
-name = "mcp_servers.remembrancer"
-"""
+CODEX = cases("clients", "codex")
 
 
 def test_codex_gets_a_table_and_loses_it_and_keeps_all_other_lines_as_they_are() -> None:
@@ -291,27 +246,12 @@ def test_codex_gets_a_table_and_loses_it_and_keeps_all_other_lines_as_they_are()
     assert "# the good one" in text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'mcp_servers = {remembrancer = {command = "/y/remembrancer"}}',
-        '[mcp_servers]\nremembrancer.command = "/y/remembrancer"',
-        'note = """\n[mcp_servers.remembrancer]\n"""\n[mcp_servers]\nremembrancer = {command = "/y/remembrancer"}',
-    ],
-)
+@pytest.mark.parametrize("text", cases("clients", "codex_entries"))
 def test_an_entry_of_codex_is_replaced_in_whatever_form_it_is_written(text: str) -> None:
     assert tomllib.loads(added(text, "codex")) == {**tomllib.loads(text), "mcp_servers": {"remembrancer": ENTRY}}
 
 
-@pytest.mark.parametrize(
-    ("client", "text"),
-    [
-        ("cursor", '{\n  "theme": "dark"\n}'),
-        ("cursor", '{\n  "theme": "dark"\n}\n'),
-        ("codex", 'model = "o3"  # best\n\n[mcp_servers.other]\ncommand = "x"\n'),
-        ("codex", '[mcp_servers.other]\ncommand = "x"\n\n[projects."/x"]\ntrust_level = "trusted"\n'),
-    ],
-)
+@pytest.mark.parametrize(("client", "text"), cases("clients", "no_trace"))
 def test_a_removed_entry_leaves_no_trace_at_the_end_of_a_file(client: str, text: str) -> None:
     assert removed(added(text, client), client) == text
 

@@ -97,31 +97,7 @@ def test_encodings_are_read_as_they_come(tmp_path: Path, encoding: str) -> None:
 
 # --- Code is cut at functions, methods and types, in every language that has a grammar and in some way in all others.
 LONG_BODY = "\n".join(f"        step_{number}()" for number in range(60))
-PYTHON = f'''import os
-
-LIMIT = 3
-
-
-class Pool(Base):
-    """Keeps connections."""
-
-    size = 1
-
-    def acquire(self, timeout: float) -> Connection:
-        """Waits for one."""
-{LONG_BODY}
-
-    # Comes back.
-    @traced
-    def release(self):
-        return None
-
-
-async def connect(
-    host: str,
-) -> Pool:
-    pass
-'''
+PYTHON = cases("code_chunks", "python").replace("LONG BODY", LONG_BODY)
 SAMPLES = dict(cases("code_chunks", "samples"))
 
 MORE_NAMES = dict(cases("code_chunks", "names"))

@@ -42,30 +42,8 @@ from tests.operations import PROJECT
 from tests.pure.memories import recalled
 
 KINDS: tuple[Kind, ...] = ("preference", "decision", "procedure", "fact", "open_end")
-SCRIPTS = (
-    "The quick brown fox jumps over the lazy dog. ",
-    "Съешь же ещё этих мягких французских булок. ",
-    "我們在會議上決定使用新的資料庫。",
-    "أحب القهوة في الصباح الباكر. ",
-    "मुझे सुबह की चाय बहुत पसंद है। ",
-    "👩‍👩‍👧‍👦🇩🇪🇫🇷👍🏽 ",
-    "e\u0301a\u0308o\u0302\u0323 ",
-    "def f(x):\n    return {k: v for k, v in x.items()}\n",
-)
-MARKDOWN = (
-    *(
-        "# Heading",
-        "## Memory Context",
-        "### User Preferences",
-        "- a bullet",
-        "> ### quoted heading",
-        "text",
-        "===",
-        "",
-    ),
-    *("1. # numbered heading", "---", "- - -", "* * *", "```", "```python", "~~~~", "    indented", "\ttabbed", "  "),
-    *("<!-- comment", "<div>", "<|endoftext|>"),
-)
+SCRIPTS = cases("context_block", "scripts")
+MARKDOWN = cases("context_block", "markdown")
 
 
 def memory(content: str, number: int = 0, kind: Kind = "fact", **fields: Any) -> RecalledMemory:
@@ -312,24 +290,11 @@ def test_standing_memories_are_ordered_by_the_task_then_replacements_then_import
     assert [each.id[7:] for each in for_task.given] == ["4", "1", "2", "0", "3"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "wanted", "section"),
-    [
-        ({}, None, "project_context"),
-        ({"scope": "user"}, None, "preferences"),
-        ({"scope": "session"}, None, "session_history"),
-        ({"type": "procedural", "scope": "user"}, None, "relevant_procedures"),
-        ({"type": "procedural", "scope": "user"}, ("preferences",), "preferences"),
-        ({"type": "procedural"}, ("project_context",), "project_context"),
-        ({"kind": "open_end", "type": "episodic"}, None, "open_ends"),
-        ({"kind": "open_end", "type": "episodic"}, ("project_context",), "project_context"),
-        ({}, ("preferences",), None),
-    ],
-)
+@pytest.mark.parametrize(("fields", "wanted", "section"), cases("context_block", "sections"))
 def test_a_memory_is_in_one_section_of_those_that_are_asked_for(
-    fields: dict[str, Any], wanted: tuple[Section, ...] | None, section: Section | None
+    fields: dict[str, Any], wanted: list[Section], section: str
 ) -> None:
-    assert section_of(numbered(1, **fields), wanted or get_args(Section)) == section
+    assert section_of(numbered(1, **fields), tuple(wanted) or get_args(Section)) == (section or None)
 
 
 # --- Open files are searched for by their names, and recognised however a memory names its source.

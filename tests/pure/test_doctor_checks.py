@@ -33,6 +33,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sharing import LaneState
+from tests.cases import cases
 from tests.operations import store_operation
 from tests.spaces import write_rows
 
@@ -71,15 +72,7 @@ def test_only_findings_that_ask_for_something_are_listed_and_the_worst_decides(a
     assert worst(["warning", "problem", "ok"]) == "problem"
 
 
-@pytest.mark.parametrize(
-    ("system", "status", "word"),
-    [
-        ("ext4", "ok", "memory"),
-        ("nfs4", "warning", "nfs4"),
-        ("9p", "warning", "9p"),
-        ("fuse.sshfs", "warning", "sshfs"),
-    ],
-)
+@pytest.mark.parametrize(("system", "status", "word"), cases("doctor", "file_systems"))
 def test_a_file_system_that_is_no_good_place_is_said(
     at: Examination, monkeypatch: pytest.MonkeyPatch, system: str, status: str, word: str
 ) -> None:
@@ -289,19 +282,7 @@ def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at:
     assert "heron" not in str(finding)
 
 
-@pytest.mark.parametrize(
-    ("client", "entry", "status", "word"),
-    [
-        (".cursor/mcp.json", {"command": "{bin}/remembrancer"}, "ok", "r in "),
-        (".cursor/mcp.json", {"command": "{bin}/remembrancer", "env": {"REMEMBRANCER_HOME": "/o"}}, "ok", "/o"),
-        (".cursor/mcp.json", {"command": "{bin}/gone/remembrancer"}, "problem", "does not exist"),
-        (".cursor/mcp.json", {"command": "remembrancer"}, "warning", "by name"),
-        ("app/.cursor/mcp.json", {"command": "remembrancer"}, "ok", "r in "),  # a project's, which others share
-        (".claude.json", {"command": "remembrancer"}, "ok", "r in "),
-        (".cursor/mcp.json", {"command": "${env:HOME}/remembrancer"}, "ok", "r in "),
-        (".cursor/mcp.json", '{"command": "remembrancer", // mine', "ok", "was not checked"),
-    ],
-)
+@pytest.mark.parametrize(("client", "entry", "status", "word"), cases("doctor", "entries"))
 def test_what_a_client_starts_has_to_be_there(
     at: Examination, client: str, entry: dict[str, object] | str, status: str, word: str
 ) -> None:

@@ -15,19 +15,7 @@ from remembrancer.actors.store.records.types import Phrase
 from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, phrases_and_units, phrases_of
 from tests.cases import cases
 
-DOCUMENTS = (
-    "The retry budget of src/net/retry_policy.py is 3; see ECONNRESET-104.",
-    "Übergrößenträger: the Zürich office prefers café crème.",
-    "parse_http2_frame() returns std::optional<Frame> since v2.4.1",
-    "John's editor is Vim. What a nice day it is!",
-    "🦀 Rust and C++ and C# meet in the build",
-    "The limit is connectionPoolSize, on Python3.11 with sha256",
-    "我们使用sqlite数据库来保存记忆。東京タワー",
-    "데이터베이스를 백업했다",
-    "הַסֵּפֶר על השולחן, كِتَاب",
-    "การทดสอบระบบ และ ការធ្វើតេស្ត",
-    "हिन्दी में लिखा है, Пётр и замо́к",
-)
+DOCUMENTS = cases("keywords", "documents")
 
 
 def match_expression(query: str) -> str | None:

@@ -303,10 +303,10 @@ facts = st.builds(
 )
 
 
-def weak(scope: Scope = "project", /, **changes: Any) -> Material:
+def weak(scope: Scope = "project", /, days: float | None = None, **changes: Any) -> Material:
     """A memory that is just weak, old and unused enough to be archived, with what is to be different."""
-    strength, days = {"project": (0.049, 14.01), "user": (0.019, 90.01), "session": (0.0, 400.0)}[scope]
-    created = NOW - days * DAY_S
+    strength, just_old = {"project": (0.049, 14.01), "user": (0.019, 90.01), "session": (0.0, 400.0)}[scope]
+    created = NOW - (days or just_old) * DAY_S
     given = {"scope": scope, "importance": strength, "confidence": 1.0, "last_accessed_at": NOW, "access_count": 1}
     return made(0, **{**given, "created_at": created, "updated_at": created, **changes})
 
@@ -315,24 +315,7 @@ def archived(scope: Scope, days: float) -> Material:
     return weak(scope, status="archived", created_at=NOW - 500 * DAY_S, updated_at=NOW - days * DAY_S)
 
 
-@pytest.mark.parametrize(
-    ("scope", "changes", "is_archived"),
-    [
-        ("project", {}, True),
-        ("project", {"importance": 0.05}, False),
-        ("project", {"created_at": NOW - 14 * DAY_S}, False),
-        ("project", {"access_count": 2}, False),
-        ("project", {"scope": "user"}, False),
-        ("user", {}, True),
-        ("user", {"importance": 0.02}, False),
-        ("user", {"created_at": NOW - 90 * DAY_S}, False),
-        ("user", {"access_count": 2}, False),
-        ("user", {"scope": "project"}, True),
-        ("session", {}, False),
-        *((scope, {"type": other}, False) for other in ("semantic", "procedural") for scope in ("project", "user")),
-        *(("project", {"status": status}, False) for status in STATUSES if status != "active"),
-    ],
-)
+@pytest.mark.parametrize(("scope", "changes", "is_archived"), cases("promotion", "archived"))
 def test_what_is_weak_old_and_unused_is_archived(scope: Scope, changes: dict[str, Any], is_archived: bool) -> None:
     assert should_archive(weak(scope, **changes), NOW) is is_archived
 
@@ -430,13 +413,7 @@ def test_each_field_of_a_memory_has_one_row_in_the_table_of_fields() -> None:
     assert sorted(each.name for each in FIELDS) == sorted(MemoryVersion.__struct_fields__)
 
 
-SYNONYMS = {
-    "package": "library",
-    "technology": "Language programming_language Programming-Language",
-    "project": "repo repository",
-    "function": "method",
-    "file": "source_file",
-}
+SYNONYMS = cases("promotion", "synonyms")
 
 
 @given(st.text(max_size=40))

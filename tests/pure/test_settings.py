@@ -260,24 +260,7 @@ def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp
 
 
 # --- Settings: each has a default, a name and bounds; what is wrong is an error that says so.
-OF_RELEASE_0_2_0 = """
-    deployment_mode embedders engine model fallback_engine fallback_model voyage_url voyage_key_from openai_url
-    openai_key_from provider_batch_tokens provider_requests provider_timeout_s embedder_listen embedder_threads
-    idle_timeout_s rest_timeout_s heartbeat_interval_s heartbeat_timeout_s stall_timeout_s start_timeout_s
-    write_budget_s read_budget_s call_budget_s reflect_budget_s queue_limit content_limit_bytes
-    database_limit_bytes relevance_weight importance_weight recency_weight consolidator session_grace_s
-    consolidation_threshold consolidate_in_background consolidation_on_shutdown max_memories_per_session
-    promotion_session_end_score promotion_at_once_score promotion_user_score promotion_merge_cosine
-    archive_project_strength archive_project_after_s archive_user_strength archive_user_after_s
-    delete_archived_after_s orphan_after_s session_details_kept_s runs_kept_s shown_kept_s hook_context_length
-    hook_wait_s prompt_probability http_port http_host http_hosts http_origins http_certificate
-    http_requests_per_minute http_shared_tokens notes notes_paths notes_extra_paths code_exclude
-    notes_ignored_by_git workspace transcripts transcripts_path transcripts_delta_bytes transcripts_delta_messages
-    chunk_tokens chunk_overlap chunk_at_boundaries search_max_results search_min_score search_hybrid
-    search_vector_weight search_keyword_weight search_ranking search_candidate_multiplier watch watch_quiet_s
-    sync_interval_s index_file embedding_batch_texts model_load_timeout_s embedding_cache_entries
-    exact_search_passages chroma_url chroma_credential_file chroma_credential_header chroma_authority log_level
-"""
+OF_RELEASE_0_2_0 = cases("settings", "of_release_0_2_0").split()
 SETTINGS = [field.name for field in msgspec.structs.fields(Settings)]
 
 
@@ -300,17 +283,11 @@ def test_each_setting_has_a_variable_also_one_that_became_a_constant_and_others_
 
 
 def test_no_name_in_a_file_of_release_0_2_0_is_unknown(tmp_path: Path) -> None:
-    every = "".join(f"{name} = 0\n" for name in OF_RELEASE_0_2_0.split())
+    every = "".join(f"{name} = 0\n" for name in OF_RELEASE_0_2_0)
     assert not [problem for problem in read(tmp_path, every).problems if "unknown" in problem]
 
 
-NEAREST = {
-    "EMBEDER": "EMBEDDERS",
-    "LOGLEVEL": "LOG_LEVEL",
-    "MODLE": "MODEL",
-    "WRITE_BUDGET": "WRITE_BUDGET_S",
-    "FOO": "",
-}
+NEAREST = cases("settings", "nearest")
 
 
 @pytest.mark.parametrize("wrong", NEAREST)
@@ -373,46 +350,8 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-ENVIRONMENTS = [
-    {},
-    {"REMEMBRANCER_HOME": "named"},
-    {"MEMORY_DB_PATH": "seeds"},
-    {"REMEMBRANCER_HOME": "named", "MEMORY_DB_PATH": "seeds"},
-    {"REMEMBRANCER_HOME": ""},
-    {"FLOOD_MEMORY_DIR": "flood"},
-    {"MEMORY_MCP_DATA_DIR": "data"},
-    {"MEMORY_DB_PATH": "seeds", "FLOOD_MEMORY_DIR": "flood", "MEMORY_MCP_DATA_DIR": "data"},
-    {"REMEMBRANCER_CONFIG": "given.toml"},
-    {"MEMORY_CONFIG_PATH": "given.md"},
-    {"MEMORY_CONFIG_PATH": "missing.md"},
-    {"REMEMBRANCER_CONFIG": "given.toml", "MEMORY_CONFIG_PATH": "given.md"},
-    {"REMEMBRANCER_CONFIG": "given.toml", "REMEMBRANCER_HOME": "named"},
-    {"REMEMBRANCER_CONFIG": "given.toml", "MEMORY_DEPLOYMENT_MODE": "embedded-memory"},
-    {"MEMORY_DEPLOYMENT_MODE": "embedded-memory"},
-    {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory", "REMEMBRANCER_HOME": "named"},
-    {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-file", "MEMORY_DEPLOYMENT_MODE": "embedded-memory"},
-    {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-file", "MEMORY_CONFIG_PATH": "given.md"},
-    {"REMEMBRANCER_HOME": "~/memory"},
-    {"REMEMBRANCER_HOME": "/tmp/a/../b"},
-    *({"REMEMBRANCER_HOME": f"/tmp/{name}"} for name in ("x" * 52, "x" * 69, "x" * 70, "ü" * 60)),  # long for a socket
-    *({"XDG_DATA_HOME": data} for data in ("/somewhere/data", "not/absolute", " ")),
-]
-FILES = {
-    "none": {},
-    "plain": {"config.toml": "embedders = 2\n"},
-    "moves": {"config.toml": 'db_path = "elsewhere"\n'},
-    "escaped": {"config.toml": '"\\u0064b_path" = "elsewhere"\n'},
-    "in memory": {"config.toml": 'db_path = "~/elsewhere"\ndeployment_mode = "embedded-memory"\n'},
-    "another format": {"config.md": "---\ndb_path: ~/elsewhere\n---\n"},
-    "a seed's": {"memory.config.json": '{"db_path": "elsewhere"}'},
-    "broken": {"config.toml": "db_path = [\n"},
-    "wrong type": {"config.toml": "db_path = 3\n"},
-    "two": {"config.toml": 'db_path = "elsewhere"\n', "config.json": "{}"},
-}
-
-
-@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
-@pytest.mark.parametrize("environ", ENVIRONMENTS, ids=str)
+@pytest.mark.parametrize("files", cases("homes", "files").values(), ids=str)
+@pytest.mark.parametrize("environ", cases("homes", "environments"), ids=str)
 def test_the_bridge_looks_where_the_other_processes_are(
     scratch: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], files: dict[str, str]
 ) -> None:

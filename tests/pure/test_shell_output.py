@@ -16,6 +16,7 @@ from remembrancer.commands.selection import Place, Where
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef
+from tests.cases import cases
 from tests.patience import PATIENCE_S
 
 HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
@@ -174,17 +175,7 @@ def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict
     assert [place for place, _ in maintain.parts_of(Where(SHOP))] == [ProjectRef(SHOP, "/work/a")] * 2
 
 
-@pytest.mark.parametrize(
-    ("session_id", "member", "author"),
-    [
-        ("session:shell", "", "you, in the shell"),
-        ("session:browser", "laptop", "laptop, in the browser"),
-        ("session:a", "", "Codex"),
-        ("session:b", "", "session:b"),
-        ("session:b", "laptop", "a session on laptop"),
-        ("", "laptop", ""),
-    ],
-)
+@pytest.mark.parametrize(("session_id", "member", "author"), cases("shell_output", "authors"))
 def test_a_change_is_by_a_person_or_a_client_and_on_another_machine(session_id: str, member: str, author: str) -> None:
     change = {"session_id": session_id} | ({"member": member} if member else {})
     assert shell._author(change, {"session:a": "Codex"}) == author
