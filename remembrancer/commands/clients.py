@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -218,18 +218,7 @@ def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list
 # --- a changed text; without what is `wanted`, ours is removed, and a text that held nothing else becomes empty ---
 
 
-def empty_members(place: ClientFile, text: str) -> set[str]:
-    """The name of the file's member `place.key` if it is empty, else the names of the empty lists in it. A removal
-    keeps those that were there before us. Raises `FileRefused`."""
-    content = _parsed(place, text)
-    if place.key in content and not content[place.key]:
-        return {place.key}
-    return {name for name, value in _member(content, place).items() if value == []}
-
-
-def merge_entry(
-    client: Client, place: ClientFile, text: str, wanted: Json | None, *, keep: Collection[str] = ()
-) -> str:
+def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | None) -> str:
     """The text with our entry. Other members of the entry stay, and its arguments if it starts the same command.
 
     Raises:
@@ -240,7 +229,7 @@ def merge_entry(
     if present is not None and not is_ours(client, present):
         raise FileRefused(f"its entry {COMMAND!r} starts something else")
     if wanted is None or present is None:
-        return _merged(place, text, content, {COMMAND: wanted}, keep)
+        return _merged(place, text, content, {COMMAND: wanted})
     env = client.words[2]
     (line, environ), (wanted_line, variables) = client.started_by(present), client.started_by(wanted)
     entry = {**wanted, **present} if line[0] == wanted_line[0] else {**present, **wanted}
@@ -248,9 +237,7 @@ def merge_entry(
     return _merged(place, text, content, {COMMAND: {**entry, **({env: both} if both else {})}})
 
 
-def merge_hooks(
-    client: Client, place: ClientFile, text: str, wanted: Mapping[str, Json] | None, *, keep: Collection[str] = ()
-) -> str:
+def merge_hooks(client: Client, place: ClientFile, text: str, wanted: Mapping[str, Json] | None) -> str:
     """The text with our command for each event, in the place of earlier ones. Raises `FileRefused`."""
     content = _parsed(place, text)
     events: Json = {}
@@ -261,10 +248,10 @@ def merge_hooks(
         ours = [wanted[event]] if wanted and event in wanted else []
         others = [group for group in groups if not _is_our_group(group)]
         unchanged = ours and [group for group in groups if _is_our_group(group)] == ours
-        events[event] = groups if unchanged else [*others, *ours] or (None if groups and event not in keep else [])
+        events[event] = groups if unchanged else [*others, *ours] or (None if groups else [])
     if client.flat and wanted:
         content.setdefault("version", 1)
-    after = _merged(place, text, content, events, keep)
+    after = _merged(place, text, content, events)
     return "" if after != text and _parsed(place, after).keys() == {"version"} else after
 
 
@@ -295,16 +282,14 @@ def _member(content: Json, place: ClientFile) -> Json:
     return member
 
 
-def _merged(
-    place: ClientFile, text: str, content: Json, changes: Mapping[str, object], keep: Collection[str] = ()
-) -> str:
-    """The text with these keys of the member; None removes one. An empty member goes unless it is one to `keep`."""
+def _merged(place: ClientFile, text: str, content: Json, changes: Mapping[str, object]) -> str:
+    """The text with these keys of the member; None removes one. A member that becomes empty goes."""
     before = _member(content, place)
     member = {key: value for key, value in {**before, **changes}.items() if key not in changes or value is not None}
     if member == before:
         return text
     after = {**content, place.key: member}
-    if not member and place.key not in keep:
+    if not member:
         del after[place.key]
     if not after:
         return ""

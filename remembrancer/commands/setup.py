@@ -32,7 +32,6 @@ from remembrancer.commands.clients import (
     Surroundings,
     client_named,
     clients,
-    empty_members,
     make_entry,
     make_groups,
     merge_entry,
@@ -51,7 +50,7 @@ from remembrancer.config.home import locate
 from remembrancer.config.reading import read_configuration
 from remembrancer.memory.text import nearest
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.paths import RuntimePaths, write_whole
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.toolsets.files.workspace_files import native_files
 
 ALL: Final = "all-found"
@@ -63,9 +62,6 @@ ANSWER_S: Final = 90.0
 no fault of the command."""
 STOP_S: Final = 10.0
 EXTRAS: Final = ("hooks", "rules")
-FILLED: Final = "setup.json"
-"""The file of the home that has, by the paths of clients' files, the names of their members that were empty before
-setup filled them."""
 
 
 class ClientName(click.Choice[str]):
@@ -187,13 +183,12 @@ def _edits(
     """The edits of a client's files in a scope; without a command line, those that remove everything."""
     home = os.environ.get("REMEMBRANCER_HOME") if scope == "user" else None
     environ = {"REMEMBRANCER_HOME": str(Path(home).expanduser().absolute())} if home else {}
-    filled = _filled() if line is None else {}
     if place := client.place(around, scope):
-        entry, keep = make_entry(client, line, environ) if line else None, filled.get(str(place.path), ())
-        yield Edit(client, place, "entry", partial(merge_entry, client, place, wanted=entry, keep=keep))
+        entry = make_entry(client, line, environ) if line else None
+        yield Edit(client, place, "entry", partial(merge_entry, client, place, wanted=entry))
     if "hooks" in extras and (place := client.place(around, scope, "hooks")):
-        groups, keep = make_groups(client, line[:-1], environ) if line else None, filled.get(str(place.path), ())
-        yield Edit(client, place, "hooks", partial(merge_hooks, client, place, wanted=groups, keep=keep))
+        groups = make_groups(client, line[:-1], environ) if line else None
+        yield Edit(client, place, "hooks", partial(merge_hooks, client, place, wanted=groups))
     if "rules" in extras and (place := client.place(around, scope, "rules")):
         yield Edit(client, place, "instructions", partial(merge_rules, place, remove=line is None))
 
@@ -207,31 +202,12 @@ def _carry_out(edit: Edit, action: Literal["add", "remove"]) -> Outcome:
         after = merge(before)
         if after == before:
             return Outcome(*about, "nothing", f"{what}: nothing to do")
-        if place.key:
-            _note_filled(place, empty_members(place, before) - empty_members(place, after))
         write_text(place, after)
         if not after:
             _remove_empty(place.path)
     except FileRefused as error:
         return Outcome(*about, "refuse", f"unchanged: {error}", edit.document if action == "add" else "")
     return Outcome(*about, action, f"{what} {'added' if action == 'add' else 'removed'}")
-
-
-def _filled() -> dict[str, list[str]]:
-    """The members that setup filled, as `FILLED` has them."""
-    with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((locate(os.environ).on_disk / FILLED).read_bytes(), type=dict[str, list[str]])
-    return {}
-
-
-def _note_filled(place: ClientFile, names: set[str]) -> None:
-    """Note members that are filled now. Where that fails, a removal takes them out."""
-    path, filled = str(place.path), _filled()
-    if new := names.difference(filled.get(path, ())):
-        home = locate(os.environ).on_disk
-        with suppress(OSError):
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(home / FILLED, msgspec.json.encode({**filled, path: [*filled.get(path, ()), *sorted(new)]}))
 
 
 def _remove_empty(file: Path) -> None:

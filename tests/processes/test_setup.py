@@ -208,37 +208,6 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert names(settings.parent) == ["settings.json"]
 
 
-@pytest.mark.parametrize(
-    ("client", "file", "before"),
-    [
-        ("claude-code", ".claude/settings.json", {"theme": "dark", "hooks": {}}),
-        ("claude-code", ".claude/settings.json", {"hooks": {"Stop": []}}),
-        ("claude-code", ".claude.json", {"mcpServers": {}}),
-        ("cursor", ".cursor/hooks.json", {"version": 1, "hooks": {"stop": []}}),
-        ("gemini-cli", ".gemini/settings.json", {"mcpServers": {}, "hooks": {}}),
-    ],
-)
-def test_an_empty_member_that_was_there_before_is_there_after_a_removal(
-    machine: Path, home: Path, client: str, file: str, before: dict[str, Any]
-) -> None:
-    path = machine / file
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(before))
-    for _ in range(2):
-        assert setup(client, "--hooks").returncode == exit_codes.OK
-    assert read(path) != before
-    assert setup(client, "--remove").returncode == exit_codes.OK
-    assert read(path) == before
-
-
-def test_an_empty_table_of_codex_is_there_after_a_removal(machine: Path, home: Path) -> None:
-    path = machine / ".codex/config.toml"
-    path.parent.mkdir()
-    path.write_text('model = "o3"  # best\n\n[mcp_servers]\n')
-    assert setup("codex").returncode == setup("codex", "--remove").returncode == exit_codes.OK
-    assert path.read_text() == 'model = "o3"  # best\n\n[mcp_servers]\n'
-
-
 def test_an_empty_directory_is_removed_with_the_file_that_setup_made_in_it(machine: Path) -> None:
     assert setup("vscode", "--project").returncode == setup("kiro", "--project").returncode == exit_codes.OK
     assert setup("codex").returncode == exit_codes.OK
