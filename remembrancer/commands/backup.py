@@ -269,7 +269,7 @@ def _unpack(archive: Path, staging: Path) -> None:
             state = check_copy(path, SCHEMAS.get(name, FORMER), archive / name)
             if state != "ok":
                 raise FileUnusable(f"{archive} is damaged: {name} is not an intact database ({state})")
-    bring_forward(RuntimePaths(staging), staging / RECORDS)
+    bring_forward(RuntimePaths(staging))
     for name in files.keys() & SCHEMAS.keys():
         with files[name].open("rb") as written:
             os.fsync(written.fileno())

@@ -7,10 +7,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, Literal
 
 import msgspec
@@ -23,10 +22,9 @@ from remembrancer.actors.snapshots import (
     copy_snapshot,
     opened,
     snapshot_of,
-    take_snapshot,
     unreadable,
 )
-from remembrancer.actors.store.bring_forward import bring_forward, is_old, old_files
+from remembrancer.actors.store.bring_forward import is_old, old_files
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
@@ -147,27 +145,15 @@ class HomeReader:
 
     @contextmanager
     def _records(self, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
-        """Open a snapshot of the records; None if there are none yet. If no store of this release has opened the home,
-        a temporary copy is migrated."""
-        paths = self._paths
-        with TemporaryDirectory(prefix="remembrancer-old-") as directory:
-            path = paths.database
-            if is_old(paths) or MEMORY.is_older(path):
-                path = Path(directory, RECORDS)
-                self._bring_forward(path)
-            with snapshot_of(path, MEMORY, leaves_no_log=leaves_no_log) as file:
-                yield file
-
-    def _bring_forward(self, copy: Path) -> None:
-        """Make a copy of the records in the form of this release."""
-        if is_old(self._paths):
-            bring_forward(self._paths, copy)
-            return
-        file = take_snapshot(self._paths.database, MEMORY)
-        with closing(file.connection):
-            copy_snapshot(file, copy)
-        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            MEMORY.migrate(connection, None)
+        """Open a snapshot of the records; None if there are none yet."""
+        path = self._paths.database
+        if is_old(self._paths) or MEMORY.is_older(path):
+            raise RecordsUnusable(
+                f"{self._paths.home} is as an earlier release left it: 'remembrancer list' brings it forward, and "
+                "keeps its files; then run this again"
+            )
+        with snapshot_of(path, MEMORY, leaves_no_log=leaves_no_log) as file:
+            yield file
 
     def describe(self) -> ProjectsDescribed:
         """List the projects that have memories."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from remembrancer.actors.migrations import STAMP, Step, daily_copies, version_of
+from remembrancer.actors.migrations import STAMP, Step, daily_copies
 from remembrancer.actors.repair import is_damaged
 from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
 from remembrancer.actors.store.records import sqlite_file
@@ -470,21 +470,14 @@ def paths(tmp_path: Path) -> RuntimePaths:
     return paths
 
 
-def test_a_home_of_an_earlier_schema_is_read_as_it_is(paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_of_an_earlier_schema_has_to_be_brought_forward(
+    paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps, Step("99.0.0", "CREATE TABLE later (x);")))
-    before = contents_of(paths.home)
-    described = HomeReader(paths).describe()
-    assert [each.memories for each in described.projects] == [1]
-    copy = paths.home / "copy"
-    assert HomeReader(paths).copy(copy)
-    assert version_of(copy) == MEMORY.latest
-    copy.unlink()
-    assert contents_of(paths.home) == before
-
-
-def contents_of(home: Path) -> dict[Path, bytes]:
-    """The files of a home, but for logs."""
-    return {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and "-" not in path.suffix}
+    before = paths.database.read_bytes()
+    with pytest.raises(RecordsUnusable, match="'remembrancer list' brings it forward"):
+        HomeReader(paths).describe()
+    assert paths.database.read_bytes() == before
 
 
 def test_nothing_outside_what_is_asked_for_is_looked_into(paths: RuntimePaths) -> None:

@@ -173,17 +173,6 @@ async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_
         await until(search, lambda said: [each["path"] for each in said["results"]] == tides)
 
 
-async def test_a_backup_of_an_older_home_is_brought_forward_at_once(home: Path, release: str, tmp_path: Path) -> None:
-    archive, before = tmp_path / "backup.tar", exported_lines(HOMES / f"{release}.jsonl")
-    for arguments in (("backup", str(archive)), ("restore", str(archive), "--yes")):
-        done = patiently(*arguments, home=home)
-        assert done.returncode == 0, done.stderr
-    async with Session(home) as client:
-        await client.store("The sluice is new.")
-    assert before.keys() <= exported_again(home, tmp_path / "again.jsonl").keys()
-    assert version_of(home / "memory.db") == MEMORY.latest
-
-
 @pytest.mark.parametrize("name", [name for name in STORED if not name.endswith(CODE)])
 async def test_the_export_of_each_release_is_taken_in(home: Path, name: str, tmp_path: Path) -> None:
     exported = HOMES / f"{name}.jsonl"

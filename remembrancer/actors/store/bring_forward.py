@@ -80,9 +80,8 @@ def problems(paths: RuntimePaths) -> dict[str, str]:
     return {}
 
 
-def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
-    """Make the database of a home that has only old files: in its place, while nobody else has them open, or at
-    `place`, for a reader of the home.
+def bring_forward(paths: RuntimePaths) -> None:
+    """Make the database of a home that has only old files, while nobody else has them open.
 
     From a damaged file, every readable row is migrated. `problems` then says how many, and names the memories that are
     known to be lost.
@@ -94,7 +93,7 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
     """
     if not is_old(paths):
         return
-    files, database = old_files(paths), place or paths.database
+    files, database = old_files(paths), paths.database
     fresh, copy = database.with_name("memory.db.new"), database.with_name("memory.db.taking")
     no_room = f"there is no room to bring the memories of {paths.home} into one database"
     try:
@@ -119,7 +118,7 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
                         with closing(sqlite3.connect(f"{copy.absolute().as_uri()}?mode=ro", uri=True)) as old:
                             take_in(connection, old, name)
                 _finish(paths, connection)
-        if reasons and place is None:
+        if reasons:
             write_whole(paths.home / REPORT, msgspec.json.encode(reasons))
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
