@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import click
 import msgspec
 
 from remembrancer import __version__
 from remembrancer.actors.launcher.runtime import Command, Runtime, actor_command
-from remembrancer.actors.launcher.supervision import check_embedders, parse_scale
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask, end_runtime, is_up, nothing_runs, paths_here
@@ -29,12 +29,18 @@ from remembrancer.protocol.paths import RuntimePaths
 
 STOP_LIMIT_S: Final = 15.0
 """The time to wait for the end. Stopping takes 9 s if every process has to be killed."""
+MOST_EMBEDDERS: Final = 64
 ACTOR: Final[Command] = actor_command
 """The command line of an actor's process."""
 
 
 @command(
-    option("--embedders", type=int, metavar="N", help="Embedding workers at the start (0 to 64)."),
+    option(
+        "--embedders",
+        type=click.IntRange(0, MOST_EMBEDDERS),
+        metavar="N",
+        help="Embedding workers at the start (0 to 64).",
+    ),
     option(
         "--http",
         is_flag=False,
@@ -135,7 +141,7 @@ def _load_configuration(embedders: int | None, address: tuple[str, int] | None) 
     configuration = load_configuration(os.environ)
     settings = configuration.settings
     if embedders is not None:
-        settings = msgspec.structs.replace(settings, embedders=check_embedders(embedders))
+        settings = msgspec.structs.replace(settings, embedders=embedders)
     if address is not None:
         settings = msgspec.structs.replace(settings, http_host=address[0], http_port=address[1])
     return configuration._replace(settings=settings)
@@ -178,10 +184,16 @@ def down() -> Report:
     )
 
 
-@command(argument("wanted", metavar="embedder=N", help="N workers, 0 to 64."))
-def scale(wanted: str) -> Report:
+def _wanted(text: str) -> int:
+    name, _, number = text.partition("=")
+    if name != "embedder" or not number.isdecimal() or int(number) > MOST_EMBEDDERS:
+        raise click.BadParameter(f"write embedder=N with N from 0 to {MOST_EMBEDDERS}, such as embedder=2")
+    return int(number)
+
+
+@command(argument("number", type=_wanted, metavar="embedder=N", help="N workers, 0 to 64."))
+def scale(number: int) -> Report:
     """Run another number of embedding workers, on a runtime that is up, until it is restarted: scale embedder=2."""
-    number = parse_scale(wanted)
     paths = paths_here()
     if not is_up(paths):
         return Report({"embedders": None}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))

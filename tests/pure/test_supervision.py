@@ -36,8 +36,6 @@ from remembrancer.actors.launcher.supervision import (
     RESTS,
     IdleWatch,
     Supervision,
-    check_embedders,
-    parse_scale,
     plan_scale,
 )
 from remembrancer.actors.shell import MANY_FILES
@@ -52,7 +50,7 @@ from remembrancer.protocol.control import (
     Stop,
     StoreHealth,
 )
-from remembrancer.protocol.errors import Failure, InvalidInput
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.work import ModelChoice
 
@@ -385,17 +383,9 @@ def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list
 ONE, OTHER, THIRD = (ModelChoice("onnx", name) for name in ("one", "other", "third"))
 
 
-def test_numbers_of_embedders_leave_from_the_highest_and_impossible_ones_are_refused() -> None:
-    assert plan_scale(1, [ONE], dict.fromkeys((1, 2, 3, 4), ONE)).stop == (4, 3, 2)
-    assert plan_scale(4, [ONE], {2: ONE}).start == ((1, ONE), (3, ONE), (4, ONE))
-    for text, number in (("embedder=0", 0), ("embedder=64", 64), (" embedders=2 ", 2)):
-        assert parse_scale(text) == number
-    for text in ("", "embedder", "embedder=", "embedder=two", "embedder=1.5", "store=2", "embedder=٣"):
-        with pytest.raises(InvalidInput, match="embedder=2"):
-            parse_scale(text)
-    for number in (-1, 65, 10**9):
-        with pytest.raises(InvalidInput, match=r"embedders are not possible: expected a whole number [<>]= "):
-            check_embedders(number)
+def test_numbers_of_embedders_leave_from_the_highest() -> None:
+    assert plan_scale(1, [ONE], dict.fromkeys((1, 2, 3, 4), ONE)) == ([], [4, 3, 2])
+    assert plan_scale(4, [ONE], {2: ONE}) == ([(1, ONE), (3, ONE), (4, ONE)], [])
 
 
 @given(
@@ -408,13 +398,13 @@ def test_a_plan_leads_to_the_wanted_number_of_the_first_model_and_one_of_each_ot
     wanted: int, order: list[ModelChoice], count: int, running: dict[int, ModelChoice]
 ) -> None:
     models = order[:count]
-    plan = plan_scale(wanted, models, running)
-    numbers = [number for number, _ in plan.start]
+    begun, ended = plan_scale(wanted, models, running)
+    numbers = [number for number, _ in begun]
     assert not running.keys() & set(numbers)
     assert numbers == sorted(set(numbers))
-    assert set(plan.stop) <= set(running)
-    left = Counter([model for number, model in running.items() if number not in plan.stop])
-    left.update(model for _, model in plan.start)
+    assert set(ended) <= set(running)
+    left = Counter([model for number, model in running.items() if number not in ended])
+    left.update(model for _, model in begun)
     assert left == Counter([models[0]] * wanted + (models[1:] if wanted else []))
 
 

@@ -33,7 +33,7 @@ from remembrancer.actors.launcher.home import (
     write_record,
 )
 from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
-from remembrancer.actors.launcher.supervision import Supervision, check_embedders
+from remembrancer.actors.launcher.supervision import Supervision
 from remembrancer.actors.shell import EXIT_START_FAILED, LaunchSpec, configure_logs
 from remembrancer.config.reading import Configuration
 from remembrancer.config.settings import REMOTE_ENGINES, Settings, secret_variables
@@ -346,7 +346,6 @@ class Supervisor:
     async def _scale(self, embedders: int) -> int:
         if self._core.stopping is not None:
             raise PeerUnavailable("the runtime is going down")
-        check_embedders(embedders)
         self._events.put_nowait(functools.partial(self._core.scale, embedders))
         return embedders
 

@@ -6,15 +6,11 @@ Pure decisions: events go in, with the time, and instructions come out. Times ar
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
 from remembrancer.config.settings import Settings, model_choices, threads_per_worker
-from remembrancer.memory.text import types_in_words
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
     FromLauncher,
@@ -25,7 +21,7 @@ from remembrancer.protocol.control import (
     Role,
     StoreHealth,
 )
-from remembrancer.protocol.errors import Failure, InvalidInput
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
 HEARTBEAT_S: Final = 0.5
@@ -219,15 +215,15 @@ class Supervision:
             return []  # the models take both cores to load, and clients wait for the gateway
         running = {number: each.model for number, each in self._embedders.items()}
         wanted = 0 if self.is_resting else self._wanted
-        plan = plan_scale(wanted, self._models, running)
+        begun, ended = plan_scale(wanted, self._models, running)
         done: list[Instruction] = []
-        for number, model in plan.start:
+        for number, model in begun:
             process = self._new("embedder", f"embedder-{number}")
             process.threads = threads_per_worker(self._wanted)
             process.model = model
             self._embedders[number] = process
             done += process.start(now)
-        for number in plan.stop:
+        for number in ended:
             reason = f"scaled to {self._wanted}" if running[number] in self._models else "its model is not needed"
             reason = RESTS if self.is_resting else reason
             done += self._embedders[number].ask_to_stop(reason, now)
@@ -318,16 +314,11 @@ class IdleWatch:
         return self._idle_since + self._timeout_s
 
 
-class ScalePlan(msgspec.Struct, frozen=True):
-    """The numbers of embedders to start, with their models, and to stop, in order."""
-
-    start: tuple[tuple[int, ModelChoice], ...]
-    stop: tuple[int, ...]
-
-
-def plan_scale(wanted: int, models: Sequence[ModelChoice], running: Mapping[int, ModelChoice | None]) -> ScalePlan:
-    """Plan the change from the `running` embedders to `wanted` of the first model and one of each other model (none if
-    0 are wanted). The highest numbers stop first; new embedders get the lowest free numbers."""
+def plan_scale(
+    wanted: int, models: Sequence[ModelChoice], running: Mapping[int, ModelChoice | None]
+) -> tuple[list[tuple[int, ModelChoice]], list[int]]:
+    """The numbers of embedders to start, with their models, and to stop, in order, for `wanted` of the first model and
+    one of each other model (none if 0 are wanted). The highest stop first; new ones get the lowest free numbers."""
     start: list[ModelChoice] = []
     stop = [number for number, model in running.items() if model not in models]
     for place, model in enumerate(models):
@@ -336,26 +327,4 @@ def plan_scale(wanted: int, models: Sequence[ModelChoice], running: Mapping[int,
         stop += numbers[count:]
         start += [model] * (count - len(numbers))
     free = (number for number in itertools.count(1) if number not in running)
-    return ScalePlan(tuple(zip(free, start, strict=False)), tuple(sorted(stop, reverse=True)))
-
-
-def check_embedders(number: int) -> int:
-    """Returns `number` if the settings allow so many embedders.
-
-    Raises:
-        InvalidInput: they do not; the message says what is allowed.
-    """
-    try:
-        msgspec.convert({"embedders": number}, Settings)
-    except msgspec.ValidationError as error:
-        reason = types_in_words(str(error).partition(" - at")[0])
-        raise InvalidInput(f"{number} embedders are not possible: {reason}", field="embedder") from error
-    return number
-
-
-def parse_scale(text: str) -> int:
-    """The number in `embedder=N`. Raises `InvalidInput` if the text has another form, or N is not allowed."""
-    match = re.fullmatch(r"embedders?=(-?[0-9]{1,9})", text.strip(), re.ASCII)
-    if match is None:
-        raise InvalidInput(f"write embedder=N with a whole number, such as embedder=2, not {text!r}", field="embedder")
-    return check_embedders(int(match[1]))
+    return list(zip(free, start, strict=False)), sorted(stop, reverse=True)
