@@ -142,12 +142,7 @@ def _renamed(arguments: list[str]) -> list[str]:
     """The arguments with the present name of a command, after a note about it on stderr."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")
-    decisions = {"--accept": ["--to", "user"], "--refuse": ["--to", "project"]}
-    decisions |= {name: [name] for name in ("--replaced", "--both")}
-    if former == "review" and (decided := next((name for name in decisions if name in rest), None)):
-        at = rest.index(decided)
-        rest, present = [*rest[at + 1 : at + 2], *decisions[decided], *rest[:at], *rest[at + 2 :]], "edit"
-    elif former == "promote":
+    if former == "promote":
         present = "edit --to user" if "--to" not in rest else "edit"
     print(f"'remembrancer {former}' is called 'remembrancer {present}' now", file=sys.stderr)
     return [*present.split(), *rest]

@@ -48,7 +48,6 @@ from remembrancer.commands.runtime_client import end_runtime
 from remembrancer.commands.terminal import styled
 from remembrancer.config.home import locate
 from remembrancer.config.reading import read_configuration
-from remembrancer.memory.text import nearest
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.toolsets.files.workspace_files import native_files
@@ -64,16 +63,8 @@ STOP_S: Final = 10.0
 EXTRAS: Final = ("hooks", "rules")
 
 
-class ClientName(click.Choice[str]):
-    """The name of a client, for which a wrong one is answered with the nearest."""
-
-    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """The end of the error."""
-        return f"no client is named {value!r}{nearest(value, self.choices)}"
-
-
 @command(
-    argument("client", required=False, type=ClientName(NAMES), metavar="[CLIENT]", help=", ".join(NAMES)),
+    argument("client", required=False, type=click.Choice(NAMES), metavar="[CLIENT]", help=", ".join(NAMES)),
     flag(
         "--project",
         "for_project",

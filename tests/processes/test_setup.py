@@ -157,8 +157,7 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
 WRONG = {
     "claude-desktop --project": "no configuration for a project",
     "all-found": "no client was found",
-    "emacs": "known are claude-code, claude-desktop, cursor",
-    "claude": "did you mean claude-code?",
+    "emacs": "'claude-code', 'claude-desktop', 'cursor'",
 }
 
 
