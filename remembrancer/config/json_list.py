@@ -1,4 +1,4 @@
-"""A list of named items in a JSON file of the home, which a person changes and a process rereads after each change."""
+"""A list of named items in a JSON file of the home, which a person changes and a process reads when it needs one."""
 
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -31,23 +31,17 @@ class JsonList(Generic[T]):
         self._lock = FileLock(lock)
         self._decoder: Final = msgspec.json.Decoder(tuple[kind, ...])  # type: ignore[valid-type]
         self._thing, self._things, self._remedy = thing, things, remedy
-        self._seen: tuple[int, int, int] | None = None
-        self._listed: tuple[T, ...] = ()
 
     def all(self) -> tuple[T, ...]:
         """All items; empty if there is no file. Raises `HomeUnusable`: an unreadable file admits nobody."""
         try:
-            about = self._path.stat()
-            seen = (about.st_mtime_ns, about.st_size, about.st_ino)
-            if seen != self._seen:
-                self._listed, self._seen = self._decoder.decode(read_file(self._path)), seen
+            return self._decoder.decode(read_file(self._path))
         except FileNotFoundError:
-            self._listed, self._seen = (), None
+            return ()
         except (OSError, msgspec.DecodeError) as error:
             raise HomeUnusable(
                 f"{self._path} cannot be read ({error}): fix or remove it, and {self._remedy}"
             ) from error
-        return self._listed
 
     def add(self, new: T, *, replace: bool = False) -> None:
         """Add an item. `replace`: in place of one with the same name. Raises `InvalidInput` if the name is taken."""
