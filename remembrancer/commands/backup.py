@@ -96,10 +96,9 @@ def read_archive(path: Path, target: Path | None = None) -> str:
                     pass
     except _UNREADABLE as error:
         reason = str(error).partition("\n")[0].rstrip(":")
-        with path.open("rb") as file:
-            is_export = file.read(1) == b"{"
-        hint = "'remembrancer backup import' reads exports" if is_export else f"or it is damaged ({reason})"
-        raise FileUnusable(f"{path} is not a backup; {hint}") from error
+        raise FileUnusable(
+            f"{path} is not a backup, or it is damaged ({reason}); 'remembrancer backup import' reads exports"
+        ) from error
     except OSError as error:
         raise cannot("read", path, error) from error
     if names <= {MANIFEST, SEAL, QUEUE}:

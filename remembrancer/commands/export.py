@@ -61,7 +61,8 @@ def export(
         with NamedTemporaryFile(prefix="remembrancer-export-") as spool:
             written = _write(projects, spool.name)
             if target is None:
-                _print_whole(Path(spool.name))
+                with Path(spool.name).open("rb") as whole:
+                    shutil.copyfileobj(whole, sys.stdout.buffer)
             else:
                 _write_markdown(Path(spool.name), target)
     else:
@@ -107,16 +108,6 @@ def _write_markdown(export: Path, directory: Path) -> None:
                         details.write(raw)
     except OSError as error:
         raise cannot("written", directory, error) from error
-
-
-def _print_whole(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python complains again at exit
-        raise FileUnusable("standard output was closed before the export was whole") from error
 
 
 def _in_words(facts: dict[str, Any], *, has_user: bool) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from remembrancer.protocol.errors import AlreadyRunning, HomeUnusable
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, read_file, reason_of, set_aside
+from remembrancer.protocol.paths import RuntimePaths, read_file, reason_of
 
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -98,10 +98,8 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
 def remove_sockets(paths: RuntimePaths) -> None:
     """Remove the sockets of a dead runtime. Call this only with the lock of the home."""
     for path in paths.run.glob("*.sock"):
-        try:
+        with contextlib.suppress(OSError):  # its process cannot listen then, and says why
             path.unlink(missing_ok=True)
-        except OSError:  # a directory, say
-            set_aside(path)
 
 
 def leave_run_directory(paths: RuntimePaths) -> None:

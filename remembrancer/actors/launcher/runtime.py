@@ -73,7 +73,7 @@ LOCK_WAIT_S: Final = 0.3
 SESSION_LOCK_WAIT_S: Final = 3.0
 """The time that a session's runtime waits for the lock: the previous one may be stopping at this moment."""
 SOCKETS_LOOK_S: Final = 1.0
-"""The time between two checks of the sockets; if they are missing twice in a row, the runtime ends."""
+"""The time between two looks whether the sockets are still there; without them the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 """The time that a command waits for fresh reports of the processes, before the last known ones are used."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
@@ -232,21 +232,11 @@ class Supervisor:
 
     async def _watch_sockets(self) -> None:
         """End the runtime when its sockets were deleted: it holds the home, and no new session can reach it."""
-        sockets = [Path(self._paths.control_endpoint.removeprefix("ipc://")), self._paths.gateway_socket]
-        seen = {path for path in sockets if os.path.lexists(path)}  # noqa: ASYNC240 - the launcher's own is bound
-        was_missing = False
-        while self._core.stopping is None:
+        socket = self._paths.control_endpoint.removeprefix("ipc://")
+        while os.path.lexists(socket):  # noqa: ASYNC110, ASYNC240 - no event tells of it, and no disk is waited for
             await anyio.sleep(SOCKETS_LOOK_S)
-            there = {path for path in sockets if os.path.lexists(path)}  # noqa: ASYNC240 - no disk is waited for
-            is_gateway_ready = any(
-                process.role == "gateway" and process.state == "ready" for process in self._core.processes
-            )
-            is_missing = bool((seen if is_gateway_ready else seen - {self._paths.gateway_socket}) - there)
-            if is_missing and was_missing:
-                reason = f"its sockets in {self._paths.run} are gone"
-                self._events.put_nowait(functools.partial(self._core.stop, reason))
-                return
-            was_missing, seen = is_missing, seen | there
+        reason = f"its sockets in {self._paths.run} are gone"
+        self._events.put_nowait(functools.partial(self._core.stop, reason))
 
     async def _next_event(self) -> Event:
         if self._events.empty():
