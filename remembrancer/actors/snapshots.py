@@ -5,7 +5,6 @@ The moment is a read transaction (https://sqlite.org/wal.html), which blocks no 
 
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -25,7 +24,6 @@ from remembrancer.protocol.paths import problem_of
 BUSY_S: Final = 2.0
 BUSY_MOMENT_S: Final = 10.0
 """The time limit for a busy database when it is only checked, or when a snapshot is taken."""
-STEPS_BETWEEN_LOOKS: Final = 100_000
 DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """SQLite's errors that prove damage."""
 PRIMARY_CODE: Final = 0xFF
@@ -58,8 +56,8 @@ def unreadable(path: Path, error: sqlite3.Error) -> RemembrancerError:
 
 
 @contextmanager
-def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
-    """A read-only connection. After `limit_s` a statement is interrupted (`sqlite3.OperationalError`).
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection.
 
     A file in WAL mode that nobody has open is opened as immutable: otherwise SQLite would leave an empty log beside it.
 
@@ -71,9 +69,6 @@ def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Conn
         raise sqlite3.OperationalError(problem)
     address = _address(path, immutable=_is_at_rest(path))
     with closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
-        if limit_s is not None:
-            give_up_at = time.monotonic() + limit_s
-            connection.set_progress_handler(lambda: time.monotonic() > give_up_at, STEPS_BETWEEN_LOOKS)
         yield connection
 
 

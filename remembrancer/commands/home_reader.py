@@ -16,8 +16,6 @@ import msgspec
 
 from remembrancer.actors.migrations import Schema, release_of
 from remembrancer.actors.snapshots import (
-    DAMAGE,
-    PRIMARY_CODE,
     Snapshot,
     copy_snapshot,
     opened,
@@ -39,19 +37,17 @@ from remembrancer.memory.export_format import (
     encode_line,
 )
 from remembrancer.protocol.errors import (
+    FileLocked,
     FileUnusable,
     InvalidInput,
     RecordsUnusable,
     SchemaTooNew,
     SchemaTooOld,
-    is_disk_full,
 )
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths
 
 RECORDS: Final = "memory.db"
-CHECK_LIMIT_S: Final = 30.0
-"""The limit for one file, all of which quick_check reads."""
 FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
@@ -289,33 +285,22 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     is_former = schema is FORMER  # is imported, and never repaired
     advice_if_damaged = "" if is_former else RESTORE
     try:
-        with opened(path, limit_s=CHECK_LIMIT_S) as connection:
+        with opened(path) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            release = release_of(version)
-            try:
-                schema.refuse(path, version)
-            except SchemaTooNew:
-                return examined("problem", f"of a newer release ({release})", "install the newer release that wrote it")
-            except SchemaTooOld:
-                text = f"{release}, the oldest release whose files can be opened"
-                return examined("problem", text, "export it with the release that wrote it")
+            schema.refuse(path, version)
             said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
             dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall())
-    except (sqlite3.Error, OSError) as error:
-        code = getattr(error, "sqlite_errorcode", 0)
-        if code == sqlite3.SQLITE_INTERRUPT:
-            text = "too large to be checked completely in this time"
-            return examined("warning", text, "check it with sqlite3 and PRAGMA quick_check")
-        if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return examined("warning", "not checked: another program has locked it", "end that program")
-        if code & PRIMARY_CODE not in DAMAGE and is_disk_full(path):
-            advice = "free disk space; the file itself may be fine"
-            return examined("problem", f"cannot be read now: {error}", advice)
-        return examined("problem", f"cannot be read: {error}", advice_if_damaged)
+    except (SchemaTooNew, SchemaTooOld) as error:
+        return examined("problem", *error.message.removeprefix(f"{path} ").split(": ", 1))
+    except sqlite3.Error as error:
+        problem = unreadable(path, error)
+        if isinstance(problem, RecordsUnusable):
+            return examined("problem", f"cannot be read: {error}", advice_if_damaged)
+        return examined("warning" if isinstance(problem, FileLocked) else "problem", *problem.message.rsplit(": ", 1))
     if said != ["ok"]:
         return examined("problem", f"damaged: {said[0]} (and {len(said) - 1} more)", advice_if_damaged)
     if dangling:
         return examined("problem", f"{dangling} rows refer to rows that are gone", advice_if_damaged)
     if 0 < version < schema.latest and not is_former:
-        return examined("ok", f"of release {release}: it is copied and upgraded when it is next opened")
+        return examined("ok", f"of release {release_of(version)}: it is copied and upgraded when it is next opened")
     return examined()

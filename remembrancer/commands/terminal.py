@@ -42,11 +42,6 @@ class CleanStream:
         self.stream.write(printable(text))
         return len(text)
 
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write each of the lines."""
-        for line in lines:
-            self.write(line)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 

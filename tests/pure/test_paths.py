@@ -208,7 +208,7 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
         SqliteFile(path)
     with pytest.raises(StorageFull, match="make room"):
         take_snapshot(path, MEMORY)
-    assert "free disk space" in examine_file(path, MEMORY).advice
+    assert "make room" in examine_file(path, MEMORY).advice
 
 
 # --- A database is read as of one moment, also where nothing can be written beside it.

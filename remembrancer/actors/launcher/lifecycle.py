@@ -125,14 +125,6 @@ class Lifecycle:
         self.state, self._kill_at = "stopping", None
         return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self._changed(now), *self.tick(now)]
 
-    def forgive(self, now: float) -> list[Instruction]:
-        """Allow another attempt after failures, because somebody asked for it."""
-        if self.state != "failed" or self.alive:
-            return []
-        self.failure = self.error = None
-        self._deaths = 0.0
-        return self.start(now)
-
     def beat(self, now: float, late_s: float) -> list[Instruction]:
         """Send a ping and check the earlier answers.
 

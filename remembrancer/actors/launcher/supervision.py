@@ -170,13 +170,10 @@ class Supervision:
         return done + self.tick(now)
 
     def scale(self, embedders: int, now: float) -> list[Instruction]:
-        """Run this many embedders (already checked). Failed ones get another attempt."""
+        """Run this many embedders."""
         self._wanted = embedders
         self._note_use(now)
-        done: list[Instruction] = []
-        for process in tuple(self._embedders.values()):
-            done += process.forgive(now)
-        return done + self.tick(now)
+        return self.tick(now)
 
     def stop(self, reason: str, now: float) -> list[Instruction]:
         """Stop all processes, in order."""
