@@ -13,9 +13,10 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
-from remembrancer.browser.rendering import beginning, day, tags_in, word_diff
+from remembrancer.browser.rendering import day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.memory.relevance import PERHAPS
+from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX
@@ -170,7 +171,7 @@ def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> M
     """A sentence in which each id of a memory is its text, as a link, and the end of the id."""
     link = Markup('<a dir="auto" href="{}">“{}”</a> ({})')
     parts = [
-        link.format(view.at(f"/memory/{part}"), beginning(harmless(texts[part].content), 120), part[-SHORT:])
+        link.format(view.at(f"/memory/{part}"), excerpt(harmless(texts[part].content), 120), part[-SHORT:])
         if part in texts
         else escape(harmless(part))
         for part in re.split(f"({MEMORY_PREFIX}[0-9A-Z]{{26}})", reason)

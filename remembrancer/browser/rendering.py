@@ -18,6 +18,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from remembrancer.memory.features import FEATURES
+from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import count, harmless
 
 HERE: Final = Path(__file__).parent
@@ -173,15 +174,6 @@ def _ago(at: float, now: float, local: datetime) -> str:
     return local.strftime("%d %b" if past < 300 * 86_400 else "%d %b %Y")
 
 
-def beginning(text: str, longest: int = 200) -> str:
-    """The beginning of a text, on one line."""
-    line = " ".join(text.split())
-    if len(line) <= longest:
-        return line
-    whole = line[: longest - 1].rsplit(" ", 1)[0]  # not up to a long word, such as an address: that is cut
-    return f"{whole} …" if len(whole) > longest * 2 // 3 else f"{line[: longest - 1]}…"
-
-
 def without_marks(text: str) -> str:
     """A Markdown text without the marks of headings, lists and tables, for a one-line summary."""
     lines = []
@@ -239,7 +231,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars},
+        **{"markdown": markdown, "moment": moment, "day": day, "beginning": excerpt, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "scope": lambda scope: SCOPES.get(scope, scope),
         "without_marks": without_marks,

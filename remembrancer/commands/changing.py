@@ -14,7 +14,6 @@ from remembrancer.commands.selection import (
     Answer,
     Where,
     as_notes,
-    excerpt,
     memory_command,
     memory_id,
     short,
@@ -22,6 +21,7 @@ from remembrancer.commands.selection import (
     without_none,
 )
 from remembrancer.commands.shell import log_of
+from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound

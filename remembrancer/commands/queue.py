@@ -15,6 +15,7 @@ from remembrancer.commands.report import Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.project import directory_of
 from remembrancer.memory.limits import moment
+from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import Operation, StoreMemory
@@ -67,8 +68,7 @@ def _about(write: QueuedRow) -> str:
     change = operation.change
     name = type(change).__name__
     about = change.content if isinstance(change, StoreMemory) else write.memory_id
-    text = " ".join("".join(each if each.isprintable() else " " for each in f"{name} {about}").split())
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return excerpt(f"{name} {about}", SHOWN)
 
 
 def _place(write: QueuedRow) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from remembrancer.commands.report import Report, command, flag, option
-from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -316,14 +315,3 @@ def short(memory: str) -> str:
     """The short form of an id for a person: as a list has it, or of a whole one its last characters."""
     bare = memory.removeprefix(MEMORY_PREFIX)
     return bare[-LEAST:] if bare != memory else bare
-
-
-def one_line(text: str) -> str:
-    """A text without line breaks."""
-    return " ".join(text.split())
-
-
-def excerpt(text: str, most: int = 200) -> str:
-    """The beginning of a text on one line, with "…" if there are more than `most` characters."""
-    line = one_line(text)
-    return line if len(line) <= most else f"{cut_at_word(line, most)} …"

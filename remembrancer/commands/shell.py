@@ -25,14 +25,13 @@ from remembrancer.commands.selection import (
     Conversation,
     Where,
     as_notes,
-    excerpt,
     memory_command,
     memory_id,
-    one_line,
     short,
     warnings_of,
 )
 from remembrancer.memory.open_ends import asks_for_open_ends
+from remembrancer.memory.sentences import excerpt, one_line
 from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count
 from remembrancer.memory.times.windows import TimeWindow, time_windows

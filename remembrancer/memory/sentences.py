@@ -75,6 +75,17 @@ def cut_at_word(text: str, length: int) -> str:
     return (head[:end] if end > length // 2 else head[:length]).rstrip()
 
 
+def one_line(text: str) -> str:
+    """The text without line breaks."""
+    return " ".join(text.split())
+
+
+def excerpt(text: str, length: int = 200) -> str:
+    """The beginning of a text on one line, with "…" if it has more than `length` characters."""
+    line = one_line(text)
+    return line if len(line) <= length else f"{cut_at_word(line, length)} …"
+
+
 def first_words(text: str, number: int) -> str:
     """The first `number` words of a text on one line, with "…" if there are more. In scripts without spaces,
     `LETTERS_A_WORD` characters count as a word."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from remembrancer.browser.rendering import HERE, bars, beginning, inline, word_diff
+from remembrancer.browser.rendering import HERE, bars, inline, word_diff
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import LINK_S, Tokens
 from tests.cases import cases
@@ -63,11 +63,6 @@ def come(door: Door, tmp_path: Path) -> Iterator[Come]:
 @pytest.fixture
 def visit(come: Come) -> Visit:
     return come()
-
-
-def test_a_beginning_ends_with_a_word_unless_that_is_too_long() -> None:
-    assert beginning("one two\nthree four", 15) == "one two three …"
-    assert beginning(f"see https://example.com/{'a' * 40}", 20) == "see https://example…"
 
 
 def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(visit: Visit) -> None:
