@@ -72,8 +72,7 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View) -> Response:
-    """The memories that match a query, and a note of what was left out; without a query, the latest memories. As JSON
-    Lines if exported."""
+    """The memories that match a query, and a note of what was left out; without a query, the latest memories."""
     question, filters = view.asked("q"), filters_of(view)
     values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
     values |= {"narrowed": _narrowed(view), "best": BEST, "answering": PERHAPS}
@@ -100,10 +99,6 @@ async def search(view: View) -> Response:
         values["memories"] = page = listed.memories[:PAGE]
         if len(listed.memories) > PAGE or listed.more:
             values["more"] = view.at("/", **{**view.request.query_params, "past": past + len(page)})
-    if view.request.url.path.endswith("/export"):
-        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
-        headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
-        return Response(lines, media_type="application/jsonl", headers=headers)
     return view.page("search.html", **values, done=done_of(view))
 
 
@@ -344,7 +339,6 @@ def day_of(text: str) -> float | None:
 
 PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/"): search,
-    ("GET", "/export"): search,
     ("GET", "/memory/{memory}"): memory,
     ("POST", "/memory/{memory}/edit"): edit,
     ("POST", "/memory/{memory}/erase"): erase,
