@@ -5,7 +5,6 @@
 Needs the extra `anthropic`.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from typing import Any, Final, Self
 from anthropic.lib.tools import ToolError
 from anthropic.tools.memory import BetaAbstractMemoryTool
 from anthropic.types.beta import BetaMemoryTool20250818Command
+
+from remembrancer.commands.gateway_client import PROTOCOL, ask_process
 
 _START: Final = "import sys; from remembrancer.command_line import main; sys.exit(main())"
 _END_S: Final = 5.0
@@ -43,8 +44,9 @@ class MemoryTool(BetaAbstractMemoryTool):
         self._number = 0
         self._lock = threading.Lock()
         client = {"name": "anthropic-sdk", "version": "1"}
-        self._ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client})
-        self._send({"method": "notifications/initialized"})
+        self._ask("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client})
+        assert self._bridge.stdin is not None
+        self._bridge.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
 
     def execute(self, command: BetaMemoryTool20250818Command) -> str:
         """Carry out a command, whichever it is."""
@@ -78,21 +80,10 @@ class MemoryTool(BetaAbstractMemoryTool):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._bridge.stdin is not None
-        self._bridge.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        self._bridge.stdin.flush()
-
     def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        assert self._bridge.stdout is not None
         with self._lock:
             self._number += 1
-            self._send({"id": self._number, "method": method, "params": params})
-            for line in self._bridge.stdout:
-                message = json.loads(line)
-                if message.get("id") == self._number and "method" not in message:
-                    if "error" in message:
-                        raise ConnectionError(message["error"]["message"])
-                    result: dict[str, Any] = message["result"]
-                    return result
-        raise ConnectionError("the session of Remembrancer has ended")
+            try:
+                return ask_process(self._bridge, self._number, method, params)
+            except ValueError as error:
+                raise ConnectionError(str(error)) from error

@@ -15,6 +15,7 @@ from remembrancer.protocol.ulids import new_identity
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
+    import subprocess
     from collections.abc import Mapping
     from typing import Any
 
@@ -106,6 +107,28 @@ class GatewayClient:
     def _send(self, method: str, params: Message, number: int | None = None) -> None:
         message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if number is None else {"id": number})
         self._link.sendall(stamped(json.dumps(message, separators=(",", ":")).encode(), int(time.time() * 1000)))
+
+
+def ask_process(process: subprocess.Popen[bytes], number: int, method: str, params: Message) -> Message:
+    """The result of a request to a process that serves MCP on its standard input and output.
+
+    Raises:
+        ValueError: the answer is an error, or not JSON.
+        OSError: the process has ended.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+    process.stdin.flush()
+    while line := process.stdout.readline():
+        answer: Message = json.loads(line)
+        if answer.get("id") == number and "method" not in answer:
+            if "error" in answer:
+                raise ValueError(f"{method} was answered with an error: {answer['error'].get('message')}")
+            result: Message = answer["result"]
+            return result
+    raise ConnectionError("it exited, or did not answer in time")
 
 
 def _remaining_s(until: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -43,6 +42,7 @@ from remembrancer.commands.clients import (
     write_text,
 )
 from remembrancer.commands.config import write_setting
+from remembrancer.commands.gateway_client import PROTOCOL, ask_process
 from remembrancer.commands.report import Line, Report, argument, command, flag
 from remembrancer.commands.runtime_client import end_runtime
 from remembrancer.commands.terminal import styled
@@ -55,7 +55,6 @@ from remembrancer.toolsets.files.workspace_files import native_files
 ALL: Final = "all-found"
 NAMES: Final = (*(client.name for client in clients()), ALL)
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
-PROTOCOL: Final = "2025-11-25"
 ANSWER_S: Final = 90.0
 """The time to wait for all answers of the check. Loading the libraries from a cold disk can take many seconds, which is
 no fault of the command."""
@@ -316,10 +315,10 @@ def probe(command: tuple[str, ...]) -> Probed:
             watchdog = Timer(ANSWER_S, process.kill)
             watchdog.start()
             try:
-                _ask(process, 1, "initialize", initialize)
-                tools = _ask(process, 2, "tools/list", {})["tools"]
+                ask_process(process, 1, "initialize", initialize)
+                tools = ask_process(process, 2, "tools/list", {})["tools"]
                 listed = time.perf_counter()
-                _ask(process, 3, "tools/call", {"name": "get_memory_status", "arguments": {}})
+                ask_process(process, 3, "tools/call", {"name": "get_memory_status", "arguments": {}})
                 answered = time.perf_counter()
                 tools_ms, ready_ms = (round((moment - began) * 1000, 1) for moment in (listed, answered))
                 return Probed(True, tools_ms, ready_ms, len(tools))
@@ -334,25 +333,3 @@ def probe(command: tuple[str, ...]) -> Probed:
     finally:
         end_runtime(RuntimePaths(home), STOP_S)
         shutil.rmtree(home, ignore_errors=True)
-
-
-def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The result of a request.
-
-    Raises:
-        ValueError: the answer is an error, or not JSON.
-        OSError: the process ended.
-    """
-    assert process.stdin is not None
-    assert process.stdout is not None
-    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-    process.stdin.write(json.dumps(message).encode() + b"\n")
-    process.stdin.flush()
-    while line := process.stdout.readline():
-        answer = json.loads(line)
-        if answer.get("id") == number and "method" not in answer:
-            if "error" in answer:
-                raise ValueError(f"{method} was answered with an error: {answer['error'].get('message')}")
-            result: dict[str, Any] = answer["result"]
-            return result
-    raise ConnectionError(f"it exited, or did not answer within {ANSWER_S:.0f} s")
