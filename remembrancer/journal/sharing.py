@@ -88,7 +88,7 @@ LEFT: Final = msgspec.msgpack.encode({"position": 0, "left": True})
 
 def has_joined(notice: bytes) -> bool:
     """True unless the member has left since."""
-    return not msgspec.msgpack.decode(notice, type=dict[str, Any]).get("left")
+    return not msgspec.msgpack.decode(notice).get("left")
 
 
 _decode_any_administration: Final = msgspec.json.Decoder(dict[str, Any]).decode
