@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import Chunk
+from remembrancer.memory.markdown_index import with_block
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.memory.transcripts import TranscriptTurn, chunks_of_turns, read_turns
 from remembrancer.protocol.files import (
@@ -358,6 +359,14 @@ def test_what_assistants_remember_is_read_for_its_project_alone_and_where_asked_
     reader = FileReader(world.root, Settings(native_memories=True))
     updates = [reader.read(file, None, force=False) for file in scan(world.root, Settings(native_memories=True))[0]]
     assert all(isinstance(update, FileUpdate) and update.chunks for update in updates)
+
+
+def test_a_note_around_the_block_of_memories_is_found_without_its_blank_lines(world: World) -> None:
+    (world.root / "MEMORY.md").write_text(with_block("# Ours", "- AB12 one\n" * 50, 0.0) + "\nBelow.\n")
+    (file,) = scan(world.root, Settings())[0]
+    update = FileReader(world.root, Settings()).read(file, None, force=False)
+    assert isinstance(update, FileUpdate)
+    assert update.chunks == (FileChunk(1, 56, "Ours", "# Ours\n\nBelow."),)
 
 
 def test_a_worktree_has_what_is_remembered_of_its_repository(world: World, native: Path, tmp_path: Path) -> None:

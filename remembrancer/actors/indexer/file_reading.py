@@ -5,6 +5,7 @@ Blocks.
 
 import hashlib
 import os
+import re
 import time
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,8 @@ GROWTH: Final = 0.1
 """The least share by which a transcript has grown when it is read again: it is read as a whole."""
 HEAD_BYTES: Final = 256 * 1024
 """The beginning of a transcript, which usually names the directory of its session."""
+_GAP: Final = re.compile(r"\n{4,}")
+"""Several blank lines, as where a note has the block of memories."""
 
 
 class FileReader:
@@ -89,7 +92,8 @@ class FileReader:
             return "not UTF-8"
         settings = self._settings
         chunks = chunks_of(text, settings.chunk_tokens, self._overlap, at_blocks=settings.chunk_at_boundaries)
-        return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))
+        shorter = (chunk._replace(text=_GAP.sub("\n\n", chunk.text)) for chunk in chunks)
+        return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in shorter))
 
     def _read_transcript(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str:
         with file.path.open("rb") as transcript:
