@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,8 @@ from remembrancer.protocol.paths import RuntimePaths
 
 NAMED = "memories"
 """The table whose lost rows are named one by one; for the others their number is given."""
+MOST_NAMED: Final = 20
+"""The number of memories from a copy that are named to a person."""
 
 
 class RepairedFile(msgspec.Struct, frozen=True):
@@ -45,7 +48,8 @@ class RepairedFile(msgspec.Struct, frozen=True):
         when = None if self.copy is None else datetime.fromtimestamp(made_at(Path(self.copy)), UTC)
         yield f"{self.path} is repaired: {self.rows:,} rows could be read"
         if self.as_of_copy:
-            ids = ", ".join(self.as_of_copy)
+            more = len(self.as_of_copy) - MOST_NAMED
+            ids = ", ".join(self.as_of_copy[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
             yield f"  {count(len(self.as_of_copy), 'memory')} as the copy of {when:%d %b %H:%M} UTC has them: {ids}"
         if self.lost:
             yield f"  {count(len(self.lost), 'memory')} lost: {', '.join(self.lost)}"

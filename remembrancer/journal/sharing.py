@@ -255,7 +255,8 @@ class Sharing:
             administration, own = self._administrated(), self.membership(lane)
             if member in administration.members.get(lane, {}):
                 raise InvalidInput(
-                    f"{own.title!r} already has a member {member!r}: each machine needs a name of its own"
+                    f"{member!r} has been invited to {own.title!r} already: each machine needs a name of its own "
+                    f"('remembrancer share remove {member}' makes an invitation that was lost invalid)"
                 )
             keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
             invited = await self._member(administration, lane, own.title, member, keyring)

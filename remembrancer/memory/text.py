@@ -77,8 +77,9 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: short, in ASCII, and in JSON if it is not a text."""
-    text = ascii(value) if isinstance(value, str) else json.dumps(value)
+    """A value as an error message quotes it: short, with escapes for what cannot be printed, and in JSON if it is not a
+    text."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -197,7 +197,10 @@ class JournalChanged(RemembrancerError):
     @classmethod
     def missing(cls) -> JournalChanged:
         """The error for a journal that does not exist."""
-        return cls("the server has no such journal (any more): have it restored, or leave the lane and share it anew")
+        return cls(
+            "the server has no such journal (any more): have it restored, or 'remembrancer share leave' on every "
+            "machine, share it again from one, and invite the others"
+        )
 
     @classmethod
     def shorter(cls, position: int, head: int) -> JournalChanged:

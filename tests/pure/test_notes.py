@@ -114,8 +114,8 @@ def test_replaced_is_a_section_or_the_whole_given_back_and_no_more_than_can_be_s
 
 
 def test_what_heading_is_meant_must_be_clear() -> None:
-    with pytest.raises(NotFound, match="no heading 'Decision': did you mean"):
-        edited("# Decisions\n", "x", "replace", "Decision")
+    with pytest.raises(NotFound, match="no heading 'Übungen': did you mean Übung"):
+        edited("# Übung\n", "x", "replace", "Übungen")
     twice = "# A\n## Log\n# B\n## Log\n"
     with pytest.raises(
         InvalidInput, match="2 headings are called 'Log': give the path of one of them, A > Log, B > Log"
