@@ -30,7 +30,6 @@ from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.work import ModelChoice
 
 if TYPE_CHECKING:
     from remembrancer.actors.embedder.remote import RemoteEmbedderActor
@@ -114,19 +113,17 @@ def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
 
 
 def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
-    """Work until stopped. The model is the one in the key file, then the one that the store requests."""
+    """Work until stopped, with the model in the key file."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it counts the worker's threads
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s", stream=sys.stderr)
-    settings = load_settings(os.environ)
-    choice: ModelChoice | None = invitation.choice
-    while choice is not None:
-        wanted = msgspec.structs.replace(settings, engine=choice.engine, model=choice.model)
-        choice = anyio.run(_work_by, endpoint, invitation, wanted, threads or threads_per_worker(1))
+    choice = invitation.choice
+    settings = msgspec.structs.replace(load_settings(os.environ), engine=choice.engine, model=choice.model)
+    anyio.run(_work_by, endpoint, invitation, settings, threads or threads_per_worker(1))
     return exit_codes.OK
 
 
-async def _work_by(endpoint: str, invitation: Invitation, settings: Settings, threads: int) -> ModelChoice | None:
-    """Work with one model. Returns the next one, or None after a signal. Raises `WorkerRefused`."""
+async def _work_by(endpoint: str, invitation: Invitation, settings: Settings, threads: int) -> None:
+    """Work until a signal comes. Raises `WorkerRefused`."""
     from remembrancer.actors.embedder.remote import RemoteEmbedderActor
 
     home = str(paths_here().home)
@@ -140,7 +137,7 @@ async def _work_by(endpoint: str, invitation: Invitation, settings: Settings, th
         with anyio.move_on_after(LEAVE_S, shield=True):
             await worker.drain("this embedder ends")
         tasks.cancel_scope.cancel()
-    return worker.ended.result()
+    worker.ended.result()
 
 
 def _say(text: str) -> None:

@@ -32,7 +32,7 @@ class InvitedWorker(Named, frozen=True):
 
 
 class Invitation(msgspec.Struct, frozen=True):
-    """The content of a worker's key file: everything that the other host needs. `choice` is the initial model."""
+    """The content of a worker's key file: everything that the other host needs. `choice` is the model."""
 
     name: str
     public: str

@@ -85,12 +85,6 @@ class AskWorker(Request[WorkerState], frozen=True):
     """Store to a worker on another host, which no launcher here watches: a health check."""
 
 
-class UseModel(msgspec.Struct, frozen=True, tag=True):
-    """Store to a worker on another host: its model is not needed; load this one."""
-
-    choice: ModelChoice
-
-
 class Passage(msgspec.Struct, frozen=True):
     """Characters `start` to `end` of a text."""
 
@@ -145,7 +139,7 @@ class ChooseModel(Request[tuple[ModelProgress, ...]], frozen=True):
     choice: ModelChoice | msgspec.UnsetType | None = msgspec.UNSET
 
 
-ToWorker = EmbedText | EmbedQuery | AskWorker | UseModel | Failure
+ToWorker = EmbedText | EmbedQuery | AskWorker | Failure
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
 from_worker: Final = msgspec.msgpack.Decoder(WorkerState)
 """Messages between the store and its workers."""

@@ -57,7 +57,6 @@ from remembrancer.protocol.work import (
     ModelIdentity,
     Passage,
     ToWorker,
-    UseModel,
     WorkerState,
     to_worker,
 )
@@ -280,7 +279,7 @@ class Worker:
         self.jobs: list[Job] = []
         """All texts that it was ever given."""
         self.questions: list[str] = []
-        self.asked: list[UseModel | Failure] = []
+        self.asked: list[Failure] = []
         self.pings = 0
         self.holds = holds
         """Takes texts and does not answer them."""
@@ -305,7 +304,7 @@ class Worker:
             case AskWorker():
                 self.pings += 1
                 self.say(self.state, self.dealer.heard.message_id)
-            case UseModel() | Failure():
+            case Failure():
                 self.asked.append(message)
 
     def answer(self, jobs: list[Job]) -> None:

@@ -7,7 +7,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import zmq
@@ -18,7 +20,7 @@ from remembrancer.config.worker_keys import Invitation, WorkerKeys
 from remembrancer.protocol.control import RemoteEmbedder
 from remembrancer.protocol.errors import Failure, InvalidInput
 from remembrancer.protocol.sockets import CurveKeys, Dealer, Speaker
-from remembrancer.protocol.work import EmbeddedText, Passage, to_worker
+from remembrancer.protocol.work import EmbeddedText, ModelChoice, Passage, to_worker
 from remembrancer.protocol.writes import Submit
 from tests.actors.store_process import CHOICE, IDENTITY, StoreRig, store_rig, vector_of
 from tests.forked import ForkedProcess, start_command
@@ -61,6 +63,19 @@ async def test_a_host_without_a_model_has_its_vectors_made_by_another_which_its_
     assert found == RemoteEmbedder("gpu", "ready", IDENTITY.model, 1, None, found.silent_s)
     assert [job.text for job in remote.jobs] == ["The harbour is dredged in April"]
     await until(lambda: remote.pings)
+
+
+async def test_a_worker_of_another_model_is_refused_with_the_reason(rig: StoreRig) -> None:
+    await rig.worker()
+    others: dict[str, dict[str, Any]] = {
+        "another model": {"choice": ModelChoice("onnx", "elsewhere")},
+        "this memory's vectors are of": {"identity": msgspec.structs.replace(IDENTITY, revision="f" * 16)},
+    }
+    for reason, options in others.items():
+        worker = await rig.remote_worker(invite(rig, name := "-".join(reason.split())), **options)
+        refused = await until_state(rig, "refused", name)
+        assert reason in str(refused.error)
+        await until(partial(getattr, worker, "asked"))
 
 
 async def test_questions_are_asked_of_this_hosts_worker_while_there_is_one(rig: StoreRig) -> None:

@@ -1,6 +1,6 @@
 """An embedder that works for the store of another host, over TCP with CURVE.
 
-No launcher watches it: it runs until it is told to stop, or until its store refuses it for good or wants another model.
+No launcher watches it: it runs until it is told to stop, or until its store refuses it for good.
 """
 
 import asyncio
@@ -16,9 +16,7 @@ from remembrancer.protocol.work import (
     CALIBRATED,
     AskWorker,
     CosineScale,
-    ModelChoice,
     ToWorker,
-    UseModel,
     to_worker,
 )
 
@@ -26,8 +24,7 @@ NOT_ADMITTED: Final = "the store does not let this embedder in: it was revoked t
 
 
 class RemoteEmbedderActor(EmbedderActor):
-    """Works for the store at `endpoint`, and reports to a person through `say`. `ended` gets the reason of its end, or
-    the model that the store wants."""
+    """Works for the store at `endpoint`, and reports to a person through `say`. `ended` is done when it is to end."""
 
     def __init__(
         self,
@@ -42,8 +39,8 @@ class RemoteEmbedderActor(EmbedderActor):
         self._tell = say
         self._is_doubted = False
         super().__init__(spec, load)
-        self.ended: asyncio.Future[ModelChoice | None] = self._loop.create_future()
-        """The model that the store wants instead (None: `stop` was called); or `WorkerRefused`."""
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        """`stop` was called; or `WorkerRefused`."""
 
     def stop(self) -> None:
         """End the embedder, on a person's request."""
@@ -65,9 +62,6 @@ class RemoteEmbedderActor(EmbedderActor):
         match message:
             case AskWorker():
                 self._say(self._state(), in_reply_to=self._store.heard.message_id)
-            case UseModel(choice=choice):
-                if choice != self._choice and not self.ended.done():
-                    self.ended.set_result(choice)
             case Failure(message=reason):
                 self._refused(reason)
             case _:

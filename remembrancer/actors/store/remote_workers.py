@@ -25,7 +25,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.network import NetworkRouter
 from remembrancer.protocol.sockets import Peer, Speaker
 from remembrancer.protocol.wire import Envelope
-from remembrancer.protocol.work import AskWorker, ModelChoice, ModelIdentity, UseModel, WorkerState, from_worker
+from remembrancer.protocol.work import AskWorker, ModelIdentity, WorkerState, from_worker
 
 PING_S: Final = 1.0
 LISTEN_AGAIN_S: Final = 5.0
@@ -159,11 +159,12 @@ class RemoteWorkers:
             self._consider(connection, state, state.identity)
 
     def _consider(self, connection: _Connection, state: WorkerState, identity: ModelIdentity) -> None:
-        """Admit a worker, refuse it, or redirect it to another model."""
+        """Admit a worker, or refuse it."""
         connection.model, connection.error = identity.model[:SHOWN_CHARACTERS], None
         self._scheduler.lose(connection.peer)
         if state.choice not in self._scheduler.needed:
-            self._redirect(connection, self._scheduler.needed[0])
+            reason = f"this memory uses another model than {state.choice.model[:SHOWN_CHARACTERS]}: invite it anew"
+            self._refuse(connection, reason)
             return
         known = self._scheduler.identity_of(state.choice)
         if known is None and self._scheduler.is_starting:
@@ -200,9 +201,6 @@ class RemoteWorkers:
                 connection.heard_at = time.monotonic()
                 if not self._is_admitted(peer):
                     self._take(connection, state)
-                elif (better := self._scheduler.better_choice(peer)) is not None:
-                    self._scheduler.lose(connection.peer)
-                    self._redirect(connection, better)
             await anyio.sleep(PING_S)
 
     def _is_admitted(self, peer: Peer) -> bool:
@@ -227,10 +225,6 @@ class RemoteWorkers:
     def _note_refusal(self, key: str, reason: str) -> None:
         self._refusals[key] = reason
         logger.error("an embedder on another host is refused", extra={"reason": reason})
-
-    def _redirect(self, connection: _Connection, choice: ModelChoice) -> None:
-        if self.router is not None:
-            self.router.send(connection.peer, UseModel(choice))
 
     def _say_refused(self, peer: Peer, reason: str) -> None:
         if self.router is not None:

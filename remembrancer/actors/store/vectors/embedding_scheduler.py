@@ -275,15 +275,6 @@ class EmbeddingScheduler:
         """Return the model of a choice, if a worker has identified it."""
         return next((model.identity for model in self._models if model.choice == choice), None)
 
-    def better_choice(self, worker: Peer) -> ModelChoice | None:
-        """Return the model that a worker on another host should use instead of its own; None if its own is right.
-
-        Most of the work is for the chosen model; any other needed model keeps one worker.
-        """
-        key = self._leases.workers[worker]
-        is_right = any(model.key == key and model.choice == self._state.chosen for model in self._models)
-        return None if is_right or self._leases.workers_of(key) == [worker] else self._state.chosen
-
     def read_state(self) -> None:
         """Load the decisions about models, since the records could not be read at the start."""
         state = ModelState.read(self._files.catalog.models(), self._configured)
