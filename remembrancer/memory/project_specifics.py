@@ -10,13 +10,16 @@ from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.names import FILE_ENDINGS, TICKET
-from remembrancer.protocol.kinds import EntityKind, entity_kind
 
 LEAST_NAME: Final = 3
 """A shorter project name would match by chance."""
 LONGEST_SHOWN: Final = 60
 
-CODE_ENTITIES: Final[tuple[EntityKind, ...]] = ("file", "function", "class", "module")
+CODE_ENTITIES: Final = {each: each for each in ("file", "function", "class", "module")} | {
+    **dict.fromkeys(("source file", "filename"), "file"),
+    "method": "function",
+}
+"""The types of entities that are part of one project's code, with their synonyms."""
 _LISTS: Final = word_lists("project_specifics")
 EVERYWHERE: Final = _LISTS["everywhere"]
 """Files that have the same name in every project, so a convention about them is not specific to one."""
@@ -53,8 +56,8 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
     name of the project; an address, a port, the id of a ticket, the path or name of a file.
     """
     for name, given_type in entities:
-        kind = entity_kind(given_type)
-        if kind in CODE_ENTITIES and name.casefold() not in EVERYWHERE:
+        kind = CODE_ENTITIES.get(" ".join(re.findall(r"[^\s_-]+", given_type.casefold())))
+        if kind is not None and name.casefold() not in EVERYWHERE:
             return f"it is about the {kind} {_short(name)}"
         if _names_project(name, project_name):
             return f"it is about the project {_short(project_name)}"

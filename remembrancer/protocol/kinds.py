@@ -1,4 +1,4 @@
-"""The vocabulary of the model: kinds, types, scopes, statuses, relations, and the types of entities."""
+"""The vocabulary of the model: kinds, types, scopes, statuses, relations."""
 
 from typing import Final, Literal, get_args
 
@@ -29,20 +29,6 @@ Kind = GivenKind | Literal["session_record"]
 Relation = Literal[
     "similar_to", "contradicts", "supersedes", "derived_from", "supports", "part_of", "caused_by", "related_to"
 ]
-EntityKind = Literal[
-    "file",
-    "function",
-    "class",
-    "module",
-    "package",
-    "technology",
-    "person",
-    "project",
-    "service",
-    "concept",
-    "tool",
-    "custom",
-]
 
 MEMORY_TYPES: Final[tuple[MemoryType, ...]] = get_args(MemoryType)
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -57,7 +43,6 @@ STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
 """The kinds that hold whatever the task is, until something replaces them: they do not fade."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """The kinds that belong to their session alone."""
-ENTITY_KINDS: Final[tuple[EntityKind, ...]] = get_args(EntityKind)
 
 _OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
     "episodic": ("observation", "error_fix", "scratchpad", "tool_outcome", OPEN_END, SESSION_RECORD),
@@ -66,20 +51,6 @@ _OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
 }
 """The kinds of each type; the first is the least specific."""
 _TYPES: Final = {kind: memory_type for memory_type, kinds in _OF_TYPES.items() for kind in kinds}
-_ENTITY_SYNONYMS: Final[dict[EntityKind, str]] = {
-    "file": "source file, filename",
-    "function": "method",
-    "package": "library, lib, crate, gem",
-    "technology": "language, programming language, framework, database",
-    "person": "human, developer, author",
-    "project": "repo, repository, codebase",
-    "service": "microservice",
-    "concept": "idea",
-}
-"""Synonyms of entity kinds. Ambiguous words (component, topic, user) are left out."""
-_ENTITY_KINDS: Final[dict[str, EntityKind]] = {kind: kind for kind in ENTITY_KINDS} | {
-    word: kind for kind, words in _ENTITY_SYNONYMS.items() for word in words.split(", ")
-}
 
 
 def type_of_kind(kind: Kind) -> MemoryType:
@@ -90,12 +61,3 @@ def type_of_kind(kind: Kind) -> MemoryType:
 def kind_of_type(memory_type: MemoryType) -> Kind:
     """The kind of a memory that was given a type but no kind: the least specific of that type."""
     return _OF_TYPES[memory_type][0]
-
-
-def entity_kind(given: str) -> EntityKind:
-    """The kind of an entity's type, by its name or a well-known synonym; `custom` for all others.
-
-    Case, surrounding blanks and the separators `_` and `-` make no difference.
-    """
-    words = " ".join(given.casefold().replace("_", " ").replace("-", " ").split())
-    return _ENTITY_KINDS.get(words, "custom")

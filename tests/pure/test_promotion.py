@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime
 from random import Random
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,16 +26,13 @@ from remembrancer.memory.promotion import (
 )
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import (
-    ENTITY_KINDS,
     KINDS,
     SCOPES,
     STATUSES,
-    EntityKind,
     FileSource,
     Kind,
     Scope,
     Status,
-    entity_kind,
 )
 from remembrancer.protocol.reads import Proposal, RecalledMemory, Scores
 from remembrancer.protocol.runs import ChainLink
@@ -411,17 +408,3 @@ def test_a_day_is_one_of_the_zone_here(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- The words of the model: complete, and consistent with each other.
 def test_each_field_of_a_memory_has_one_row_in_the_table_of_fields() -> None:
     assert sorted(each.name for each in FIELDS) == sorted(MemoryVersion.__struct_fields__)
-
-
-SYNONYMS = cases("promotion", "synonyms")
-
-
-@given(st.text(max_size=40))
-def test_an_entity_is_of_the_type_that_its_word_or_a_synonym_names_else_custom(any_word: str) -> None:
-    assert entity_kind(any_word) in ENTITY_KINDS
-    for kind in get_args(EntityKind):
-        for word in (kind, kind.upper(), f"  {kind.title()}\n", *SYNONYMS.get(kind, "").split()):
-            assert entity_kind(word) == kind, word
-    assert entity_kind("source file") == "file"
-    for other in ("component", "snake", " Wild Card ", "", "topic", "Käfer"):
-        assert entity_kind(other) == "custom"
