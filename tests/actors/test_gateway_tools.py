@@ -29,13 +29,6 @@ from tests.actors.gateway_rig import RawClient, Rig, call, content_of
 from tests.patience import PATIENCE_S, until
 
 
-async def test_a_request_before_initialize_is_told_of_it(patient_rig: Rig) -> None:
-    async with patient_rig.running(), patient_rig.client() as client:
-        assert "before 'initialize'" in (await client.request("tools/list"))["error"]["message"]
-        await client.initialize()
-        assert "tools" in (await client.request("tools/list"))["result"]
-
-
 async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_ninety_tokens(patient_rig: Rig) -> None:
     async with patient_rig.running(), patient_rig.client() as client:
         instructions = (await client.initialize())["instructions"]
@@ -290,15 +283,6 @@ async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(se
     assert projects["elsewhere"] == project_of(other)
 
 
-async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(client: RawClient) -> None:
-    tags = b",".join([b'"a"'] * 1_000_000)
-    called = b'{"name":"store_memory","arguments":{"content":"x","tags":[' + tags + b"]}}"
-    await client.say(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":' + called + b"}")
-    answer = await client.hear()
-    assert (answer["id"], answer["error"]["code"]) == (77, -32600)
-    assert "values at most" in answer["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("hello", "expected"),
     [
@@ -347,22 +331,14 @@ async def test_an_ordered_end_answers_what_is_under_way_and_says_goodbye(quick_r
             tasks.cancel_scope.cancel()
 
 
-async def test_a_call_that_is_cancelled_has_no_answer_and_what_it_writes_is_kept(quick_rig: Rig) -> None:
+async def test_what_a_cancelled_call_writes_is_kept(quick_rig: Rig) -> None:
     async with quick_rig.over_store() as (_, client):
         async with quick_rig.hanging_store(client):
-            for request_id, tool, about in (
-                (71, "recall_memories", {"query": "x"}),
-                ("b", "store_memory", {"content": "it is kept", "scope": "project"}),
-            ):
-                asked = len(quick_rig.asked)
-                await client.send(id=request_id, **call(tool, **about))
-                await until(lambda asked=asked: len(quick_rig.asked) > asked)  # type: ignore[misc]
-                await client.send(method="notifications/cancelled", params={"requestId": request_id})
-            assert (await client.request("ping"))["result"] == {}
+            await client.send(id="b", **call("store_memory", content="it is kept", scope="project"))
+            await until(lambda: quick_rig.submitted)
+            await client.send(method="notifications/cancelled", params={"requestId": "b"})
             await until(lambda: quick_rig.gateway.health().queue_depth == 1)
         await until(lambda: quick_rig.contents == ["it is kept"])
-        await client.send(id=71, **call("get_memory_status"))
-        assert (await client.hear())["id"] == 71, "its id is free again"
 
 
 async def test_so_many_calls_are_read(patient_rig: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:

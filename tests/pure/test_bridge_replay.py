@@ -140,6 +140,7 @@ def test_a_subscription_that_was_refused_or_ended_is_not_renewed_nor_a_cancelled
     client.request(1)
     forwarded, _ = client.say(line(method="notifications/cancelled", params={"requestId": 1}))
     assert forwarded is not None
+    assert not client.hears(answer(1))
     assert client.reconnect() == []
     assert not client.conversation.has_open
 

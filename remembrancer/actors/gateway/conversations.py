@@ -37,7 +37,6 @@ from remembrancer.protocol.gateway_link import (
     CONTROL,
     END,
     INVALID,
-    INVALID_REQUEST,
     MAX_HELLO_BYTES,
     MAX_LINE_BYTES,
     MAX_STAMP_BYTES,
@@ -59,8 +58,6 @@ ROOTS_WAIT_S: Final = 1.0
 """The time that a tool call waits for the client's list of roots."""
 MAX_IN_FLIGHT: Final = 512
 """The most requests of one session that run at once; further ones wait in its connection."""
-MAX_VALUES: Final = 300_000
-"""The most values in one message, counted by separators: parsing more would block every session for seconds."""
 MAX_WAITING: Final = 64
 """The most messages that wait for the SDK's server, or come from it."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
@@ -85,8 +82,6 @@ class CallContext:
     received_at: float
     timing: CallTiming = field(default_factory=CallTiming)
     is_stream: bool = False
-    is_plain_call: bool = False
-    """True for a tool call that is answered without the SDK."""
 
 
 CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[CallResult]]
@@ -248,9 +243,7 @@ class Session(ClientConversation):
     @property
     def _is_full(self) -> bool:
         """True if the next line has to wait."""
-        if len(self._open) >= MAX_IN_FLIGHT:
-            return sum(not request.is_stream for request in self._open.values()) >= MAX_IN_FLIGHT
-        return self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
+        return len(self._open) >= MAX_IN_FLIGHT or self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
 
     def take_line(self, line: bytes) -> None:
         """Begin to serve a line of the bridge: a message with a timestamp, or a control line."""
@@ -263,26 +256,22 @@ class Session(ClientConversation):
         except ValueError:
             logger.warning("a line without a stamp was dropped")
             return
-        if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
-            self._refuse(_id_in(text), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
-        elif not (self._has_plain_calls and self._take_plain_call(text, sent_ms, read_at)):
+        if not (self._has_plain_calls and self._take_plain_call(text, sent_ms, read_at)):
             self._take_message(text, sent_ms, read_at)
 
     def _take_plain_call(self, text: bytes, sent_ms: int, read_at: float) -> bool:
         """Begin to answer a plain tool call. The SDK's server would double its time. Returns False for anything
         else."""
         call_tool, call = self._service.call_tool, plain_call_in(text)
-        if call_tool is None or call is None or call.id in self._open:
+        if call_tool is None or call is None:
             return False
-        context = self._open_request(call.id, CALL, sent_ms, read_at, is_plain_call=True)
+        context = self._open_request(call.id, CALL, sent_ms, read_at)
         self._tasks.create_task(self._call(call_tool, call, context))
         return True
 
-    def _open_request(
-        self, request_id: int | str, method: str, sent_ms: int, read_at: float, *, is_plain_call: bool = False
-    ) -> CallContext:
+    def _open_request(self, request_id: int | str, method: str, sent_ms: int, read_at: float) -> CallContext:
         timing = CallTiming(min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
-        context = self._open[request_id] = CallContext(self, sent_ms / 1000, timing, method == STREAM, is_plain_call)
+        context = self._open[request_id] = CallContext(self, sent_ms / 1000, timing, method == STREAM)
         return context
 
     def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
@@ -290,24 +279,15 @@ class Session(ClientConversation):
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
-            request_id = _id_in(text)
-            known = None if request_id in self._open else request_id
-            self._refuse(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})")
+            refusal = {"code": PARSE_ERROR, "message": f"not a message of MCP ({type(error).__name__})"}
+            self._write(_json.encode({"jsonrpc": "2.0", "id": _id_in(text), "error": refusal}) + b"\n")
             return
         metadata = ServerMessageMetadata(request_context=CallContext(self, sent_ms / 1000))
         match message:
             case mcp.JSONRPCRequest(id=request_id):
-                if request_id in self._open:
-                    self._refuse(None, INVALID_REQUEST, f"the id {request_id!r} has no answer yet")
-                    return
                 self._note_request(message)
                 metadata.request_context = self._open_request(request_id, message.method, sent_ms, read_at)
                 metadata.on_request_unanswered = partial(self._forget, request_id)
-            case mcp.JSONRPCNotification(
-                method="notifications/cancelled", params={"requestId": int() | str() as asked}
-            ) if (request := self._open.get(asked)) is not None and request.is_plain_call:
-                self._close(asked)  # it is finished nevertheless, without an answer
-                return
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
                 given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
                 self._tasks.create_task(self._settle_replacement(str(answered), self._asking.decided(given)))
@@ -338,8 +318,6 @@ class Session(ClientConversation):
     async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> None:
         arguments = call.params.arguments
         result = await call_tool(context, call.id, call.params.name, arguments)
-        if self._open.get(call.id) is not context:  # cancelled
-            return
         self._close(call.id)
         self._write(result.response(call.id) + b"\n")
         context.timing.end()
@@ -392,13 +370,7 @@ class Session(ClientConversation):
             if message.id == self._handshake:
                 self._has_plain_calls = message.result.get("protocolVersion") in HANDSHAKE_PROTOCOL_VERSIONS
             return _json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
-        if self._handshake is None and isinstance(message, mcp.JSONRPCError) and message.error.data == "":
-            message.error.message += ", or a request before 'initialize'"  # the SDK's error is the same for both
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-
-    def _refuse(self, request_id: int | str | None, code: int, text: str) -> None:
-        error = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
-        self._write(_json.encode(error) + b"\n")
 
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:

@@ -49,8 +49,6 @@ RESOURCE_NOT_FOUND: Final = -32002
 """The error code of the handshake protocols; the protocol of 2026-07-28 uses `INVALID_PARAMS` instead."""
 STAMP_S: Final = 0.001
 """The precision of a bridge's timestamps."""
-MAX_STREAMS: Final = 16
-"""The most open streams of one session."""
 UNCACHED: Final[dict[str, Any]] = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
 """The fields of cacheable results in the 2026-07-28 protocol; the SDK removes them for older clients."""
 READ_ONLY: Final = "This session can only read: its token allows no changes."
@@ -188,10 +186,7 @@ class Handlers:
         """
         context = request_context(ctx)
         watcher = await self._watcher(context)
-        if watcher.streams >= MAX_STREAMS:
-            raise InvalidInput(f"a session can have {MAX_STREAMS} streams of events open at most")
         held: list[str] = []
-        watcher.streams += 1
         try:
             for uri in dict.fromkeys(params.notifications.resource_subscriptions or ()):
                 if not is_known(uri):
@@ -206,7 +201,6 @@ class Handlers:
             stream = ListenHandler(watcher.bus, max_subscriptions=1)
             return await stream(ctx, params.model_copy(update={"notifications": honoured}))
         finally:
-            watcher.streams -= 1
             watcher.release(held)
 
     async def _watcher(self, context: CallContext) -> SessionWatcher:

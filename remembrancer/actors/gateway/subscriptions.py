@@ -29,8 +29,6 @@ class SessionWatcher:
     def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
         self.caller = caller
         self.bus = InMemorySubscriptionBus()
-        self.streams = 0
-        """The number of open streams."""
         self._tasks = tasks
         self._held: Counter[str] = Counter()
         self._subscribed: dict[str, Tell] = {}
