@@ -19,7 +19,6 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from remembrancer import toolsets
@@ -63,8 +62,6 @@ LISTED: Final = "listed"
 """The key of a schema that has the values to list; the others are rarely used, and taken as well. An empty list names
 none, where another tool names them."""
 MOST_SHORT_IDS: Final = 20_000
-LONG_TEXT: Final = 20_000
-"""The number of characters from which on credentials are searched for in a thread: 250 KB take some tens of ms."""
 
 P = ParamSpec("P")
 T = TypeVar("T", bound=msgspec.Struct)
@@ -157,7 +154,7 @@ class Call:
             RemembrancerError: the change is refused, or cannot be written anywhere.
         """
         if not allow_secrets:
-            await self.refuse_credentials(change)
+            refuse_credentials(change, list(texts_of(change)))
         operation = Operation(
             operation_id=self._operation_id_of(part),
             project=self.caller.project,
@@ -189,14 +186,6 @@ class Call:
             text = f"Found by its words only for now (keyword_only): {self.embedding_error}"
             notices[Notice("embedding_failed", text)] = self.embedding_error = None
         return with_caveats(answer, notices, degraded=self.degraded)
-
-    async def refuse_credentials(self, change: Change) -> None:
-        """Raises `InvalidInput` for a change that seems to hold a credential."""
-        texts = list(texts_of(change))
-        if sum(len(text) for _, text in texts) < LONG_TEXT:
-            refuse_credentials(change, texts)
-        else:
-            await anyio.to_thread.run_sync(refuse_credentials, change, texts)
 
 
 Handler = Callable[Concatenate[Call, P], Awaitable[Answer]]

@@ -4,7 +4,6 @@ from collections.abc import Set
 from itertools import accumulate
 from typing import Annotated, Final
 
-import anyio.to_thread
 from msgspec import Meta
 
 from remembrancer.code.words import terms_in
@@ -48,12 +47,7 @@ async def find_code(call: Call, query: str, limit: int, tree_id: str | None = No
     chunks = await call.ask(SearchCode(call.caller.project, query, tree_id, limit, call.caller.directory))
     several = len({chunk.tree_id for chunk in chunks}) > 1
     terms = set(terms_in(query))
-
-    def show() -> list[Answer]:
-        return [_shown(chunk, terms, with_tree=several) for chunk in chunks]
-
-    # In a thread, because looking for credentials takes a while.
-    return await anyio.to_thread.run_sync(show)
+    return [_shown(chunk, terms, with_tree=several) for chunk in chunks]
 
 
 def within(found: list[Answer], tokens: int, least: int = 1) -> int:
