@@ -184,7 +184,8 @@ def _leave_waiting(home: Path) -> None:
     project, now = project_of(Path(PROJECT)), time.time()
     waiting, refused = (_stored(name, content, now) for name, content in (("waiting", QUEUED), ("refused", REFUSED)))
     queue = QueueFile(home / "queue.db")
-    queue.append([queued_row(each, project.id, now) for each in (waiting, refused)])
+    for each in (waiting, refused):
+        queue.append(queued_row(each, project.id, now))
     queue.settle((), {refused.operation_id: Failure("invalid_input", "it was too late")}, now)
     queue.close()
     places = find_places({"REMEMBRANCER_HOME": str(home)})

@@ -96,7 +96,7 @@ def test_a_copy_of_queue_or_shown_log_with_an_erased_memory_goes(
     queue_path, shown_path = tmp_path / "queue.db", tmp_path / FILE
     waiting, other = (store_operation(name, f"lantern {name}") for name in ("waiting", "other"))
     queue = QueueFile(queue_path)
-    queue.append([queued_row(waiting, PROJECT.id, 1.0)])
+    queue.append(queued_row(waiting, PROJECT.id, 1.0))
     queue.close()
     shown = ShownLog(tmp_path, kept_s=1e12)
     shown.note(PROJECT.id, SESSION, ["memory:shown"], "recall_memories", "which lantern is lit?")

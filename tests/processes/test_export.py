@@ -300,7 +300,8 @@ def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
 def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     refused = [store_operation(f"refused {number}", "Refused") for number in range(2)]
     with closing(QueueFile(home / "queue.db")) as file:
-        file.append([queued_row(each, PROJECT.id, 1.0) for each in refused])
+        for each in refused:
+            file.append(queued_row(each, PROJECT.id, 1.0))
         file.settle([], {each.operation_id: Failure("not_found", "gone") for each in refused}, now=2.0)
     fill(home)
 

@@ -259,7 +259,7 @@ def test_no_file_is_no_trouble_and_queued_writes_of_a_memory_at_rest_are_counted
     assert doctor.check_records(at).status == "ok"
     assert doctor.check_queue(at).found == "0 writes in the queue"
     queue = QueueFile(at.paths.write_queue)
-    queue.append([queued_row(store_operation("one", "x"), "p_0", time.time() - 90)])
+    queue.append(queued_row(store_operation("one", "x"), "p_0", time.time() - 90))
     queue.close()
     finding = doctor.check_queue(at)
     assert finding.status == "ok"
@@ -273,7 +273,8 @@ def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at:
     assert "queue.damaged-1" in damaged.details[0]
     queue = QueueFile(at.paths.write_queue)
     operation, *others = (store_operation(name, "the heron nests") for name in ("one", "two", "three"))
-    queue.append([queued_row(each, "p_0", 1.0) for each in (operation, *others)])
+    for each in (operation, *others):
+        queue.append(queued_row(each, "p_0", 1.0))
     queue.settle((), {operation.operation_id: Failure("schema_too_new", "of a newer release")}, 2.0)
     queue.close()
     finding = doctor.check_queue(at)

@@ -1,6 +1,6 @@
 """The write queue: keeps acknowledged writes, durably and in order, while the store is away.
 
-One thread owns the file; waiting appends are committed together. The drain empties it into the store.
+One thread owns the file. The drain empties it into the store.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -205,13 +205,13 @@ class QueueFile:
         with self._opened() as database:
             database.executemany("DELETE FROM rejected WHERE operation_id = ?", [(each,) for each in operation_ids])
 
-    def append(self, rows: Iterable[QueuedRow]) -> None:
-        """Append rows durably, in one transaction. A row that is queued already stays as it is."""
-        with self._opened() as database, _transaction(database):
-            database.executemany(
+    def append(self, row: QueuedRow) -> None:
+        """Append a row durably. One that is queued already stays as it is."""
+        with self._opened() as database:
+            database.execute(
                 f"""INSERT OR IGNORE INTO queued ({_QUEUED})
                     VALUES (:operation_id, :operation, :lane, :memory_id, :queued_at)""",  # noqa: S608 - our names
-                (row._asdict() for row in rows),
+                row._asdict(),
             )
 
     def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
@@ -347,8 +347,6 @@ class WriteQueue:
         self._limit = limit
         self._thread = ThreadPoolExecutor(1, "write-queue")
         self._file: QueueFile | None = None
-        self._pending: dict[str, QueuedRow] = {}
-        """Appends that are not durable yet, by operation id, in order."""
         self._waiting: dict[str, Waiting] = {}
         self.depths: Counter[str] = Counter()
         """The number of waiting operations in each lane."""
@@ -429,25 +427,15 @@ class WriteQueue:
         row = queued_row(operation, self.lane_of(operation), time.time())
         is_new = row.operation_id not in self._waiting
         self._add(row.operation_id, Waiting(row.lane, row.memory_id))
-        self._pending[row.operation_id] = row
         try:
             with anyio.CancelScope(shield=True):
-                await self._do(partial(self._write_pending, row))
+                await self._do(lambda file: file.append(row))
         except RemembrancerError:
             if is_new:
                 self._remove(row.operation_id)
             raise
-        finally:
-            self._pending.pop(row.operation_id, None)
         self._add(row.operation_id, Waiting(row.lane, row.memory_id))  # the content may have been counted meanwhile
         self._announce()
-
-    def _write_pending(self, row: QueuedRow, file: QueueFile) -> None:
-        """Write a row in the file's thread, together with all others that wait for it."""
-        rows = {**self._pending, row.operation_id: row}
-        file.append(rows.values())
-        for operation_id in rows:
-            self._pending.pop(operation_id, None)
 
     def _add(self, operation_id: str, waiting: Waiting) -> None:
         if operation_id not in self._waiting:
@@ -516,8 +504,6 @@ class WriteQueue:
         self._waiting, self.depths = {}, Counter()
         for operation_id, waiting in rows:
             self._add(operation_id, waiting)
-        for row in self._pending.values():
-            self._add(row.operation_id, Waiting(row.lane, row.memory_id))
         self._announce()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
