@@ -39,7 +39,7 @@ from remembrancer.toolsets.files.workspace_files import native_files
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 
 
-@command(flag("--trace", help="List the calls that took over 250 ms, and how long each waited for the store."))
+@command(flag("--trace", help="List the calls that took over 250 ms."))
 def status(trace: bool) -> Report:
     """Show the processes of this home's runtime, their work and their problems.
 
@@ -200,7 +200,6 @@ class SlowCall(msgspec.Struct, frozen=True):
     time: str
     tool: str
     total_ms: float
-    store_ms: float
 
 
 def _slow(paths: RuntimePaths) -> Report:
@@ -211,6 +210,6 @@ def _slow(paths: RuntimePaths) -> Report:
             if SLOW_CALL.encode() in line:
                 with contextlib.suppress(msgspec.DecodeError):
                     calls.append(msgspec.json.decode(line, type=SlowCall))
-    rows = [(each.time, each.tool, f"{each.total_ms:.0f}", f"{each.store_ms:.0f}") for each in calls]
+    rows = [(each.time, each.tool, f"{each.total_ms:.0f}") for each in calls]
     none = f"no call is logged that took over {SLOW_S * 1000:.0f} ms"
-    return Report(calls, Rows(("ended", "tool", ">ms", ">in the store"), rows) if rows else none)
+    return Report(calls, Rows(("ended", "tool", ">ms"), rows) if rows else none)

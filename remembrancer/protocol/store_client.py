@@ -22,7 +22,6 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Dealer, Reply, Speaker, unless_refused
-from remembrancer.protocol.tracing import waiting_for_store
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
 
@@ -177,8 +176,7 @@ class StoreClient(Dealer[OthersWrote]):
         """
         asked_at = time.monotonic()
         try:
-            with waiting_for_store():
-                reply = await self.exchange(question, timeout_s=timeout_s)
+            reply = await self.exchange(question, timeout_s=timeout_s)
         except DeadlineExceeded:
             if not is_long and self.health.answered_at < asked_at:  # otherwise only one file is slow
                 self._note_silence()

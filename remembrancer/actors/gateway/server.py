@@ -18,7 +18,6 @@ from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscripti
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
-from remembrancer.protocol.tracing import timing_of
 from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
 from remembrancer.toolsets.memory.resources import (
     FIXED,
@@ -100,36 +99,34 @@ class Handlers:
         """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
         session = context.session
         tool = session.tools.get(name)
-        with timing_of(context.timing, "unknown tool" if tool is None else name):
-            try:
-                if name in session.withheld:
-                    raise InvalidInput(f"this token is read only: {name} could change something", field="name")
-                if tool is None:
-                    raise InvalidInput(unknown_tool(name, session.tools), field="name")
-                caller = await session.caller()
-                call = Call(
-                    name,
-                    caller,
-                    request_id,
-                    context.received_at,
-                    arguments,
-                    self._service,
-                    lambda: [*session.take_notices(), *self._service.take_refused(caller)],
-                )
-                checked = tool.decoder.decode(arguments)
-                said = await tool.answer(call, checked)
-                answer = text_result(said) if tool.answers_text else CallResult(said, answer_text(said))
-                if answer.answer is not None and len(answer.text) > MAX_ANSWER_BYTES:
-                    said = cut_to_size(said, getattr(checked, "offset", None))
-                    answer = CallResult(said, answer_text(said))
-            except RemembrancerError as error:
-                answer = self._error_result(error, tool)
-            except Exception:
-                logger.exception("a tool failed", extra={"tool": name})
-                answer = self._error_result(
-                    InternalError("the memory service failed on this call: see gateway.log"), tool
-                )
-            return answer
+        context.timing.tool = "unknown tool" if tool is None else name
+        try:
+            if name in session.withheld:
+                raise InvalidInput(f"this token is read only: {name} could change something", field="name")
+            if tool is None:
+                raise InvalidInput(unknown_tool(name, session.tools), field="name")
+            caller = await session.caller()
+            call = Call(
+                name,
+                caller,
+                request_id,
+                context.received_at,
+                arguments,
+                self._service,
+                lambda: [*session.take_notices(), *self._service.take_refused(caller)],
+            )
+            checked = tool.decoder.decode(arguments)
+            said = await tool.answer(call, checked)
+            answer = text_result(said) if tool.answers_text else CallResult(said, answer_text(said))
+            if answer.answer is not None and len(answer.text) > MAX_ANSWER_BYTES:
+                said = cut_to_size(said, getattr(checked, "offset", None))
+                answer = CallResult(said, answer_text(said))
+        except RemembrancerError as error:
+            answer = self._error_result(error, tool)
+        except Exception:
+            logger.exception("a tool failed", extra={"tool": name})
+            answer = self._error_result(InternalError("the memory service failed on this call: see gateway.log"), tool)
+        return answer
 
     def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> CallResult:
         as_text = tool is not None and tool.answers_text
