@@ -177,7 +177,7 @@ async def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Pat
 async def test_broken_lines_are_answered_and_harm_nobody(alone: Path) -> None:
     async with gateway(alone), bridge(alone) as client:
         await client.initialize()
-        for data, code in ((b"{broken", -32700), (b"\xff\xfe", -32700), (b"[]", -32600), (b'{"n":NaN}', -32700)):
+        for data, code in ((b"{broken", -32700), (b"\xff\xfe", -32700), (b"[]", -32600)):
             await client.send_raw(data + b"\n")
             refusal = await stray(client)
             assert (refusal["id"], refusal["error"]["code"]) == (None, code)

@@ -355,12 +355,7 @@ def _budget(environ: Mapping[str, str]) -> float:
 def _claim_output() -> int:
     """Reserve standard output for the protocol; other output of this process goes to standard error."""
     claimed = os.dup(1)
-    try:
-        os.dup2(2, 1)
-    except OSError:  # there is no standard error
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
+    os.dup2(2, 1)
     return claimed
 
 

@@ -115,14 +115,13 @@ class Conversation:
     def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
         """Process a client's line. Returns the line for the gateway and the line for the client."""
         try:
-            message = _decoder.decode(line.decode())
+            message = json.loads(line.decode())
         except (ValueError, RecursionError):
             reason = "the line is not valid JSON in UTF-8, or nested too deeply"
             return None, error_line(None, PARSE_ERROR, reason)
-        if isinstance(message, list):
-            return None, error_line(None, INVALID_REQUEST, "batches are not supported: send one message a line")
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            return None, error_line(_id_of(message), INVALID_REQUEST, 'not a JSON-RPC message ("jsonrpc": "2.0")')
+            reason = 'a line is one message of JSON-RPC ("jsonrpc": "2.0"), not a batch'
+            return None, error_line(_id_of(message), INVALID_REQUEST, reason)
         method = message.get("method")
         if isinstance(method, str):
             if "id" in message:
@@ -298,13 +297,6 @@ def error_line(request_id: RequestId | None, code: int, message: str, *, retry: 
         error["data"] = {"error": "invalid_input", "retry_possible": False}
     answer = {"jsonrpc": "2.0", "id": request_id, "error": error}
     return json.dumps(answer, separators=(",", ":")).encode()
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _id_of(message: Any) -> RequestId | None:
