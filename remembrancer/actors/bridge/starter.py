@@ -1,7 +1,7 @@
 """Connects to the local gateway, and starts a runtime if there is none: one bridge at a time does, and with growing
 pauses if it fails."""
 
-# ruff: noqa: PTH103, PTH108
+# ruff: noqa: PTH103
 from __future__ import annotations
 
 import contextlib
@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping
+    from typing import IO
 
     from remembrancer.actors.bridge.places import Places
     from remembrancer.protocol.file_locks import FileLock
@@ -54,7 +55,7 @@ class Starter:
         """The exit status with which the runtime gave that error; 0 if there is none."""
         self.is_lasting = False
         """True if the error persists until a person corrects it."""
-        self._said: int | None = None
+        self._said: IO[bytes] | None = None
         """The file with the standard error output of our runtime."""
 
     def dial(self) -> socket.socket | None:
@@ -126,6 +127,7 @@ class Starter:
 
     def _spawn(self) -> None:
         import subprocess
+        import tempfile
 
         from remembrancer.protocol.environment import runtime_environment
 
@@ -137,7 +139,7 @@ class Starter:
             environ["REMEMBRANCER_CONFIG"] = self._places.config
         self._reached = False
         self._forget_said()
-        self._said = _nameless_file()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - until it was read
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions", "--secrets-on-stdin"],
             stdin=subprocess.PIPE,
@@ -189,13 +191,13 @@ class Starter:
         """The reason that our runtime gave for its end, if any."""
         if self._said is None:
             return None
-        said = os.pread(self._said, _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
+        said = os.pread(self._said.fileno(), _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
         return said.removeprefix(_SPEAKER) if said.startswith(_SPEAKER) else None
 
     def _forget_said(self) -> None:
         said, self._said = self._said, None
         if said is not None:
-            os.close(said)
+            said.close()
 
     def reap(self) -> None:
         """Reap our runtime if it has ended since it was reached, so that no zombie is left."""
@@ -207,15 +209,3 @@ class Starter:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
-
-
-def _nameless_file() -> int:
-    """A new unnamed file, known only by its descriptor, in memory where possible, since the disk may be full."""
-    if sys.platform == "linux":
-        descriptor = os.memfd_create("start.err", os.MFD_CLOEXEC)
-    else:
-        import tempfile
-
-        descriptor, path = tempfile.mkstemp()
-        os.unlink(path)
-    return descriptor
