@@ -161,7 +161,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
         write_archive(file, staged)
         file.flush()
         read_archive(Path(file.name))
-        return memories_in(staged / RECORDS), len(read_queue(staged / QUEUE).queued)
+        return memories_in(staged / RECORDS), len(read_queue(staged / QUEUE)[0])
 
 
 # --- restore ---

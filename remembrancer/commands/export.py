@@ -56,7 +56,7 @@ def export(
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
     projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places())
-    queued = len(read_queue(paths_here().write_queue).queued)
+    queued = len(read_queue(paths_here().write_queue)[0])
     if target is None or markdown:
         with NamedTemporaryFile(prefix="remembrancer-export-") as spool:
             written = _write(projects, spool.name)

@@ -47,7 +47,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
             f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; what both need "
             "can be given to the user instead ('remembrancer edit ID --to user')"
         )
-    queued = read_queue(paths.write_queue).queued
+    queued, _ = read_queue(paths.write_queue)
     if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):
         raise InvalidInput(
             f"the queue still has {count(waiting, 'write')} to {source.path} (see 'remembrancer admin queue'): "

@@ -224,11 +224,6 @@ class StoreClient(Dealer[OthersWrote]):
                 await self._changed.wait()
         return self.health.usable
 
-    async def wait_answering(self) -> None:
-        """Wait until the store answers, without a time limit."""
-        while not self.health.usable:
-            await self._changed.wait()
-
     def peer_failed(self, failure: PeerFailed) -> None:
         """Note that the store cannot be started, and why. Nothing waits for it any more."""
         self.health.failure = failure

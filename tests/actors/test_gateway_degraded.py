@@ -378,8 +378,8 @@ class FailingStore:
     def __init__(self) -> None:
         self.failures = 0
 
-    async def wait_answering(self) -> None:
-        """It always answers."""
+    async def wait_usable(self, _: float) -> bool:
+        return True
 
     async def request(self, batch: SubmitBatch, _: float) -> BatchApplied:
         if operation(0) in batch.operations:

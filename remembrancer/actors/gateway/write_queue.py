@@ -5,6 +5,7 @@ One thread owns the file. The drain empties it into the store.
 
 import asyncio
 import logging
+import math
 import sqlite3
 import time
 from collections import Counter
@@ -88,13 +89,6 @@ class QueuedRow(NamedTuple):
     queued_at: float
     code: str | None = None
     message: str | None = None
-
-
-class QueueContents(NamedTuple):
-    """The whole content of a queue, the oldest write first."""
-
-    queued: list[QueuedRow]
-    refused: list[QueuedRow]
 
 
 class QueueFile:
@@ -306,18 +300,18 @@ def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
     return QueuedRow(operation.operation_id, _encoder.encode(operation), lane, memory_id, now)
 
 
-def read_queue(path: Path) -> QueueContents:
-    """Read the waiting and the refused writes, from any process.
+def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
+    """Read the waiting and the refused writes, the oldest first, from any process.
 
     Raises:
         SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: it cannot be read.
     """
     with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
         if file is None:
-            return QueueContents([], [])
+            return [], []
         queued = file.rows(f"SELECT {_QUEUED} FROM queued ORDER BY sequence")  # noqa: S608 - our names
         refused = file.rows(f"SELECT {_QUEUED}, code, message FROM rejected ORDER BY rowid")  # noqa: S608
-    return QueueContents([QueuedRow(*row) for row in queued], [QueuedRow(*row) for row in refused])
+    return [QueuedRow(*row) for row in queued], [QueuedRow(*row) for row in refused]
 
 
 def copy_queue(path: Path, target: Path) -> None:
@@ -563,8 +557,8 @@ class Drain:
             await self._queue.open()
         now = time.monotonic()
         due = [lane for lane, depth in self._queue.depths.items() if depth and self._again_at.get(lane, 0.0) <= now]
-        if due:
-            await self._store.wait_answering()
+        if due and not await self._store.wait_usable(math.inf):
+            return True
         is_done = True
         for lane in sorted(due, key=lambda lane: self._again_at.get(lane, 0.0)):
             count = 1 if self._internal_failures[lane] else BATCH_OPERATIONS
