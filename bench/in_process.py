@@ -119,7 +119,6 @@ class Asking:
             project=PROJECT,
             query=question.text,
             reference_time=question.asked_at,
-            utc_offset_s=0.0,
             before=question.asked_at if self.haystack.before else None,
         )
 

@@ -163,8 +163,7 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
 class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     """Find memories of `project`, of the user, and of the session. Times are seconds since the epoch.
 
-    `reference_time` is the time that "yesterday" in the query refers to (None: now), and `utc_offset_s` the zone of its
-    days (None: UTC with a `reference_time`, else this machine's zone).
+    `reference_time` is the time that "yesterday" in the query refers to, in UTC (None: now, in this machine's zone).
     """
 
     project: ProjectRef
@@ -174,7 +173,6 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     limit: int = 10
     profile: ProfileName | None = None
     reference_time: float | None = None
-    utc_offset_s: float | None = None
     counts_accesses: bool = True
     """True if the answer is shown as it is. A caller that shows a part of it sends `NoteAccess` instead."""
     is_task: bool = False

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from remembrancer.memory.times import calendar_spans as spans
@@ -51,17 +51,6 @@ class TimeWindow:
     start: float
     end: float
     fade_s: float
-
-
-def zone_of(reference: float | None, utc_offset_s: float | None) -> tzinfo | None:
-    """The zone of the days that a query names, for `time_windows`: None is this machine's.
-
-    `reference` and `utc_offset_s` are the query's time and its UTC offset, if given: a time without an offset is in
-    UTC, and without a time the query is asked now and here.
-    """
-    if utc_offset_s is not None and abs(utc_offset_s) < _DAY_S:
-        return timezone(timedelta(seconds=utc_offset_s))
-    return None if reference is None else UTC
 
 
 def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tuple[TimeWindow, ...]:

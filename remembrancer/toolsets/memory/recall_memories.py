@@ -3,7 +3,6 @@
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
-from datetime import datetime
 from itertools import accumulate
 from typing import Annotated, Final, Literal
 
@@ -264,7 +263,6 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         include_forgotten=arguments.include_forgotten,
         profile=arguments.profile,
         reference_time=seconds_of(arguments.reference_time, "reference_time"),
-        utc_offset_s=_utc_offset_s(arguments.reference_time),
         counts_accesses=arguments.max_tokens is None,  # memories that are left out were not shown
         sources=tuple(dict.fromkeys(each for each in arguments.sources if each != CODE)),
         root=root,
@@ -275,12 +273,6 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
             f"{', '.join(narrowing)} applies to memories only: leave it out when searching notes", field=narrowing[0]
         )
     return request
-
-
-def _utc_offset_s(moment: str | None) -> float | None:
-    """The zone of an ISO 8601 time that `seconds_of` accepts, in seconds east of UTC; None if it has none."""
-    offset = None if moment is None else datetime.fromisoformat(moment.strip()).utcoffset()
-    return None if offset is None else offset.total_seconds()
 
 
 def hint_for(request: Recall, recalled: Recalled) -> str | None:

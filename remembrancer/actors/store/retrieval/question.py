@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -13,7 +13,7 @@ from remembrancer.memory.features import Asked
 from remembrancer.memory.ranking import asks_of_the_user, is_message
 from remembrancer.memory.times.period_questions import PeriodQuestion, asks_for_period
 from remembrancer.memory.times.phrases import WEEKDAYS
-from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows, zone_of
+from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
 from remembrancer.protocol.reads import Recall, Strategy
 
 
@@ -44,7 +44,7 @@ def read_question(request: Recall, now: float) -> Question:
     if request.valid_only:
         filters = msgspec.structs.replace(filters, valid_at=asked_at)
     phrases, units = phrases_and_units(request.query)
-    zone = zone_of(request.reference_time, request.utc_offset_s)
+    zone = None if request.reference_time is None else UTC
     windows = time_windows(request.query, asked_at, zone)
     period = asks_for_period(request.query) if windows else None
     if period is not None:
