@@ -13,6 +13,7 @@ MAX_ANSWER_BYTES: Final = 1_000_000
 complete."""
 LISTED_BYTES: Final = MAX_ANSWER_BYTES * 4 // 5
 """The largest size of the memories on one page; the rest of an answer is for its other fields."""
+MAX_QUERY_BYTES: Final = 16_384
 MAX_TAGS: Final = 100
 MAX_TAG: Final = 100
 MAX_ENTITIES: Final = 100

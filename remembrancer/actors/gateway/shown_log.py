@@ -23,8 +23,6 @@ from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 
 FILE: Final = "shown.db"
 BATCH_S: Final = 2.0
-MAX_PENDING: Final = 10_000
-"""The most entries that wait while the file cannot be written."""
 MAX_QUESTION: Final = 300
 QUOTED: Final = 24
 """The number of leading characters by which a quote is recognised."""
@@ -82,7 +80,7 @@ class ShownLog:
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
         """Log these memories as shown, in this order. Cheap enough for a request: it only queues them."""
-        if self._kept_s and len(self._pending) < MAX_PENDING:
+        if self._kept_s:
             at, said = self._clock(), question[: 2 * MAX_QUESTION]
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
             self._pending.extend(Shown(at, project, session_id, each, place, tool, said) for place, each in shown)

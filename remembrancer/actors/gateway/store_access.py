@@ -81,8 +81,7 @@ MARGIN_S: Final = 0.2
 ERASE_S: Final = 30.0
 """The time that deleting a memory for good may take: the word index of its file is rebuilt."""
 MAX_REFUSED: Final = 20
-MAX_REFUSED_SESSIONS: Final = 1000
-"""The most sessions, and notices for each, that are kept for their next answer."""
+"""The most notices of refused writes that are kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
 """The most sessions whose shown memories are remembered."""
 MAX_ANSWERS: Final = 512
@@ -181,7 +180,7 @@ class StoreAccess(MemoryService):
         """Called during a request with the caller and the memories that it was shown (none: nothing was found)."""
         self._answers = LastAnswers()
         self._drain = Drain(queue, store, self.writes.note, self._note_refused)
-        self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
+        self._refused: dict[tuple[str, str], list[Notice]] = {}
         """Notices about a session's queued writes that were refused later, until it gets them."""
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         if (erasing := RuntimePaths(Path(home)).erasing).exists():  # it quotes the memory
@@ -219,8 +218,6 @@ class StoreAccess(MemoryService):
         notices = self._refused.setdefault(key, [])
         if len(notices) < MAX_REFUSED:
             notices.append(Notice("queued_rejected", f"{text} (`remembrancer admin queue` lists what is set aside)"))
-        while len(self._refused) > MAX_REFUSED_SESSIONS:
-            self._refused.popitem(last=False)
 
     # --- writes ---
 

@@ -8,13 +8,14 @@ from msgspec import Meta
 
 from remembrancer.code.words import terms_in
 from remembrancer.memory.credentials import masked
+from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.code import CodeChunk, SearchCode
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool
 
-MAX_QUERY_BYTES: Final = 16_384
 LEAST_TOKENS: Final = 64
+"""The size of an answer without results and without warnings is below this."""
 MOST_TOKENS: Final = 100_000
 FIRST_LINES: Final = 4
 MOST_LINES: Final = 14

@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Meta
 
 from remembrancer.config.project import workspace_root
+from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.files import DescribeFiles, SearchFiles, SourceCounts, SyncFiles, Workspace
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 Source = Literal["memory", "sessions"]

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.decay import has_ended
+from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Ranking, Recall, RecalledMemory, Strategy
@@ -17,7 +18,6 @@ from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, iso, set_f
 from remembrancer.toolsets.memory.fields import Offset, clean_reason, seconds_of
 from remembrancer.toolsets.memory.get_memory import get_memory
 from remembrancer.toolsets.memory.get_memory_status import get_memory_status
-from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.memory.store_memory import store_memory
 from remembrancer.toolsets.memory.update_memory import update_memory
 from remembrancer.toolsets.tools import Answer, Call, derived_tool, non_empty, tool

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 
 from remembrancer.code.actions import terms_of
@@ -31,7 +30,6 @@ _TIMES: Final = frozenset(
 )
 
 
-@lru_cache(1024)  # all memories that an answer counts as accessed have the same time
 def iso(seconds: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC, to the second."""
     at = moment(seconds).replace(microsecond=0, tzinfo=None)

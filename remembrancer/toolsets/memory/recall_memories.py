@@ -15,6 +15,7 @@ from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.fields import clean_tags
+from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import LIKELY, is_given_whole
@@ -36,7 +37,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
-from remembrancer.toolsets.code.search_code import find_code, within
+from remembrancer.toolsets.code.search_code import LEAST_TOKENS, MOST_TOKENS, find_code, within
 from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, note_short_ids, tool
@@ -45,10 +46,6 @@ HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 NO_ROOM: Final = "max_tokens is too small for any of them."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
 """The parts of an answer that are dropped before any memory."""
-MAX_QUERY_BYTES: Final = 16_384
-LEAST_TOKENS: Final = 64
-"""The size of an answer without memories and without warnings is below this."""
-MOST_TOKENS: Final = 100_000
 OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 """Filters that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from remembrancer.memory.fields import clean_tags
-from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
+from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, MAX_QUERY_BYTES, check_count
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -17,7 +17,6 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.admin.home_tools import erase_memory
 from remembrancer.toolsets.memory.answers import iso, near_of, source_of
-from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, derived_tool, tool
 
