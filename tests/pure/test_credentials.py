@@ -102,15 +102,7 @@ def test_ordinary_text_is_not_taken_for_one(text: str) -> None:
     assert find_credential(text) is None
 
 
-UNITS = (
-    *("a.", "eyJ-", "eyJ", "a:", "http://", "http://a:", "-----BEGIN A ", "xoxb-1-", "1", "AC-", "a1-", "token=1a_"),
-    *("token=", "token: ", "password", "secret_key", "api_key:        ", 'api_key="', "secret_access_key="),
-    *("Authorization: Bearer ", "authorization: basic a", "sk_test_a", "gsk_", "hvs.", " ", "\t", "secret=12ab"),
-    *("token:aaaaaaaaaaaaaaa1234_", "token=a.b.c.d.e.f.g.h.1("),
-)
-
-
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", cases("credentials", "units"))
 def test_no_text_makes_the_search_go_back_again_and_again(unit: str) -> None:
     """A shape that did would keep this test busy until its time is over."""
     assert find_credential(unit * (262_144 // len(unit))) is None

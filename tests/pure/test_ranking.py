@@ -287,13 +287,6 @@ def test_the_weights_that_ship_are_of_features_that_there_are_and_of_models_or_t
 
 
 # --- The parts of a candidate.
-@given(st.floats(0, 1e10), st.floats(0, 1e10), st.floats(0, 1e10))
-def test_recency_falls_with_age_and_the_future_counts_as_now(now: float, one: float, two: float) -> None:
-    assert 0.0 <= recency(one, now) <= 1.0
-    assert recency(max(one, two), now) >= recency(min(one, two), now)
-    assert recency(now + one, now) == 1.0
-
-
 def test_only_a_turn_of_the_assistant_alone_is_the_assistants_and_recency_halves() -> None:
     assert recency(0.0, RECENCY_HALF_LIFE_S) == pytest.approx(0.5)
     assert recency(0.0, 3 * RECENCY_HALF_LIFE_S) == pytest.approx(0.125)

@@ -55,32 +55,12 @@ def turns_in(data: bytes) -> list[TranscriptTurn]:
     return read_turns(data)[0]
 
 
-SESSION = lines(
-    {"type": "summary", "summary": "Choosing a database", "leafUuid": "uuid-0"},
-    {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
-    said("user", "Which database do we use?", 1),
-    said(
-        "assistant",
-        [
-            {"type": "thinking", "thinking": "Let me look.", "signature": "x"},
-            {"type": "text", "text": "I look it up."},
-            {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "cat\nREADME.md", "timeout": 5}},
-        ],
-        2,
-    ),
-    said(
-        "user",
-        [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "PostgreSQL 16"}]}],
-        3,
-    ),
-    said("assistant", [{"type": "text", "text": "PostgreSQL 16."}], 4),
-    said("user", "Run the agents.", 5, isSidechain=True),
-    said("user", "<command-name>/compact</command-name>", 6),
-    {"type": "system", "subtype": "compact_boundary", "content": "Conversation compacted", "uuid": "uuid-7"},
-    said("user", "This session is being continued …", 8, isCompactSummary=True),
-    said("user", "<system-reminder>Be brief.</system-reminder>Thanks!", 9),
-    said("user", "Caveat", 10, isMeta=True),
-)
+def transcript(client: str) -> bytes:
+    """A session as a client writes it down."""
+    return (Path(__file__).parents[1] / "cases" / f"{client}.jsonl").read_bytes()
+
+
+SESSION = transcript("claude_code")
 
 
 def test_what_was_said_is_read_once_and_what_only_a_program_needs_is_not() -> None:
@@ -101,25 +81,7 @@ def test_what_was_said_is_read_once_and_what_only_a_program_needs_is_not() -> No
 
 
 def test_codex_is_read_as_well() -> None:
-    def line(kind: str, **payload: Any) -> dict[str, Any]:
-        return {"timestamp": "2026-02-16T12:00:00Z", "type": kind, "payload": payload}
-
-    def message(role: str, kind: str, text: str) -> dict[str, Any]:
-        return line("response_item", type="message", role=role, content=[{"type": kind, "text": text}])
-
-    turns, directory = read_turns(
-        lines(
-            line("session_meta", id="c0de", cwd="/code/app", cli_version="0.65.0"),
-            message("developer", "input_text", "You are Codex."),
-            message("user", "input_text", "<environment_context>linux</environment_context>"),
-            message("user", "input_text", "Does it build?"),
-            line("event_msg", type="user_message", message="Does it build?"),
-            line("response_item", type="reasoning", summary=[]),
-            line("response_item", type="function_call", name="shell", arguments='{"command":["make"]}', call_id="1"),
-            line("response_item", type="function_call_output", call_id="1", output="ok"),
-            message("assistant", "output_text", "It does."),
-        )
-    )
+    turns, directory = read_turns(transcript("codex"))
     assert [(turn.number, turn.role, turn.text) for turn in turns] == [
         (1, "user", "Does it build?"),
         (2, "assistant", '[shell: {"command":["make"]}]'),
