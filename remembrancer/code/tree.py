@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 1024 * 1024
 LONGEST_LINE: Final = 5000
 """Characters: nobody writes a longer line by hand."""
-SUSPICIOUS_MEAN: Final = 250
-"""The mean line length of a minified file, in characters."""
 IGNORE_FILES: Final = (".gitignore", ".ignore")
 FOREIGN: Final = frozenset(
     {"node_modules", "bower_components", "vendor", "third_party", "thirdparty", "site-packages", "__pycache__"}
@@ -161,9 +159,6 @@ def read_source(root: str, path: str) -> str:
     if len(data) > MAX_BYTES:
         raise Unreadable("huge")
     text = _decoded(data)
-    lines = text.count("\n") + 1
-    if len(text) > 10_000 and len(text) / lines > SUSPICIOUS_MEAN:
-        raise Unreadable("minified")
     if max(map(len, text.split("\n")), default=0) > LONGEST_LINE:
         raise Unreadable("minified")
     if _GENERATED.search("\n".join(text[:2000].split("\n")[:12])):

@@ -1,19 +1,18 @@
 """Code: which files of a tree are read, where they are cut, and the words that find them."""
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.code.chunks import MOST_CHARACTERS, MOST_LINES, OPEN, Source, body_of, chunks_of, cut_by_lines, parsed
 from remembrancer.code.languages import language_of, parser_of
 from remembrancer.code.tree import MAX_BYTES, Tree, Unreadable, read_source
-from remembrancer.code.words import names_in, question_words, terms_in, terms_of, words_in
+from remembrancer.code.words import names_in, question_words, terms_in, terms_of
 from remembrancer.memory.wording import stem
 from tests.cases import cases
 
@@ -205,9 +204,3 @@ def test_names_are_found_whole_and_by_pairs_and_a_question_names_code_by_its_for
     assert names_in("std::vec::Vec") == ["std.vec.Vec"]
     assert question_words("how does the pool work") == ["pool", "work"]
     assert question_words("this") == ["this"]
-
-
-@given(st.text(st.sampled_from("aZé_9٣名 \n\x1c.-$")))
-@example("".join(map(chr, range(128))))
-def test_words_in_plain_letters_are_those_of_every_script(text: str) -> None:
-    assert words_in(text) == re.findall(r"\w+", text)
