@@ -1,6 +1,5 @@
 """Notes: Markdown files that people edit as well. The rules for their names, and for changes of their text. Pure."""
 
-import difflib
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal, NamedTuple
 
 from remembrancer.memory.chunks import Block, headings_of, line_starts
-from remembrancer.memory.text import check_text, shown
+from remembrancer.memory.text import check_text, nearest, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 
 MAX_NOTE_BYTES: Final = 262_144
@@ -16,11 +15,11 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """A larger file is not a note: it is neither indexed nor written."""
 MAX_LEVEL: Final = 6
 """The deepest level of a heading in Markdown."""
+MAX_NAMED: Final = 20
+"""The number of headings that an error message names."""
 MAX_REPLACED: Final = 20_000
 """The most characters that one change may remove: they are returned in the answer, so that nothing is lost unseen."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
-_RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
-"""Names of devices on Windows, where the files may be checked out."""
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
 
@@ -59,7 +58,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
     if pure.is_absolute() or ".." in pure.parts:
         raise _refused(path, f"is outside the workspace {root}: give a path relative to it", places)
     for part in pure.parts:
-        if _NOT_IN_NAMES.search(part) or part.startswith(".") or part.endswith((".", " ")) or _RESERVED.fullmatch(part):
+        if _NOT_IN_NAMES.search(part) or part.startswith(".") or part.endswith((".", " ")):
             raise _refused(path, f"has a name that is not allowed: {shown(part)}", places)
         if len(part.encode()) > 200:
             raise _refused(path, "has a name of more than 200 bytes", places)
@@ -108,7 +107,8 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
     index = _find(headings, heading)
     if index is None:
         if mode == "replace":
-            raise NotFound(_unknown(heading, headings), field="heading")
+            known = nearest(heading, [each.path for each in headings[:MAX_NAMED]])
+            raise NotFound(f"there is no heading {shown(heading)}{known}", field="heading")
         level, title = _parse_heading(heading)
         above, _, last = title.rpartition(" > ")
         parent = _find(headings, above) if above else None
@@ -184,10 +184,3 @@ def _find(headings: Sequence[Block], heading: str) -> int | None:
         if matching:
             return matching[0]
     return None
-
-
-def _unknown(heading: str, headings: Sequence[Block]) -> str:
-    known = [each.path for each in headings]
-    near = difflib.get_close_matches(heading, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known[:20]) or 'none'}"
-    return f"there is no heading {shown(heading)}: {hint}"
