@@ -23,7 +23,7 @@ from remembrancer.code.words import names_in, question_words, terms_of
 from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.files import ListedFile
 
-VERSION: Final = 16
+VERSION: Final = 15
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
 MOST_LOG_BYTES: Final = 32 * 1024 * 1024
 """A longer write-ahead log is checkpointed in the middle of the work."""

@@ -27,14 +27,15 @@ _ENDINGS: Final = {
     "kotlin": "kt kts",
     "swift": "swift",
     "lua": "lua",
+    "haskell": "hs",
+    "elixir": "ex exs",
+    "zig": "zig",
     # Without a grammar: cut at blank lines.
     "clojure": "clj cljs cljc",
     "crystal": "cr",
     "dart": "dart",
-    "elixir": "ex exs",
     "erlang": "erl hrl",
     "fsharp": "fs fsi fsx",
-    "haskell": "hs",
     "julia": "jl",
     "nim": "nim",
     "objective-c": "m mm",
@@ -53,7 +54,6 @@ _ENDINGS: Final = {
     "markdown": "md markdown rst",
     "toml": "toml",
     "yaml": "yml yaml",
-    "zig": "zig",
 }
 _NAMES: Final = {"makefile": "make", "dockerfile": "docker", "rakefile": "ruby", "gemfile": "ruby"}
 LANGUAGE_OF: Final = {ending: language for language, endings in _ENDINGS.items() for ending in endings.split()}

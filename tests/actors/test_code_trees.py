@@ -40,10 +40,10 @@ from tests.spaces import has_space
 LOOPS = "<<A\n" * 40_000
 """The grammar of the shell takes longer for these than any deadline here."""
 FATAL = {
-    "scala": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
+    "zig": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
     "lua": "import os\n\ndef language():\n    os.abort()\n",
-    "kotlin": "def language():\n    while True:\n        pass\n",
-    "swift": "def language():\n    return bytes(1 << 40)\n",  # more memory than there is
+    "haskell": "def language():\n    while True:\n        pass\n",
+    "elixir": "def language():\n    return bytes(1 << 40)\n",  # more memory than there is
 }
 """Grammars, by their languages, that end or hold up whoever loads them."""
 
@@ -135,7 +135,7 @@ async def test_a_reading_process_that_is_killed_costs_nothing_but_time(tree: Cod
 
 async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTree, grammars: Path) -> None:
     files = {}
-    for ending, language in {"scala": "scala", "lua": "lua", "kt": "kotlin", "swift": "swift"}.items():
+    for ending, language in {"zig": "zig", "lua": "lua", "hs": "haskell", "ex": "elixir"}.items():
         (grammars / f"tree_sitter_{language}.py").write_text(FATAL[language])
         write(tree, f"fatal.{ending}", "fn open_valve\n")
         files[f"fatal.{ending}"] = "open_valve"

@@ -100,6 +100,15 @@ PYTHON = cases("code_chunks", "python").replace("LONG BODY", LONG_BODY)
 SAMPLES = dict(cases("code_chunks", "samples"))
 
 MORE_NAMES = dict(cases("code_chunks", "names"))
+COMMENTS = {
+    "ruby": ("module Net\n  # Keeps them.\n  class Pool\n  end\nend", "Net.Pool", "class Pool"),
+    "elixir": (
+        'defmodule A do\n  @doc "Keeps them."\n  @spec go(a) :: b\n  def go(1), do: 2\n  def go(2), do: 3\nend',
+        "A.go",
+        "def go(2)",
+    ),
+    "haskell": ("module A where\n\nx = 1\n\n-- | Keeps them.\ngo :: Int -> Int\ngo 1 = 2\ngo n = 3", "go", "go n = 3"),
+}
 
 
 def test_a_class_is_cut_into_its_members_under_the_path_of_their_names() -> None:
@@ -138,11 +147,12 @@ def test_every_definition_of_a_language_has_the_path_of_its_names(language: str)
     assert dict(defined(source, source.root)) == names
 
 
-def test_a_definition_has_the_comment_before_it() -> None:
-    text = "module Net\n  # Keeps them.\n  class Pool\n  end\nend"
-    (chunk,) = [chunk for chunk in chunks_of(text, "ruby") if chunk.name == "Net.Pool"]
+@pytest.mark.parametrize("language", COMMENTS)
+def test_a_definition_has_the_comment_before_it_and_all_its_parts_in_one_chunk(language: str) -> None:
+    text, name, within = COMMENTS[language]
+    (chunk,) = [chunk for chunk in chunks_of(text, language) if chunk.name == name and chunk.kind != "block"]
     assert "Keeps them." in chunk.head
-    assert "class Pool" in chunk.text
+    assert within in chunk.text
 
 
 def test_a_class_is_cut_into_its_members_a_long_function_and_what_has_no_grammar_at_lines() -> None:
