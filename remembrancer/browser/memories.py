@@ -1,5 +1,6 @@
 """The pages *Search* and *Memory*, and all changes of memories with their undo."""
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -21,7 +22,7 @@ from remembrancer.memory.text import harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
-from remembrancer.protocol.reads import GetMemory, LinkedMemory, ListMemories, Order, Recall
+from remembrancer.protocol.reads import Filters, GetMemory, LinkedMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
 FOUND: Final = 20
@@ -72,12 +73,14 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View) -> Response:
-    """The memories that match a query, and a note of what was left out; without a query, the latest memories."""
+    """The memories that match a query, and a note of what was left out; without a query, the latest memories. As JSON
+    Lines if exported."""
     question, filters = view.asked("q"), filters_of(view)
     values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
     values |= {"narrowed": _narrowed(view), "best": BEST, "answering": PERHAPS}
     if question:
         source, is_typed = view.asked("source"), bool(view.asked("typed"))
+        about = await view.whole_id(view.asked("not"))
         request = Recall(
             project=view.project,
             query=question,
@@ -87,10 +90,16 @@ async def search(view: View) -> Response:
             sources=(source,) if source in ("memory", "notes") else (),  # type: ignore[arg-type]
             root=view.tree,
             left_out=0 if is_typed else LEFT_OUT,
+            about=about,
             **filters,
         )
         recalled = await view.ask(request)
-        values |= {"found": recalled, "memories": recalled.memories}
+        answer = [each.id for each in recalled.memories]
+        values |= {"found": recalled, "memories": recalled.memories, "about": about}
+        if about:
+            values["about_place"] = answer.index(about) + 1 if about in answer else 0
+            values["about_found"] = next((each for each in recalled.left_out if each.id == about), None)
+            values["about_hint"] = await _why_not_weighed(view, about, filters)
     else:
         order: Order = next((each for each in ORDERS if each == view.asked("order")), "latest")
         past = min(_number(view.asked("past")), MOST_PAST)
@@ -99,6 +108,10 @@ async def search(view: View) -> Response:
         values["memories"] = page = listed.memories[:PAGE]
         if len(listed.memories) > PAGE or listed.more:
             values["more"] = view.at("/", **{**view.request.query_params, "past": past + len(page)})
+    if view.request.url.path.endswith("/export"):
+        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
+        headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
+        return Response(lines, media_type="application/jsonl", headers=headers)
     return view.page("search.html", **values, done=done_of(view))
 
 
@@ -115,6 +128,26 @@ def _narrowed(view: View) -> str:
     words += [{"important": "the most important first", "due": "open ends"}.get(view.asked("order"), "")]
     words += ["forgotten too" if view.asked("forgotten") else ""]
     return " · ".join(each for each in words if each)
+
+
+async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
+    """The reason why this search cannot find a memory at all; empty if there is none."""
+    try:
+        answer = await view.ask(GetMemory(view.project, view.session, about))
+    except NotFound:
+        return "There is no memory of that id here."
+    memory = answer.memory
+    if memory.forgotten_at is not None and not filters["include_forgotten"]:
+        return "It is forgotten: tick “forgotten too” to find it."
+    wanted = Filters(**filters)
+    narrowed = {
+        "the scope": wanted.scopes and memory.scope not in wanted.scopes,
+        "the kind": wanted.kinds and memory.kind not in wanted.kinds,
+        "the tags": not set(wanted.tags) <= set(memory.tags),
+        "the time": not (wanted.after or -math.inf) <= _happened(memory) <= (wanted.before or math.inf),
+    }
+    standing = [name for name, stands in narrowed.items() if stands]
+    return f"The search leaves it out by {' and '.join(standing)}." if standing else ""
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
@@ -339,6 +372,7 @@ def day_of(text: str) -> float | None:
 
 PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/"): search,
+    ("GET", "/export"): search,
     ("GET", "/memory/{memory}"): memory,
     ("POST", "/memory/{memory}/edit"): edit,
     ("POST", "/memory/{memory}/erase"): erase,

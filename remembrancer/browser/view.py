@@ -26,7 +26,7 @@ from remembrancer.memory.text import client_title
 from remembrancer.protocol import wire
 from remembrancer.protocol.browsing import ListSessions
 from remembrancer.protocol.errors import NotFound, RemembrancerError
-from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.ids import MEMORY_PREFIX, new_ulid
 from remembrancer.protocol.reads import FindIds, FollowLinks, LinkedMemory, ListedSession
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION, author_of
 from remembrancer.protocol.wire import Notice
@@ -127,11 +127,12 @@ class View:
         return {each.session_id: each for each in listed}
 
     async def whole_id(self, text: str) -> str:
-        """The whole id for an id or a part of one; another text as it is."""
-        if (part := part_of_id(text)) is None:
-            return text
+        """The whole id for a text: an id, a part of one, the address of its page, or an id without its prefix."""
+        name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
+        if (part := part_of_id(name)) is None:
+            return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
         candidates = (await self.ask(FindIds(self.project, self.session, (part,)))).candidates.get(part, [])
-        return candidates[0][0] if len(candidates) == 1 else text
+        return candidates[0][0] if len(candidates) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
         """These memories by id, without deleted and forgotten ones."""

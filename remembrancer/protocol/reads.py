@@ -185,6 +185,8 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     """True to leave out memories that are not valid (at the `reference_time`)."""
     left_out: int = 0
     """The number of matching memories to report beyond the answer, for a person who asks why they are missing."""
+    about: str = ""
+    """The id of a memory to score as well, whether it matches or not; it is reported with those left out."""
 
     @property
     def searches_notes(self) -> bool:

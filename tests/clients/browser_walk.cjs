@@ -132,7 +132,7 @@ const walks = {
     await page.getByRole("button", { name: "undo all of it" }).click();
     await page.getByText("The run was undone.").waitFor(WAIT);
     await other.getByText("The old gate squeaks").first().waitFor(WAIT);
-    // Filters are in the address.
+    // Filters are in the address, and what is shown is exported.
     await page.goto(base + "/");
     await page.fill("#q", "gate");
     await page.locator("#results .chance").first().waitFor(WAIT);
@@ -141,6 +141,17 @@ const walks = {
     await page.waitForURL(/scope=project/, WAIT);
     await page.waitForURL(/q=gate/, WAIT);
     await page.locator("#results .chance").first().waitFor(WAIT);
+    const shown = await page.locator("#results > .cards .card, #results .weaker .card").count(), coming = page.waitForEvent("download", WAIT);
+    await page.getByText("Export these").click();
+    const lines = fs.readFileSync(await (await coming).path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
+    assert.strictEqual(lines.length, shown);
+    // Why not this one?
+    const apples = (await (await page.request.get(base + "/?q=apples")).text()).match(/memory:[0-9A-Z]{26}/)[0];
+    await page.getByText("What was left out, and why").click();
+    await page.fill("input[name=not]", apples);
+    await page.getByRole("button", { name: "Ask" }).click();
+    await page.locator(".answer").waitFor(WAIT);
+    assert.match(await page.locator(".answer").innerText(), /weighed|in the answer|stands for it/);
   },
   // Two tabs, the gateway killed under them: they connect again, and hear what is stored then.
   async killed(browser) {

@@ -144,6 +144,8 @@ class RunningRecall:
             if happened:
                 return happened
         rows, by_meaning = self.candidates()
+        if self._request.about:
+            rows = rows.followed_by(self._asked_about(rows))
         self._vectors = {
             rows.refs[place]: rows.vectors[place] for place in np.flatnonzero(~np.isnan(rows.cosine)).tolist()
         }
@@ -303,10 +305,18 @@ class RunningRecall:
             (ranked if may_answer[place] else self._cut_off).append((rows.refs[place], scores))
         return ranked
 
+    def _asked_about(self, rows: Rows) -> Rows:
+        """Return the memory that the request asks about as a candidate, found or not, if it passes the filters."""
+        ref = self._view.find(self._request.about)
+        asked = [] if ref is None or ref in rows.refs else [ref]
+        return self._described(self._view.ranking_facts(asked, self.question.filters))
+
     def _left_out(self, ranked: Ranked, shown: Collection[Ref]) -> tuple[RecalledMemory, ...]:
-        """Return the best candidates that are not shown."""
+        """Return the best candidates that are not shown, and the memory that the request asks about."""
         others = [each for each in (*ranked, *self._cut_off) if each[0] not in shown]
-        best = sorted(others, key=lambda item: (-item[1].final, item[0]))[: self._request.left_out]
+        others.sort(key=lambda item: (-item[1].final, item[0]))
+        about = self._view.find(self._request.about) if self._request.about else None
+        best = [each for place, each in enumerate(others) if place < self._request.left_out or each[0] == about]
         records = self._view.load([ref for ref, _ in best], self.question.filters)
         return tuple(as_recalled(records[ref], scores) for ref, scores in best if ref in records)
 
