@@ -204,7 +204,12 @@ class _Reader:
             wanted = _FIELDS[name].type
             literals = [each for each in (wanted, *get_args(wanted)) if get_origin(each) is Literal]
             names = f": one of {', '.join(get_args(literals[0]))}" if literals else ""
-            self._refuse_value(origin, f"{types_in_words(str(error))}{names}")
+            metas = [meta for each in (wanted, *get_args(wanted)) for meta in getattr(each, "__metadata__", ())]
+            examples = " or ".join(example for meta in metas for example in meta.examples or ())
+            why, regex, pattern = types_in_words(str(error)).partition(" matching regex ")
+            if regex:
+                why += f" such as {examples}" if examples else f"{regex}{pattern}"
+            self._refuse_value(origin, f"{why}{names}")
         else:
             self._origins[name] = origin
 

@@ -18,10 +18,19 @@ NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOO
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\0]+$")]
-Url = Annotated[str, Meta(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
-Endpoint = Annotated[str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$")]
-Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$")]
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$", examples=["https://host/path"])]
+Endpoint = Annotated[
+    str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$", examples=["tcp://0.0.0.0:7411"])
+]
+Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", examples=["${NAME}"])]
 """The name of a variable that holds a secret, never the secret itself."""
+MarkdownFile = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?:(?!~?/)(?!(?:.*/)?\.\./)|(?=~?/.*\{project\}))[^\0]+\.md$",
+        examples=["MEMORY.md", "/directory/{project}.md"],
+    ),
+]
 Names = tuple[Text, ...]
 """Separated by commas in a variable."""
 
@@ -102,9 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     says never makes the client ask its user instead."""
     action_wait_s: Seconds = 0.15
     """The time that a hook waits for that, counted from its own start, before it stays silent."""
-    markdown_index: (
-        Annotated[str, Meta(pattern=r"^(?:(?!~?/)(?!(?:.*/)?\.\./)|(?=~?/.*\{project\}))[^\0]+\.md$")] | None
-    ) = None
+    markdown_index: MarkdownFile | None = None
     """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
     memories. An absolute path holds `{project}`, stands in the configuration file, and names a file that does not exist
     yet or has such a block."""
