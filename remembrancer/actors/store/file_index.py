@@ -354,8 +354,6 @@ class FileMemories:
             return {}
         condition, arguments = self._condition(filters)
         among = f"AND EXISTS (SELECT 1 FROM {_OF_TEXTS} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
-        if self._has_everything(filters):
-            among, arguments = "", []
 
         def hits(match: str) -> Hits:
             rows = self._read(
@@ -416,13 +414,6 @@ class FileMemories:
             (json_list(numbers), *arguments),
         )
         return [IndexedChunk(*row) for row in rows]
-
-    def _has_everything(self, filters: Filters) -> bool:
-        """True if every chunk of the index passes the filters."""
-        root = self._wanted.root
-        if self._wanted != FileFilter(root) or filters.after is not None or filters.before is not None:
-            return False
-        return not root or not self._read("SELECT 1 FROM files WHERE root != ? LIMIT 1", (root,))
 
     def _condition(self, filters: Filters | None = None) -> tuple[str, list[object]]:
         """Return the WHERE clause of the filters over files, with its arguments. The clauses are fixed strings."""
