@@ -37,15 +37,13 @@ class PeerFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class RemoteEmbedder(msgspec.Struct, frozen=True):
-    """An embedder on another host, by the name in its invitation. `error` says why it is refused or has no model;
-    `silent_s` is the time since its last message (None: it is not connected)."""
+    """An embedder on another host, by the name in its invitation. `error` says why it is refused or has no model."""
 
     name: str
     state: Literal["ready", "starting", "refused", "away"]
     model: str = ""
     embedded: int = 0
     error: str | None = None
-    silent_s: float | None = None
 
 
 class RemoteEmbedders(msgspec.Struct, frozen=True):

@@ -120,7 +120,6 @@ class RemoteWorkers:
                     each.model,
                     self._scheduler.embedded[each.peer.incarnation],
                     each.refused or each.error,
-                    round(now - each.heard_at, 1),
                 )
                 for each in connected
             )
