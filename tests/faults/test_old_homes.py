@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import tarfile
+import threading
 import time
 from contextlib import closing, suppress
 from functools import partial
@@ -28,7 +29,7 @@ from remembrancer.commands.backup import locked, restore
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import FileUnusable, StorageFull
+from remembrancer.protocol.errors import FileLocked, FileUnusable, StorageFull
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories
@@ -239,6 +240,32 @@ def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
     bring_forward(paths)
     counted = rows_of(paths.database, "SELECT count(*) FROM memories GROUP BY space HAVING space > 1")
     assert counted == rows_of(project, "SELECT count(*) FROM memories") * 301
+
+
+async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, may_go_on = old_home(tmp_path / "home", "0.2.0.tar.gz"), threading.Event()
+
+    def late(paths: RuntimePaths) -> None:
+        may_go_on.wait()
+        bring_forward(paths)
+
+    monkeypatch.setattr(memory_files, "bring_forward", late)
+    committer = Committer()
+    files = MemoryFiles(paths, committer, time.time, lambda _: None)
+    try:
+        with pytest.raises(FileLocked, match="being brought forward"):
+            files.user_file.counts(None)
+        assert files.is_opening
+        waiting = asyncio.create_task(files.wait_for_opening())
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await waiting
+        assert files.user_file.counts(None).total > 0
+        assert not files.is_opening
+    finally:
+        may_go_on.set()
+        committer.close()
+        files.close()
 
 
 def bring_forward_late(paths: RuntimePaths) -> None:

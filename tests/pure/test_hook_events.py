@@ -22,7 +22,7 @@ from remembrancer.commands.hook import (
     directory_of,
     session_of,
 )
-from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, wanted
+from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
 from remembrancer.commands.hook_files import Session
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
@@ -285,6 +285,17 @@ def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_
     assert client_of("", {"cursor_version": "3"}) == "cursor"
     assert client_of("", {"hookEventName": "Stop"}) == "vscode"
     assert client_of("", {"hook_event_name": "Stop"}) == "claude-code"
+
+
+def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
+    first = question("x" * 9000, 500, is_first=True, is_again=False)
+    assert (first["max_tokens"], len(first["task_description"]), first["unseen"]) == (500, 4000, True)
+    assert "sections" not in first
+    later = question("x", 500, is_first=False, is_again=False)
+    assert "session_history" not in later["sections"]
+    assert later["unseen"]
+    again = question("", 500, is_first=True, is_again=True)
+    assert {"task_description", "unseen"}.isdisjoint(again)
 
 
 def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.table import Table
 
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes, maintain, shell
+from remembrancer.commands import exit_codes, maintain, shell, terminal
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.selection import Place, Where
 from remembrancer.protocol.consolidation import Maintain, Maintained
@@ -21,6 +22,25 @@ from tests.patience import PATIENCE_S
 
 HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
 STEERS = set("\x1b\x07\x9b\r\u202e\x00")
+
+
+def test_our_colours_pass_and_those_of_a_memory_do_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    terminal.clean_output()
+    table = Table("what")
+    table.add_row(HOSTILE)
+    out = terminal.Terminal(force_terminal=True, color_system="standard")
+    out.print("[green]good[/green]", table)
+    print(HOSTILE)
+    print(HOSTILE, file=sys.stderr)
+    said = capsys.readouterr()
+    assert "\x1b[32mgood\x1b[0m" in said.out
+    assert not STEERS & set(said.out.replace("\x1b[", "")) - {"\x1b"}
+    assert "\x1b]" not in said.out
+    assert not STEERS & set(said.err)
 
 
 @pytest.mark.parametrize(
