@@ -60,7 +60,6 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
 
     counts: Counts | None
     embedding: EmbeddingSummary
-    rejected_frames: int = 0
     unusable: tuple[str, ...] = ()
     """For each requested file that cannot be opened: the reason."""
     models: tuple[ModelChoice, ...] = ()
@@ -131,7 +130,6 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
     workspaces: int = 0
     files: int = 0
     """The number of files of notes."""
-    syncs: int = 0
     watching: bool = True
     """True if the system reports changes; otherwise files are compared at intervals."""
     error: str | None = None

@@ -286,7 +286,6 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
     dimensions: int
     pending: int
     workers: int
-    vectors_ready: bool
     error: str | None = None
     dead_letters: int = 0
     dead_letter_error: str | None = None

@@ -226,8 +226,8 @@ class Gateway:
         return (await self.submit(operation)).result
 
     async def until_embedded(self, project: ProjectRef = PROJECT) -> None:
-        """Wait until nothing waits for vectors and the index can be searched."""
-        await self.until(lambda now: now.embedding.pending == 0 and now.embedding.vectors_ready, project)
+        """Wait until nothing waits for vectors."""
+        await self.until(lambda now: now.embedding.pending == 0, project)
 
 
 def the(memories: tuple[RecalledMemory, ...], memory_id: str) -> RecalledMemory:

@@ -188,7 +188,7 @@ class BadlyBehaved(Actor):
                 count = int(sessions.read_text()) if sessions.exists() else 0
                 return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected")
             case "store":
-                summary = EmbeddingSummary("onnx", "test", 384, pending=0, workers=1, vectors_ready=True)
+                summary = EmbeddingSummary("onnx", "test", 384, pending=0, workers=1)
                 return StoreHealth(counts=Counts(total=7), embedding=summary)
             case "embedder":
                 return EmbedderHealth()

@@ -153,7 +153,7 @@ def test_a_home_in_which_nothing_runs_is_well(at: Examination, pid: int | None, 
     assert (finding.status, word in finding.found) == ("ok", True), finding
 
 
-WELL = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1, vectors_ready=True)
+WELL = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1)
 NOTHING: Mapping[str, Any] = {}
 GATEWAY = GatewayHealth(sessions=2, queue_depth=0, queue_rejected=0, store="connected")
 

@@ -58,7 +58,7 @@ from remembrancer.protocol.work import ModelChoice
 KILLED = -9
 FREE_RESTARTS = DELAYS_S.count(0.0)
 """Restarts of a row that come without a pause."""
-SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=False)
+SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0)
 M = TypeVar("M")
 
 

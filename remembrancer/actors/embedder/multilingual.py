@@ -9,9 +9,9 @@ Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,6 @@ _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 
 _AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
 """Characters that sentencepiece normalises differently today than when the model was trained."""
-
-
-class _Tensor(NamedTuple):
-    quantised: bool
-    numbers: int
-    offset: int
 
 
 class SentencePieceTokenizer:
@@ -83,7 +77,8 @@ class E5File:
         self._rows = self._blocks("emb.word", self.width)
         self._places = self.numbers("emb.pos").reshape(-1, self.width) + self.numbers("emb.type")[: self.width]
 
-    def _read_directory(self, at: int) -> Any:
+    def _read_directory(self, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Yield the name of each tensor, with the number of its weights and its place in the file."""
         (map_bytes,) = struct.unpack_from("<I", self._content, at + 4)  # NFKC of single characters, as Python has it
         at += 8 + map_bytes
         (count,) = struct.unpack_from("<i", self._content, at)
@@ -91,8 +86,8 @@ class E5File:
         for _ in range(count):
             (length,) = struct.unpack_from("<H", self._content, at)
             name = self._content[at + 2 : at + 2 + length].decode()
-            kind, numbers, offset, _ = struct.unpack_from("<BIQQ", self._content, at + 2 + length)
-            yield name, _Tensor(kind == 1, numbers, offset)
+            _, numbers, offset, _ = struct.unpack_from("<BIQQ", self._content, at + 2 + length)
+            yield name, (numbers, offset)
             at += 2 + length + 21
 
     def tokenizer(self) -> SentencePieceTokenizer:
@@ -118,8 +113,7 @@ class E5File:
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """A tensor that is stored in float32."""
-        tensor = self._tensors[name]
-        return np.frombuffer(self._content, "<f4", tensor.numbers, tensor.offset)
+        return np.frombuffer(self._content, "<f4", *self._tensors[name])
 
     def norm(self, name: str) -> tuple[Vector, Vector]:
         """See `EncoderWeights`."""
@@ -136,8 +130,8 @@ class E5File:
         return rows
 
     def _blocks(self, name: str, width: int) -> NDArray[np.void]:
-        tensor = self._tensors[name]
-        return np.frombuffer(self._content, _BLOCK, tensor.numbers // 32, tensor.offset).reshape(-1, width // 32)
+        numbers, offset = self._tensors[name]
+        return np.frombuffer(self._content, _BLOCK, numbers // 32, offset).reshape(-1, width // 32)
 
 
 def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:

@@ -68,7 +68,6 @@ class IndexerActor(Actor):
         return IndexerHealth(
             workspaces=len(indexers),
             files=sum(indexer.files for indexer in indexers),
-            syncs=sum(indexer.syncs for indexer in indexers),
             watching=all(indexer.is_watching for indexer in indexers),
             error=next((indexer.error for indexer in indexers if indexer.error), None),
             code_trees=len(self._trees),

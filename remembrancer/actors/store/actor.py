@@ -157,14 +157,13 @@ class StoreActor(Actor):
     def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
             choice, _ = model_choices(self.spec.settings)
-            return StoreHealth(None, EmbeddingSummary(choice.engine, choice.model, 0, 0, 0, vectors_ready=False))
+            return StoreHealth(None, EmbeddingSummary(choice.engine, choice.model, 0, 0, 0))
         if self._files.size_bytes <= COUNTED_AT_ONCE_BYTES and self._files.version != self._counted[0]:
             with contextlib.suppress(RemembrancerError, OSError):  # the background task tries again and reports it
                 self._count()
         return StoreHealth(
             self._counted[1],
             self._scheduler.summary(),
-            self._router.rejected_frames,
             self._files.unusable,
             has_files=self._file_handlers.has_files or bool(self._indexer.work.trees),
             has_jobs=self._jobs.has_work,
