@@ -120,11 +120,11 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
     facts: dict[str, Any] = {"home": str(paths.home)}
     lines: list[Line] = []
     if repair:
-        from remembrancer.commands.repair import repair_home
+        from remembrancer.commands import repair as repairs
 
-        repaired = repair_home(paths)
-        facts["repaired"] = [] if repaired is None else [msgspec.to_builtins(repaired)]
-        lines += [] if repaired is None else repaired.lines()
+        repaired = repairs.repair_home(paths)
+        facts["repaired"] = [] if repaired is None else [repaired]
+        lines += [] if repaired is None else repairs.lines_of(repaired)
     if delete_old_files and paths.database.exists():
         drop_old_files(paths.home)
         (paths.home / REPORT).unlink(missing_ok=True)

@@ -3,13 +3,11 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from remembrancer.actors.migrations import daily_copies
 from remembrancer.actors.repair import Repaired, is_damaged, rebuild
@@ -27,43 +25,28 @@ MOST_NAMED: Final = 20
 """The number of memories from a copy that are named to a person."""
 
 
-class RepairedFile(msgspec.Struct, frozen=True):
-    """The outcome for one file.
-
-    `lost` and `as_of_copy` are ids of memories; `other_rows` counts such rows of other tables. `incomplete` names the
-    tables that may lack unknown rows. `copy` is the source of the rows `as_of_copy`.
-    """
-
-    path: str
-    rows: int
-    lost: tuple[str, ...]
-    as_of_copy: tuple[str, ...]
-    other_rows: dict[str, int]
-    incomplete: tuple[str, ...]
-    copy: str | None
-    damaged: str | None
-
-    def lines(self) -> Iterator[str]:
-        """The outcome for a person."""
-        when = None if self.copy is None else datetime.fromtimestamp(made_at(Path(self.copy)), UTC)
-        yield f"{self.path} is repaired: {self.rows:,} rows could be read"
-        if self.as_of_copy:
-            more = len(self.as_of_copy) - MOST_NAMED
-            ids = ", ".join(self.as_of_copy[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-            yield f"  {count(len(self.as_of_copy), 'memory')} as the copy of {when:%d %b %H:%M} UTC has them: {ids}"
-        if self.lost:
-            yield f"  {count(len(self.lost), 'memory')} lost: {', '.join(self.lost)}"
-        if self.other_rows:
-            counted = ", ".join(f"{count} of {table}" for table, count in self.other_rows.items())
-            yield f"  other rows lost, or as the copy has them: {counted}"
-        if self.incomplete:
-            yield f"  perhaps lost (it cannot be known): rows of {', '.join(self.incomplete)}"
-        if self.damaged is not None:
-            yield f"  the damaged file is kept as {self.damaged}: delete it when you do not need it"
+def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
+    """The outcome for a person."""
+    yield f"{repaired['path']} is repaired: {repaired['rows']:,} rows could be read"
+    if ids := repaired["as_of_copy"]:
+        when = datetime.fromtimestamp(made_at(Path(repaired["copy"])), UTC)
+        more = f" and {len(ids) - MOST_NAMED:,} more" if len(ids) > MOST_NAMED else ""
+        named = ", ".join(ids[:MOST_NAMED]) + more
+        yield f"  {count(len(ids), 'memory')} as the copy of {when:%d %b %H:%M} UTC has them: {named}"
+    if ids := repaired["lost"]:
+        yield f"  {count(len(ids), 'memory')} lost: {', '.join(ids)}"
+    if others := repaired["other_rows"]:
+        counted = ", ".join(f"{number} of {table}" for table, number in others.items())
+        yield f"  other rows lost, or as the copy has them: {counted}"
+    if repaired["incomplete"]:
+        yield f"  perhaps lost (it cannot be known): rows of {', '.join(repaired['incomplete'])}"
+    if damaged := repaired["damaged"]:
+        yield f"  the damaged file is kept as {damaged}: delete it when you do not need it"
 
 
-def repair_home(paths: RuntimePaths) -> RepairedFile | None:
-    """Repair the database if necessary. (Old files are salvaged when a home is upgraded.)
+def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
+    """Repair the database if necessary, and return the outcome as `repair` does. (Old files are salvaged when a home is
+    upgraded.)
 
     Raises:
         AlreadyRunning: a runtime is up.
@@ -77,8 +60,12 @@ def repair_home(paths: RuntimePaths) -> RepairedFile | None:
         return repair(path, time.time()) if is_needed else None
 
 
-def repair(path: Path, now: float) -> RepairedFile:
+def repair(path: Path, now: float) -> dict[str, Any]:
     """Replace a damaged or missing file by a sound one; only while no process has it open.
+
+    Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` are ids of memories, `other_rows` counts
+    such rows of other tables, `incomplete` names the tables that may lack unknown rows, and `copy` is the source of the
+    rows `as_of_copy`.
 
     After a kill, either the damaged file or the sound one is in place. Raises like `repair_home`.
     """
@@ -95,16 +82,16 @@ def repair(path: Path, now: float) -> RepairedFile:
     except OSError as error:
         raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is as it was") from error
     others = Counter(row.table for row in (*done.lost, *done.from_copy) if row.table != NAMED)
-    return RepairedFile(
-        str(path),
-        done.read,
-        tuple(row.name for row in done.lost if row.table == NAMED),
-        tuple(row.name for row in done.from_copy if row.table == NAMED),
-        dict(others),
-        tuple(done.incomplete),
-        None if copy is None else str(copy),
-        str(aside) if aside.exists() else None,
-    )
+    return {
+        "path": str(path),
+        "rows": done.read,
+        "lost": [row.name for row in done.lost if row.table == NAMED],
+        "as_of_copy": [row.name for row in done.from_copy if row.table == NAMED],
+        "other_rows": dict(others),
+        "incomplete": done.incomplete,
+        "copy": copy and str(copy),
+        "damaged": str(aside) if aside.exists() else None,
+    }
 
 
 def _was_made(fresh: Path, path: Path) -> bool:
