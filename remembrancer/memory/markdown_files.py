@@ -53,6 +53,8 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
     Raises:
         InvalidInput: the fields of a memory cannot be read.
     """
+    if not _MARK.search(text):  # a note, or an export that an editor has given the line ends of Windows
+        text = text.replace("\r\n", "\n")
     notes, *parts = _MARK.split(text)
     lines = []
     for mark, escaped in zip(parts[::2], parts[1::2], strict=True):

@@ -225,8 +225,10 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     _, text = file_of(MemoryLine(memory("a"), PROJECT.id), "folder")
     with pytest.raises(InvalidInput, match="fields of a memory"):
         read_file(text.replace('"type":"semantic"', '"type":"strange"'), {})
+    (read,) = read_file(text, {})[1]
+    assert read_file(text.replace("\n", "\r\n"), {}) == ("", [read]), "an editor of Windows has saved it"
     for note in ("---\nname: a note\n---\ntext\n", "# A note", ""):
-        assert read_file(note, {}) == (note, [])
+        assert read_file(note, {}) == read_file(note.replace("\n", "\r\n"), {}) == (note, [])
 
     def sections(text: str) -> dict[str, str]:
         return {each.id: each.content for each in sections_of("deploy.md", text, 1e9, "project", lambda _: "fact")}
