@@ -88,32 +88,25 @@ def server_files(
     authority: Authority, certificates: Certificates, addresses: Sequence[Address]
 ) -> dict[str, dict[str, str]]:
     """The files of each server by its directory's name; the server is run there with `nats-server -c server.conf`."""
-    return {
-        f"server-{number}": _files(authority, certificates, addresses, number)
-        for number in range(1, len(addresses) + 1)
-    }
-
-
-def _files(
-    authority: Authority, certificates: Certificates, addresses: Sequence[Address], number: int
-) -> dict[str, str]:
-    own = addresses[number - 1]
-    scheme, apart = "nats" if own.is_local else "tls", CLUSTER_PORT - PORT
-    routes = [f"{scheme}://{_bracketed(each.host)}:{each.port + apart}" for each in addresses]
-    text = Template(_CONFIGURATION.read_text(), trim_blocks=True, undefined=StrictUndefined).render(
-        number=number,
-        own=own,
-        listens=_bracketed(own.host) if own.is_local else "0.0.0.0",  # noqa: S104 - that others come is what it is for
-        authority=authority,
-        routes=routes if len(addresses) > 1 else [],
-        apart=apart,
-    )
-    files = {"server.conf": f"{text.rstrip()}\n"}
-    if not own.is_local:
-        files["server.pem"], files["server.key"] = certificates.for_host(own.host)
-        if len(addresses) > 1:
-            files["ca.pem"] = certificates.certificate
-    return files
+    template = Template(_CONFIGURATION.read_text(), trim_blocks=True, undefined=StrictUndefined)
+    apart, made = CLUSTER_PORT - PORT, {}
+    for number, own in enumerate(addresses, 1):
+        scheme = "nats" if own.is_local else "tls"
+        routes = [f"{scheme}://{_bracketed(each.host)}:{each.port + apart}" for each in addresses]
+        text = template.render(
+            number=number,
+            own=own,
+            listens=_bracketed(own.host) if own.is_local else "0.0.0.0",  # noqa: S104 - that others come is what it is for
+            authority=authority,
+            routes=routes if len(addresses) > 1 else [],
+            apart=apart,
+        )
+        files = made[f"server-{number}"] = {"server.conf": f"{text.rstrip()}\n"}
+        if not own.is_local:
+            files["server.pem"], files["server.key"] = certificates.for_host(own.host)
+            if len(addresses) > 1:
+                files["ca.pem"] = certificates.certificate
+    return made
 
 
 def _bracketed(host: str) -> str:
