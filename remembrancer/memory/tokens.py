@@ -20,8 +20,6 @@ _PIECE: Final = re.compile(
 _ZERO_WIDTH_JOINER: Final = "\u200d"
 
 Count = Callable[[str], int]
-Truncate = Callable[[str, int], str]
-"""Truncates a text to at most that many tokens."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -68,13 +66,11 @@ def truncate(text: str, max_tokens: int) -> str:
     return cut_at_word(text, whole_characters(text, fits))
 
 
-def beginning_within(
-    text: str, most: int, form: Callable[[str], str], count: Count, cut: Truncate = truncate
-) -> str | None:
+def beginning_within(text: str, most: int, form: Callable[[str], str], count: Count) -> str | None:
     """The longest beginning of a text whose `form` has at most `most` tokens; None if it would be too short."""
     room = most - count(form(""))
     while room >= LEAST_CUT_TOKENS:
-        beginning = cut(text[: room * CHARACTERS_A_TOKEN], room)
+        beginning = truncate(text[: room * CHARACTERS_A_TOKEN], room)
         tokens = count(form(beginning))
         if tokens <= most:
             return beginning or None

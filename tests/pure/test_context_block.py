@@ -14,7 +14,7 @@ from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Cho
 from remembrancer.memory.relevance import MOST_FOR_PROMPT, needed_for_prompt
 from remembrancer.memory.sentences import first_words, from_best_sentence
 from remembrancer.memory.text import neutralised
-from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
+from remembrancer.memory.tokens import estimate_tokens, whole_characters
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Section
 from remembrancer.protocol.writes import SourceRef
@@ -55,7 +55,7 @@ def facts(*contents: str) -> list[RecalledMemory]:
 
 
 def block(of: list[RecalledMemory], max_tokens: int, **known: Any) -> ContextBlock:
-    return build_block(of, max_tokens, estimate_tokens, truncate, **{"ids": {}, **known})
+    return build_block(of, max_tokens, estimate_tokens, **{"ids": {}, **known})
 
 
 def texts() -> st.SearchStrategy[str]:

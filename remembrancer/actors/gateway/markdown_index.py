@@ -92,7 +92,7 @@ class MarkdownIndex:
             return
         is_all = asked.reply.is_all and len(memories) == len(asked.reply.memories)
         size, left_out = partial(size_of, around=outside(content)), left_out_of(asked.reply, "project")
-        block = build_block(memories, MOST_BYTES, size, _cut, ids=ids, is_all=is_all, left_out=left_out)
+        block = build_block(memories, MOST_BYTES, size, ids=ids, is_all=is_all, left_out=left_out)
         fresh = with_block(content, block.text, time.time(), self._taken.get(path, ()))
         if fresh != content:
             await anyio.to_thread.run_sync(_replace, path, content, fresh)
@@ -141,10 +141,6 @@ def _place(caller: Caller, named: str) -> tuple[Path, Path | None]:
 
 def _weight(memory: RecalledMemory) -> float:
     return (memory.updated_at or memory.created_at) + USED_S * min(MOST_USED, memory.access_count)
-
-
-def _cut(text: str, size: int) -> str:
-    return text.encode()[:size].decode("utf-8", "ignore")
 
 
 def _read(path: Path, tree: Path | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from remembrancer.memory.sentences import first_words, without_preface
 from remembrancer.memory.text import count as counted
 from remembrancer.memory.text import neutralised
-from remembrancer.memory.tokens import Count, Truncate, beginning_within
+from remembrancer.memory.tokens import Count, beginning_within
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ContextGathered, RecalledMemory
@@ -75,7 +75,6 @@ def build_block(
     memories: Sequence[RecalledMemory],
     max_tokens: int,
     count: Count,
-    truncate: Truncate,
     *,
     ids: Mapping[str, str],
     is_all: bool = True,
@@ -118,7 +117,7 @@ def build_block(
         if len(included) == 1:
             break
         del included[-max(1, len(included) * (tokens - max_tokens) // (2 * tokens)) :]
-    if included and (block := _cut_block(included[0], max_tokens, count, truncate, ids)):
+    if included and (block := _cut_block(included[0], max_tokens, count, ids)):
         return block
     unknown = NOTHING if is_whole_memory else NOTHING_OF_THIS
     if left_out and any(left_out.values()):
@@ -163,15 +162,13 @@ def _id_of(memory: RecalledMemory, ids: Mapping[str, str]) -> str:
     return ids.get(memory.id, memory.id.removeprefix(MEMORY_PREFIX))
 
 
-def _cut_block(
-    memory: RecalledMemory, max_tokens: int, count: Count, truncate: Truncate, ids: Mapping[str, str]
-) -> ContextBlock | None:
+def _cut_block(memory: RecalledMemory, max_tokens: int, count: Count, ids: Mapping[str, str]) -> ContextBlock | None:
     """The beginning of one memory, as a block. Escaping and indenting add tokens to the part that is cut."""
 
     def form(beginning: str) -> str:
         return f"{MARKED}\n\n{item(memory, f'{beginning}…', ids)}\n\n{PART}"
 
-    beginning = beginning_within(memory.content.strip(), max_tokens, form, count, truncate)
+    beginning = beginning_within(memory.content.strip(), max_tokens, form, count)
     if beginning is None:
         return None
     text = form(beginning)

@@ -16,7 +16,7 @@ from remembrancer.config.project import workspace_root
 from remembrancer.memory.limits import MAX_PATH, check_count, moment
 from remembrancer.memory.relevance import needed_for_prompt
 from remembrancer.memory.text import check_text, clean_name
-from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ALL_TOKENS, PART_TOKENS, GatherContext, Recall, RecalledMemory, Section
 from remembrancer.protocol.writes import ProjectRef
@@ -92,7 +92,6 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         memories,
         budget - around,
         _sent_tokens,
-        truncate,
         ids=ids,
         is_all=is_all,
         away=away,
