@@ -7,7 +7,6 @@ one. A tool that does the same as another one under other names is registered by
 
 import importlib
 import inspect
-import itertools
 import pkgutil
 import re
 import typing
@@ -23,7 +22,6 @@ import msgspec
 
 from remembrancer import toolsets
 from remembrancer.memory.credentials import refuse_credentials, texts_of
-from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from remembrancer.memory.short_ids import (
     only_one,
     part_of_id,
@@ -518,26 +516,6 @@ def cut_notice(shown: int, offset: int | None) -> Notice:
     later."""
     go_on = "narrow the request" if offset is None else f"continue with offset {offset + shown}"
     return Notice("answer_cut", f"Only the first {shown} are shown, as the answer would be too large ({go_on}).")
-
-
-def cut_to_size(answer: Answer, offset: int | None = None) -> Answer:
-    """The answer with its longest list cut at the end until it fits into `MAX_ANSWER_BYTES`, and a warning about that.
-    At least one item stays, whatever its size. `offset` as for `cut_notice`."""
-    lists = {
-        name: [len(_json.encode(each)) for each in value]
-        for name, value in answer.items()
-        if isinstance(value, list) and value and isinstance(value[0], dict)
-    }
-    total = len(_json.encode(answer))
-    if total <= MAX_ANSWER_BYTES or not lists:
-        return answer
-    name, sizes = max(lists.items(), key=lambda each: sum(each[1]))
-    room = MAX_ANSWER_BYTES - (total - sum(sizes))
-    number = max(1, sum(size <= room for size in itertools.accumulate(sizes)))
-    if number == len(sizes):
-        return answer
-    others = [warning for warning in answer.get("warnings", ()) if warning["code"] != "answer_cut"]
-    return with_caveats({**answer, name: answer[name][:number], "warnings": others}, [cut_notice(number, offset)])
 
 
 def _weight_of(code: str) -> int:

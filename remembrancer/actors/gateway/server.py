@@ -15,7 +15,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from remembrancer import __version__
 from remembrancer.actors.gateway.conversations import CallContext, request_context
 from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
-from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
 from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
@@ -35,7 +34,6 @@ from remembrancer.toolsets.tools import (
     CallResult,
     Tool,
     answer_text,
-    cut_to_size,
     error_envelope,
     error_result,
     instructions_of,
@@ -115,12 +113,8 @@ class Handlers:
                 self._service,
                 lambda: [*session.take_notices(), *self._service.take_refused(caller)],
             )
-            checked = tool.decoder.decode(arguments)
-            said = await tool.answer(call, checked)
+            said = await tool.answer(call, tool.decoder.decode(arguments))
             answer = text_result(said) if tool.answers_text else CallResult(said, answer_text(said))
-            if answer.answer is not None and len(answer.text) > MAX_ANSWER_BYTES:
-                said = cut_to_size(said, getattr(checked, "offset", None))
-                answer = CallResult(said, answer_text(said))
         except RemembrancerError as error:
             answer = self._error_result(error, tool)
         except Exception:

@@ -80,6 +80,7 @@ CANDIDATE_WORDS: Final = 8
 """The number of words that tell memories with similar ids apart."""
 
 T = TypeVar("T")
+Found = TypeVar("Found", Recalled, GraphFound)
 logger = logging.getLogger(__name__)
 
 
@@ -169,7 +170,8 @@ class ReadHandlers(Handlers):
             self._note_shown(seen, request.session_id)
             return answer
 
-        return await self._answered(context, await self._view(request.project), search)
+        answer = await self._answered(context, await self._view(request.project), search)
+        return _sendable(answer, context.notices)
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
@@ -370,7 +372,7 @@ def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
     return () if found is None else found.near_duplicates
 
 
-def _sendable(answer: Recalled, notices: list[Notice]) -> Recalled:
+def _sendable(answer: Found, notices: list[Notice]) -> Found:
     """Cut the answer to the size limit, dropping memories at its end, with a notice."""
     memories, is_cut = first_that_fit(answer.memories)
     if not is_cut:
