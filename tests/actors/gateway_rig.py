@@ -124,6 +124,15 @@ class RawClient:
         given = {"content": content, "type": "semantic", "scope": "project", **arguments}
         return await self.call("store_memory", request_id, **given)
 
+    async def subscribe(self, *uris: str) -> None:
+        """Subscribe, and hear of each resource once, as at each beginning."""
+        for uri in uris:
+            assert "result" in await self.request("resources/subscribe", uri=uri)
+        for uri in uris:
+            while not any(b"resources/updated" in line and uri.encode() in line for line in self.heard):
+                await self.hear()
+        self.heard.clear()
+
     async def aclose(self) -> None:
         self._writer.close()
         with suppress(ConnectionError):

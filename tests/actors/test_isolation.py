@@ -403,8 +403,7 @@ async def test_subscribers_hear_nothing_of_writes_that_they_may_not_see(house: H
         # The start of its own session is news to it.
         await until(lambda: any(isinstance(each.change, StartSession) for each in written))
         await until(lambda: house.rig.gateway.health().queue_depth == 0)
-        for uri in ("memory://session/summary", "memory://user/preferences"):
-            await intruder.request("resources/subscribe", uri=uri)
+        await intruder.subscribe("memory://session/summary", "memory://user/preferences")
         await hide(house, "session")
         async with house.victim() as victim:
             for tool, arguments in changes_of(house.secrets["session"])[:3]:

@@ -19,11 +19,6 @@ async def read(client: RawClient, uri: str) -> str:
     return str(content["text"])
 
 
-async def subscribe(client: RawClient, *uris: str) -> None:
-    for uri in uris:
-        assert "result" in await client.request("resources/subscribe", uri=uri)
-
-
 async def hear_of(client: RawClient, uri: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         while (await client.hear()).get("params") != {"uri": uri}:
@@ -73,7 +68,7 @@ async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_no
         served.session("22" * 16, directory=str(tmp_path)) as far,
     ):
         for each in (near, far):
-            await subscribe(each, GRAPH, PREFERENCES)
+            await each.subscribe(GRAPH, PREFERENCES)
         await client.store("the gateway owns the queue", related_entities=[GATEWAY])
         await hear_of(near, GRAPH)
         await far.request("ping")
@@ -89,7 +84,7 @@ async def test_a_session_whose_roots_come_late_hears_of_its_project_alone(served
         served.session("11" * 16, session="session:two", directory=str(tmp_path)) as writer,
     ):
         await client.initialize(roots={"listChanged": True})
-        await subscribe(client, GRAPH)
+        await client.subscribe(GRAPH)
         (asked,) = client.requests
         await client.send(id=asked["id"], result={"roots": [{"uri": tmp_path.as_uri()}]})
         assert "error" not in await client.call("get_memory_status")
@@ -99,7 +94,7 @@ async def test_a_session_whose_roots_come_late_hears_of_its_project_alone(served
 
 async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig) -> None:
     async with quick_rig.over_store() as (_, client):
-        await subscribe(client, PREFERENCES)
+        await client.subscribe(PREFERENCES)
         await client.call("get_memory_status")
         async with quick_rig.hanging_store():
             await client.store("written while the store was away", scope="user")

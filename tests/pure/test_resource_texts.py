@@ -190,25 +190,24 @@ async def test_many_writes_are_told_of_once_until_the_last_holder_has_gone() -> 
 
     async with watching() as watcher:
         for uri in FIXED:
-            watcher.subscribe(uri, tell, is_replay=False)
+            watcher.subscribe(uri, tell)
         for number in range(5):
             watcher.heard_write(store_operation(str(number), "text", scope="user"))
         await until(lambda: not watcher._is_telling)
     assert sorted(heard) == sorted(FIXED)
     async with watching() as watcher:
         for _ in range(2):
-            watcher.hold(STATUS, is_replay=False)
+            watcher.hold(STATUS)
         watcher.release((STATUS,))
-        watcher.mark()
         assert watcher._marked == {STATUS}
         watcher.release((STATUS, STATUS))
         assert not watcher._held
     async with watching() as watcher:
         for number in range(MAX_WATCHES):
-            watcher.hold(f"{MEMORY_START}{number}", is_replay=False)
-        watcher.hold(f"{MEMORY_START}0", is_replay=False)
+            watcher.hold(f"{MEMORY_START}{number}")
+        watcher.hold(f"{MEMORY_START}0")
         with pytest.raises(InvalidInput, match="200 resources at most"):
-            watcher.hold(STATUS, is_replay=False)
+            watcher.hold(STATUS)
 
 
 async def seen(
@@ -216,7 +215,8 @@ async def seen(
 ) -> set[str]:
     async with watching(session_id, project) as watcher:
         for uri in (*FIXED, also) if also else FIXED:
-            watcher.hold(uri, is_replay=False)
+            watcher.hold(uri)
+        watcher._marked.clear()
         watcher.heard_write(operation)
         return set(watcher._marked)
 

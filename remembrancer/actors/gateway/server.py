@@ -16,7 +16,7 @@ from remembrancer import __version__
 from remembrancer.actors.gateway.conversations import CallContext, request_context
 from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
+from remembrancer.protocol.gateway_link import UNAVAILABLE
 from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
 from remembrancer.toolsets.memory.resources import (
     FIXED,
@@ -44,8 +44,6 @@ from remembrancer.toolsets.tools import (
 NAME: Final = "remembrancer"
 RESOURCE_NOT_FOUND: Final = -32002
 """The error code of the handshake protocols; the protocol of 2026-07-28 uses `INVALID_PARAMS` instead."""
-STAMP_S: Final = 0.001
-"""The precision of a bridge's timestamps."""
 UNCACHED: Final[dict[str, Any]] = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
 """The fields of cacheable results in the 2026-07-28 protocol; the SDK removes them for older clients."""
 READ_ONLY: Final = "This session can only read: its token allows no changes."
@@ -160,7 +158,7 @@ class Handlers:
         context = request_context(ctx)
         watcher = await self._watcher(context)
         await self._check_there(context, uri)
-        watcher.subscribe(uri, ctx.session.send_resource_updated, is_replay=_is_replay(ctx, context))
+        watcher.subscribe(uri, ctx.session.send_resource_updated)
         return {}
 
     async def unsubscribe(self, ctx: Context, params: mcp.UnsubscribeRequestParams) -> Any:
@@ -186,7 +184,7 @@ class Handlers:
                     await self._check_there(context, uri)
                 except NotFound:
                     continue
-                watcher.hold(uri, is_replay=_is_replay(ctx, context))
+                watcher.hold(uri)
                 held.append(uri)
             honoured = mcp.SubscriptionFilter(resource_subscriptions=held or None)
             stream = ListenHandler(watcher.bus, max_subscriptions=1)
@@ -307,13 +305,3 @@ def _shows_apps(ctx: Context) -> bool:
 def _check_known(uri: str) -> None:
     if not is_known(uri):
         raise NotFound(unknown_resource(uri), details={"uri": quoted(uri)})
-
-
-def _is_replay(ctx: Context, context: CallContext) -> bool:
-    """True if a bridge repeats a request of its client that another gateway received.
-
-    Repeated subscriptions have ids of the bridge's own; repeated streams keep their id and their original timestamp, to
-    the millisecond.
-    """
-    is_older = context.received_at < context.session.started_at - STAMP_S
-    return is_older or str(ctx.request_id).startswith(REPLAY_ID)

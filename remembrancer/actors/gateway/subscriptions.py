@@ -35,14 +35,14 @@ class SessionWatcher:
         self._marked: set[str] = set()
         self._is_telling = False
 
-    def subscribe(self, uri: str, tell: Tell, *, is_replay: bool) -> None:
+    def subscribe(self, uri: str, tell: Tell) -> None:
         """Watch a resource for the handshake protocols; `tell` notifies the client. Repeating it has no effect.
 
         Raises:
             InvalidInput: the session watches too many already.
         """
         if uri not in self._subscribed:
-            self.hold(uri, is_replay=is_replay)
+            self.hold(uri)
         self._subscribed[uri] = tell
 
     def unsubscribe(self, uri: str) -> None:
@@ -50,9 +50,9 @@ class SessionWatcher:
         if self._subscribed.pop(uri, None) is not None:
             self.release((uri,))
 
-    def hold(self, uri: str, *, is_replay: bool) -> None:
-        """Watch a resource until `release`. With `is_replay` it is announced once: changes since the session's last
-        notification, by another process, are unknown.
+    def hold(self, uri: str) -> None:
+        """Watch a resource until `release`. It is announced once: a change since the client read it, or since another
+        gateway announced one, is unknown.
 
         Raises:
             InvalidInput: the session watches too many already.
@@ -60,8 +60,7 @@ class SessionWatcher:
         if uri not in self._held and len(self._held) >= MAX_WATCHES:
             raise InvalidInput(f"a session can subscribe to {MAX_WATCHES} resources at most", field="uri")
         self._held[uri] += 1
-        if is_replay:
-            self.mark((uri,))
+        self.mark((uri,))
 
     def release(self, uris: Iterable[str]) -> None:
         """End `hold`."""
