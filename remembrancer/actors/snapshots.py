@@ -45,7 +45,7 @@ class Snapshot(NamedTuple):
             raise unreadable(self.path, error) from error
 
 
-def unreadable(path: Path, error: sqlite3.Error) -> RemembrancerError:
+def unreadable(path: Path, error: Exception) -> RemembrancerError:
     """The error for a database that is damaged, locked, or cannot be opened."""
     code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

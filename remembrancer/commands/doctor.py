@@ -26,7 +26,7 @@ from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
 from remembrancer.actors.snapshots import SQLITE_RELEASE
-from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
+from remembrancer.actors.store.bring_forward import is_old, old_files
 from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_at
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
@@ -127,7 +127,6 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
         lines += [] if repaired is None else repairs.lines_of(repaired)
     if delete_old_files and paths.database.exists():
         drop_old_files(paths.home)
-        (paths.home / REPORT).unlink(missing_ok=True)
     findings = Examination(paths, Surroundings.here(os.environ, Path())).run()
     status = worst(finding.status for finding in findings.values())
     checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in findings.items()]
@@ -272,8 +271,9 @@ def check_files(at: Examination) -> Finding:
     aside = sorted(path for pattern in patterns for path in at.paths.home.glob(pattern))
     details = few([f"set aside: {path}" for path in aside])
     had_memories = was_made(at.paths.database) or at.paths.catalog.exists()
-    will_be_made = is_old(at.paths) and old_files(at.paths)  # by the next start, of an old home
-    if had_memories and is_empty(at.paths.database) and not will_be_made:
+    if (
+        had_memories and is_empty(at.paths.database) and not is_old(at.paths)
+    ):  # the next start makes that of an old home
         text = f"{at.paths.database} is missing or empty, although it had memories"
         advice = "'remembrancer doctor --repair' puts back the last copy, 'remembrancer backup restore' a backup"
         return Finding("problem", text, advice, details)
@@ -338,28 +338,18 @@ def check_records(at: Examination) -> Finding:
         f"kept for going back to an older release; delete it when you no longer need it: {each}" for each in copies
     ]
     advice = dict.fromkeys(file.advice for file in files if file.advice)
-    old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
-    details += [f"not imported completely from release 0.2.0: {problem}" for problem in left_out.values()]
-    if is_old(at.paths):
-        files_waiting = old_files(at.paths)
-        waiting = count(len(files_waiting), "file") if files_waiting else "the projects and shared lanes"
-        is_damaged = any(file.status == "problem" and not file.advice for file in files)
-        choice = "restore a backup, or do nothing" if is_damaged else "nothing to do"
-        read = "everything readable from " if is_damaged else ""
-        advice |= {f"{choice}: the next start imports {read}{waiting} of release 0.2.0, and keeps them": None}
-    later = [path for name, path in old.items() if name not in left_out and has_later(path, at.paths.database)]
+    old = list(old_files(at.paths).values()) if at.paths.database.exists() else []
+    if is_old(at.paths) and not advice:
+        waiting = count(len(files), "file")
+        advice |= {f"nothing to do: the next start imports {waiting} of release 0.2.0, and keeps them": None}
+    later = [path for path in old if has_later(path, at.paths.database)]
     details += [f"release 0.2.0 has stored memories in {path} since it was imported" for path in later]
     if later:
         advice |= {"export them with release 0.2.0, and 'remembrancer backup import' the file": None}
     elif old:
-        size = size_in_words(sum(path.stat().st_size for path in old.values()))
-        if left_out:
-            advice |= {"a backup of release 0.2.0 may have the rest": None}
-        also = ", with what was not imported" if left_out else ""
-        advice |= {
-            f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}{also}": None
-        }
-    status = worst([*(file.status for file in files), "warning" if left_out or later else "ok"])
+        size = size_in_words(sum(path.stat().st_size for path in old))
+        advice |= {f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}": None}
+    status = worst([*(file.status for file in files), "warning" if later else "ok"])
     return Finding(status, f"{whole} of {count(len(files), 'file')} whole, {total}", "; ".join(advice), few(details))
 
 

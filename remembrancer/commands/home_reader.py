@@ -283,7 +283,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     """Read a whole SQLite file and report its state."""
     examined = partial(ExaminedFile, str(path), path.stat().st_size if path.exists() else 0)
     is_former = schema is FORMER  # is imported, and never repaired
-    advice_if_damaged = "" if is_former else RESTORE
+    advice_if_damaged = "restore a backup of it, or move it away" if is_former else RESTORE
     try:
         with opened(path) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -13,7 +13,6 @@ from typing import TypeVar, cast
 
 import pytest
 
-from release.home import unpack_home
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.shell import EXIT_CRASHED
 from remembrancer.actors.store.file_index import FileMemories
@@ -239,19 +238,6 @@ async def test_damage_that_shows_only_when_it_is_read_is_reported_from_then_on(h
         (reason,) = (await rig.health()).unusable
         assert str(path) in reason
         assert "remembrancer doctor --repair" in reason
-
-
-@pytest.mark.parametrize(("pattern", "is_seen"), [("user/memory.db", True), ("projects/*/memory.db", False)])
-async def test_an_answer_says_that_an_old_file_of_its_own_was_not_imported_whole(
-    home: Path, pattern: str, is_seen: bool
-) -> None:
-    unpack_home("0.2.0", home)
-    (path,) = home.glob(pattern)
-    path.write_bytes(b"no database at all" * 500)
-    async with store_rig(home) as rig:
-        await rig.gateway.store("the harbour is deep")
-        await rig.gateway.recall("harbour", strategy="keyword")
-        assert [notice.code for notice in rig.gateway.notices] == ["records_unusable"] * is_seen
 
 
 def size_of(jobs: list[Job]) -> int:

@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from remembrancer.actors.migrations import drop_old_files, note_made, write_checked_copy
+from remembrancer.actors.migrations import drop_old_files, write_checked_copy
 from remembrancer.actors.store import memory_files
-from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
+from remembrancer.actors.store.bring_forward import bring_forward, old_files
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.commands import doctor
@@ -29,7 +29,7 @@ from remembrancer.commands.backup import locked, restore
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import FileLocked, FileUnusable, StorageFull
+from remembrancer.protocol.errors import FileLocked, FileUnusable, RecordsUnusable, StorageFull
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories
@@ -37,7 +37,7 @@ from remembrancer.protocol.writes import PromoteMemory
 from tests.actors.gateway_rig import Rig
 from tests.actors.store_process import store_rig
 from tests.forked import is_killed
-from tests.operations import PROJECT, REQUESTED_AT, change_operation
+from tests.operations import PROJECT, change_operation
 from tests.patience import until
 from tests.runtime import command
 from tests.spaces import full_disk, rows_of, spoil_page
@@ -144,7 +144,6 @@ def test_every_row_of_an_old_home_is_in_its_space_and_the_old_files_stay(archive
     bring_forward(paths)
     check(paths, before)
     assert {path: path.read_bytes() for path in files} == files
-    assert problems(paths) == {}
     bring_forward(paths)
     drop_old_files(paths.home, "no such word")
     assert set(old_files(paths).values()) == files.keys()
@@ -217,19 +216,26 @@ def test_too_little_room_is_said_before_anything_is_written(tmp_path: Path, monk
     assert list(paths.home.glob("memory.db*")) == []
 
 
-def test_of_a_damaged_old_file_that_comes_which_can_be_read_and_the_rest_is_named(tmp_path: Path) -> None:
+def test_a_damaged_old_file_is_named_and_the_rest_comes_when_it_is_restored_or_moved_away(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     before = portraits(paths, tmp_path)
-    (project,) = [name for name in before if name.startswith("p_")]
-    path = old_files(paths)[project]
-    spoil_page(path, "history")
-    paths.user_database.write_bytes(b"no database at all" * 500)
+    user, project = old_files(paths).values()
+    whole = project.read_bytes()
+    spoil_page(project, "history")
+    user.write_bytes(b"no database at all" * 500)
+    at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
+    for path in (user, project):
+        with pytest.raises(RecordsUnusable, match="move it away") as refused:
+            bring_forward(paths)
+        assert str(path) in refused.value.message
+        found = doctor.check_records(at)
+        assert (found.status, found.advice) == ("problem", "restore a backup of it, or move it away")
+        assert not paths.database.exists()
+        path.rename(path.with_name("aside.db"))
+    project.write_bytes(whole)
     bring_forward(paths)
-    after = new_portraits(paths)
-    assert after[project]["memories"] == before[project]["memories"]
-    assert problems(paths).keys() == {project, "user"}
-    assert str(path) in problems(paths)[project]
-    assert paths.user_database.read_bytes().startswith(b"no database")
+    (name,) = new_portraits(paths)
+    assert new_portraits(paths)[name]["memories"] == before[name]["memories"]
 
 
 def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
@@ -316,41 +322,21 @@ async def test_a_write_is_queued_while_there_is_no_room_to_upgrade_an_old_home(t
         await until(is_explained)
 
 
-@pytest.mark.parametrize("catalogue", ["whole", "damaged", "pipe"])
-async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: Path, catalogue: str) -> None:
-    paths, commits = old_home(tmp_path / "home", "0.2.0.tar.gz"), Committer()
-    paths.catalog.unlink()
-    lay_former_catalogue(paths)
-    if catalogue != "whole":
-        paths.catalog.unlink()
-        if catalogue == "pipe":
-            os.mkfifo(paths.catalog)
-        else:
-            paths.catalog.write_bytes(b"no database" * 500)
+async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: Path) -> None:
+    paths, commits = old_home(tmp_path / "home", "0.2.0-shared.tar.gz"), Committer()
+    former, shares = paths.catalog.read_bytes(), json.loads(paths.shares.read_bytes())
     bring_forward(paths)
     for _ in range(2):
         files = MemoryFiles(paths, commits, time.time, lambda _: None)
-        assert files.catalog.projects() == ([PROJECT] if catalogue == "whole" else [])
-        assert files.catalog.models() == (b"models" if catalogue == "whole" else None)
-        assert files.catalog.shares() == [(PROJECT.id, "l_one")]
+        assert [(each.id, each.path) for each in files.catalog.projects()] == rows_of(
+            paths.catalog, "SELECT id, path FROM projects"
+        )
+        assert [(files.catalog.models(),)] == rows_of(paths.catalog, "SELECT state FROM models")
+        assert dict(files.catalog.shares()) == shares
         files.close()
     commits.close()
-    assert paths.catalog.exists()
+    assert paths.catalog.read_bytes() == former
     assert paths.shares.exists()
-
-
-def test_a_former_catalogue_without_memories_is_taken_in_unless_a_database_is_lost(tmp_path: Path) -> None:
-    paths = RuntimePaths(tmp_path / "home")
-    paths.home.mkdir()
-    lay_former_catalogue(paths)
-    lost = RuntimePaths(shutil.copytree(paths.home, tmp_path / "lost"))
-    note_made(lost.database)
-    bring_forward(lost)
-    assert not lost.database.exists()
-    bring_forward(paths)
-    assert rows_of(paths.database, "SELECT id FROM projects") == [(PROJECT.id,)]
-    assert rows_of(paths.database, "SELECT lane FROM shares") == [("l_one",)]
-    assert rows_of(paths.database, "SELECT count(*) FROM memories") == [(0,)]
 
 
 def test_nothing_is_taken_in_while_it_cannot_be_read_what_is_shared(tmp_path: Path) -> None:
@@ -419,21 +405,6 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
     assert "missing or empty, although it had memories" in doctor.check_files(at).found
 
 
-def test_a_doctor_says_what_becomes_of_a_damaged_old_file_and_what_its_deletion_would_lose(tmp_path: Path) -> None:
-    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    paths.user_database.write_bytes(b"no database at all" * 500)
-    at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
-    before = doctor.check_records(at)
-    assert before.status == "problem"
-    assert "restore a backup, or do nothing: the next start imports everything readable from 2 files" in before.advice
-    assert "--repair" not in before.advice
-    bring_forward(paths)
-    after = doctor.check_records(at)
-    assert after.status == "warning"
-    assert "a backup of release 0.2.0 may have the rest" in after.advice
-    assert after.advice.endswith("with what was not imported")
-
-
 def test_a_doctor_names_an_old_file_in_which_release_0_2_0_went_on_storing(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
@@ -445,23 +416,3 @@ def test_a_doctor_names_an_old_file_in_which_release_0_2_0_went_on_storing(tmp_p
     assert (records.status, "export them with release 0.2.0" in records.advice) == ("warning", True)
     assert "--delete-old-files" not in records.advice
     assert f"stored memories in {paths.user_database}" in " ".join(records.details)
-
-
-def lay_former_catalogue(paths: RuntimePaths, models: bytes = b"models") -> None:
-    """Lay a catalogue with a project that shares the lane `l_one`, and with decisions about models."""
-    with closing(sqlite3.connect(paths.catalog)) as connection, connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(
-            """CREATE TABLE projects (
-                id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL,
-                directory TEXT, first_commit TEXT
-            ) WITHOUT ROWID"""
-        )
-        connection.execute("CREATE TABLE models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL)")
-        connection.execute("CREATE TABLE files (name TEXT PRIMARY KEY) WITHOUT ROWID")
-        known = (PROJECT.id, PROJECT.path, REQUESTED_AT, REQUESTED_AT, "/work/tree", "abc")
-        connection.execute("INSERT INTO projects VALUES (?, ?, ?, ?, ?, ?)", known)
-        connection.execute("INSERT INTO models VALUES (1, ?)", (models,))
-        connection.execute("PRAGMA user_version = 20000")
-    paths.lanes.mkdir(exist_ok=True)
-    paths.shares.write_text(json.dumps({PROJECT.id: "l_one"}))

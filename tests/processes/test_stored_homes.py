@@ -218,19 +218,26 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
 
 
 @pytest.mark.parametrize("release", ["0.2.0"], indirect=True)
-async def test_a_file_of_before_the_first_release_is_left_and_named_others_are_taken(home: Path, release: str) -> None:
-    write_rows(home / "user/memory.db", "PRAGMA user_version = 57")
+async def test_a_file_of_before_the_first_release_is_named_and_others_wait_until_it_is_moved_away(
+    home: Path, release: str
+) -> None:
+    path = home / "user/memory.db"
+    write_rows(path, "PRAGMA user_version = 57")
     async with Session(home) as client:
         assert "error" not in await client.store("the project goes on")
+
+        async def is_named() -> bool:
+            return "older than release 0.2.0" in command("status", home=home).stdout
 
         async def is_taken_over() -> bool:
             found = await client.call_or_error("recall_memories", query="Kestrel tows", strategy="keyword")
             return "The Kestrel tows at night." in str(found)
 
+        await until(is_named)
+        assert "older than release 0.2.0" in command("doctor", home=home).stdout
+        assert version_of(path) == 57
+        path.rename(path.with_name("aside.db"))
         await until(is_taken_over)
-        assert "older than release 0.2.0" in command("status", home=home).stdout
-    assert "older than release 0.2.0" in command("doctor", home=home).stdout
-    assert version_of(home / "user/memory.db") == 57
 
 
 def databases_with(words: str, home: Path) -> list[Path]:

@@ -4,12 +4,10 @@ The database is built under a temporary name, and renamed at the end: a kill at 
 and the next attempt starts again. The old files are only read, and are kept.
 """
 
-import logging
 import os
 import shutil
 import sqlite3
-from contextlib import closing, suppress
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +15,12 @@ import msgspec
 
 from remembrancer.actors.migrations import (
     NO_SPACE,
-    OLD_CATALOGUE,
     OLD_FILES,
     SPARE_BYTES,
     version_of,
-    was_made,
     write_checked_copy,
 )
-from remembrancer.actors.repair import drop_dangling, rebuild
+from remembrancer.actors.repair import drop_dangling
 from remembrancer.actors.snapshots import opened, unreadable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space_copies import take_in
@@ -34,22 +30,12 @@ from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.errors import (
     FileUnusable,
     RecordsUnusable,
-    RemembrancerError,
-    SchemaTooNew,
-    SchemaTooOld,
     disk_full,
     size_in_words,
 )
-from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory, write_whole
+from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory
 from remembrancer.protocol.writes import Operation, PromoteMemory
 
-_INTO_PROJECTS: Final = """INSERT INTO projects (id, path, created_at, last_used_at, directory) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = max(last_used_at, excluded.last_used_at),
-    directory = coalesce(excluded.directory, directory)"""
-"""Registers a project, or notes what is new about it."""
-REPORT: Final = "old-files.json"
-"""The file in a home that lists problems with migrating its old files. It exists only if there were any."""
-logger = logging.getLogger(__name__)
 decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
 """Decodes `lanes/projects.json` of release 0.2.0: the lane of each sharing project, and the user's under `user`. Raises
 `msgspec.DecodeError`."""
@@ -65,29 +51,17 @@ def old_files(paths: RuntimePaths) -> dict[str, Path]:
 
 
 def is_old(paths: RuntimePaths) -> bool:
-    """True if a home has old files and no database yet. A catalogue alone counts unless there was a database, whose
-    loss an empty one would hide."""
-    if paths.database.exists():
-        return False
-    has_catalogue = any(os.path.lexists(paths.home / name) for name in OLD_CATALOGUE)
-    return bool(old_files(paths)) or (has_catalogue and not was_made(paths.database))
-
-
-def problems(paths: RuntimePaths) -> dict[str, str]:
-    """Return the reasons why old files were not migrated completely, by the names of their spaces."""
-    with suppress(OSError, msgspec.DecodeError):
-        return decode_shares((paths.home / REPORT).read_bytes())
-    return {}
+    """True if a home has old files and no database yet."""
+    return not paths.database.exists() and bool(old_files(paths))
 
 
 def bring_forward(paths: RuntimePaths) -> None:
     """Make the database of a home that has only old files, while nobody else has them open.
 
-    From a damaged file, every readable row is migrated. `problems` then says how many, and names the memories that are
-    known to be lost.
-
     Raises:
-        StorageFull: the disk has no room, and the home is unchanged.
+        RecordsUnusable, SchemaTooNew, SchemaTooOld: an old file is damaged, or of another release. As after every
+            error, the home is unchanged.
+        StorageFull: the disk has no room.
         FileLocked: another program has a file locked.
         FileUnusable: the database cannot be written, or the list of shared lanes cannot be read.
     """
@@ -104,7 +78,6 @@ def bring_forward(paths: RuntimePaths) -> None:
         if shutil.disk_usage(database.parent).free < needed_bytes:
             raise disk_full(no_room, database)
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        reasons: dict[str, str] = {}
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = MEMORY")  # a kill leaves nothing that is used
             connection.execute("PRAGMA foreign_keys = ON")
@@ -112,14 +85,11 @@ def bring_forward(paths: RuntimePaths) -> None:
             with connection:
                 connection.execute("BEGIN")
                 for name, path in files.items():
-                    if problem := _prepare(path, copy, no_room):
-                        reasons[name] = problem
-                    if copy.exists():
-                        with closing(sqlite3.connect(f"{copy.absolute().as_uri()}?mode=ro", uri=True)) as old:
-                            take_in(connection, old, name)
+                    _copy_whole(path, copy, no_room)
+                    with closing(sqlite3.connect(copy, isolation_level=None)) as old:
+                        drop_dangling(old)
+                        take_in(connection, old, name)
                 _finish(paths, connection)
-        if reasons:
-            write_whole(paths.home / REPORT, msgspec.json.encode(reasons))
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
         fresh.replace(database)
@@ -135,49 +105,13 @@ def bring_forward(paths: RuntimePaths) -> None:
             delete_database(unfinished)
 
 
-def _prepare(path: Path, copy: Path, no_room: str) -> str:
-    """Copy an old file, and return the reason if it is not intact. If nothing can be read, no copy is made."""
-    delete_database(copy)
-    problem = ""
+def _copy_whole(path: Path, copy: Path, no_room: str) -> None:
+    """Copy an old file. Raises as `bring_forward`."""
     try:
-        try:
-            write_checked_copy(path, copy, no_room)
-        except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
-            reason = unreadable(path, error) if isinstance(error, sqlite3.Error) else error
-            if isinstance(reason, RemembrancerError) and not isinstance(reason, RecordsUnusable):
-                raise reason from error
-            problem = f"{path} is damaged ({error}): {_rebuilt(path, copy)}"
-        FORMER.refuse(path, version_of(copy))
-        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            drop_dangling(connection)
-    except (SchemaTooNew, SchemaTooOld, RecordsUnusable) as error:
-        delete_database(copy)
-        problem = error.message
-    if problem:
-        logger.error("an old file was not taken over whole", extra={"path": str(path), "reason": problem})
-    return problem
-
-
-def _rebuilt(path: Path, copy: Path) -> str:
-    """Copy the readable rows of a damaged file, and return a description of the result."""
-    delete_database(copy)
-    done = rebuild(path, None, copy, partial(_lay_out, path), lambda _: None)
-    lost = [row.name for row in done.lost if row.table == "memories"]
-    named = f", and these memories are lost: {', '.join(lost)}" if lost else ""
-    return f"{done.read} rows were read{named}"
-
-
-def _lay_out(damaged: Path, connection: sqlite3.Connection) -> None:
-    """Make the tables and indexes in a damaged file's schema, without full texts."""
-    try:
-        with opened(damaged) as file:
-            schema = file.execute("SELECT tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise RecordsUnusable(f"nothing can be read of {damaged}: it does not say where its memories are") from error
-    for table, sql in schema:
-        is_plain = sql.startswith(("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE INDEX"))
-        if is_plain and not table.startswith(("sqlite_", "memories_text", "entities_text")):
-            connection.execute(sql)
+        write_checked_copy(path, copy, no_room)
+    except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error
+    FORMER.refuse(path, version_of(copy))
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
@@ -212,7 +146,7 @@ def former_shares(paths: RuntimePaths) -> dict[str, str]:
 
 
 def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> None:
-    """Import the catalogue. A damaged one is skipped, since each project registers again with its next session."""
+    """Import the catalogue. Raises as `bring_forward`."""
     if not os.path.lexists(paths.catalog):
         return
     try:
@@ -220,7 +154,7 @@ def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> N
             projects = old.execute("SELECT id, path, created_at, last_used_at, directory FROM projects").fetchall()
             models = old.execute("SELECT number, state FROM models").fetchall()
     except sqlite3.Error as error:
-        logger.error("the former catalogue cannot be read", extra={"reason": str(error)})
-    else:
-        connection.executemany(_INTO_PROJECTS, projects)
-        connection.executemany("INSERT INTO models VALUES (?, ?)", models)
+        raise unreadable(paths.catalog, error) from error
+    into = "INSERT INTO projects (id, path, created_at, last_used_at, directory) VALUES (?, ?, ?, ?, ?)"
+    connection.executemany(into, projects)
+    connection.executemany("INSERT INTO models VALUES (?, ?)", models)

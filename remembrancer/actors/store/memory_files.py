@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.migrations import BACKUPS, note_made, was_made
-from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
+from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.memory_writer import Lanes as Lanes
@@ -78,8 +78,6 @@ class MemoryFiles:
         self.shared: dict[str, SharedLane] = {}
         """The shared lanes of projects, by project id, and the user's, under the name of the user's space."""
         self._unusable: str | None = None
-        self.left_out: dict[str, str] = {}
-        """The reasons why files of release 0.2.0 were not imported completely, by the names of their spaces."""
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(clock)
         self.indexes: dict[str, FileIndex] = {}
@@ -165,7 +163,6 @@ class MemoryFiles:
         return database
 
     def _take(self, database: SqliteFile) -> None:
-        self.left_out = problems(self._paths)
         names = [name for (name,) in database.read("SELECT name FROM spaces")]
         self._database = self.catalog.database = database
         self._user = Records(database, USER, self._clock, self.limits)
@@ -191,10 +188,9 @@ class MemoryFiles:
 
     @property
     def unusable(self) -> tuple[str, ...]:
-        """The problems to report: the last error in opening or reading the database, and the parts of the 0.2.0 files
-        that could not be migrated."""
+        """The problem to report, if there is one: the last error in opening or reading the database."""
         damage = self._unusable or (self._database.damage if self._database is not None else None)
-        return (*filter(None, (damage,)), *self.left_out.values())
+        return () if damage is None else (damage,)
 
     def note_unusable(self, error: RemembrancerError) -> None:
         """Record that the database is damaged or of a newer release."""

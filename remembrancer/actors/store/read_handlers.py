@@ -295,8 +295,7 @@ class ReadHandlers(Handlers):
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []
         of_user = self._lane_notices(USER) if found else ()
-        is_asked = not PROJECTS.isdisjoint(scopes)
-        own = files.open_project(project) if is_asked else None
+        own = None if PROJECTS.isdisjoint(scopes) else files.open_project(project)
         if own is not None:
             shared = files.lanes_of(project.id)["project"]
             found[:0] = [own] if shared is own else [own, shared]
@@ -304,8 +303,6 @@ class ReadHandlers(Handlers):
         view = View(sources, database=files.database)
         # Includes the project's lane, which is opened with its space.
         view.notices += (*self._lane_notices(project.id), *of_user)
-        if not files.left_out.keys().isdisjoint([*view.names, *([project.id] if is_asked else ())]):
-            view.notices.append(Notice(RecordsUnusable.code, NOT_IMPORTED))
         return view
 
 
@@ -385,7 +382,6 @@ def _sendable(answer: Found, notices: list[Notice]) -> Found:
     return msgspec.structs.replace(answer, memories=memories)
 
 
-NOT_IMPORTED: Final = "Memories of release 0.2.0 are missing here, since not all of their file could be read."
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 """Errors for which a space is left out of an answer, with a notice."""
 
