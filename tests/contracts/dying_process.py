@@ -34,8 +34,6 @@ def write_for_ever(path: Path, first: int) -> None:
         for operation, outcome in zip(operations, records.apply(operations), strict=True):
             assert isinstance(outcome.reply, Applied)
             print(operation.operation_id, flush=True)
-        if start % 40 == 0:
-            records._file.file.checkpoint()
 
 
 def carry_out_and_die(path: Path, statements: int) -> None:

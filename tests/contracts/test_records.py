@@ -225,7 +225,6 @@ def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(rig: R
         try:
             for group in range(groups):
                 rig.records.apply([store_operation(f"{group}.{n}", f"lantern {group} {n}") for n in range(size)])
-                rig.records._file.file.checkpoint()
         finally:
             done = True
         assert all(reader.result() <= groups * size for reader in readers)

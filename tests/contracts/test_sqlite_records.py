@@ -155,38 +155,7 @@ def everything_of(records: Records) -> list[Callable[[], object]]:
         lambda: records.passages(PassageFilter(numbers=list(range(50)))),
         lambda: pending(records, "model"),
         lambda: records.touch([1, 2, 3], 1.0),
-        records._file.file.checkpoint,
     ]
-
-
-def test_the_log_is_begun_anew_though_no_time_without_a_write_is_enough_to_move_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_file, "LONG_LOG_PAGES", 100)
-    with closing(SqliteFile(path)) as file, closing(sqlite3.connect(path)) as reader:
-        read = file.read
-
-        def write() -> None:
-            with file.transaction() as connection:
-                connection.execute("INSERT INTO pages VALUES (randomblob(1000000))")
-
-        def read_half(query: str) -> object:
-            rows = read(query)
-            reader.rollback()
-            return rows
-
-        with file.transaction() as connection:
-            connection.execute("CREATE TABLE pages (content BLOB)")
-        monkeypatch.setattr(file, "read", read_half)
-        sizes = []
-        for _ in range(10):
-            write()
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM pages").fetchall()
-            write()  # the reader keeps its pages from being moved, as a write does that comes in between
-            file.checkpoint()
-            sizes.append(path.with_name(f"{path.name}-wal").stat().st_size)
-        assert max(sizes) <= sqlite_file.LOG_LIMIT_BYTES
 
 
 def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_worse(path: Path) -> None:

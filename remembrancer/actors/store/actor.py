@@ -247,7 +247,6 @@ class StoreActor(Actor):
             await self._count_accesses()
             if self._files.version != self._counted[0]:
                 await self._tolerantly("records", self._readers.in_background(self._count))
-            await self._tolerantly("records", self._readers.in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house()
             await self._tolerantly("code", self._code.remake_lost())

@@ -132,8 +132,6 @@ class FileHandlers(Handlers):
         for index in list(self._files.indexes.values()):
             if index.file.damage or index.file.is_replaced:
                 await self._make_anew(index)
-            else:
-                await self._readers.read(index.file.checkpoint)
 
     def _note_look(self, looking: asyncio.Future[bool]) -> None:
         if not looking.cancelled() and looking.exception() is None:

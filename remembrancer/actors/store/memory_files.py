@@ -225,11 +225,6 @@ class MemoryFiles:
         """Like `scrub_spaces`. Runs on the records' thread."""
         scrub_spaces(self.database, self._clock(), memory_ids, texts)
 
-    def checkpoint(self) -> None:
-        """As `SqliteFile.checkpoint`. May be called from any thread."""
-        if (database := self._database) is not None:
-            database.checkpoint()
-
     def close(self) -> None:
         """Close everything. May be called twice."""
         for notes in self._notes.values():

@@ -31,8 +31,6 @@ from remembrancer.protocol.paths import problem_of
 
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size to which the write-ahead log is truncated after a checkpoint."""
-LONG_LOG_PAGES: Final = 16_384
-"""The length from which the write-ahead log is begun anew although writes have to wait for it: 64 MB."""
 BUSY_TIMEOUT_S: Final = 0.2
 """The time that a connection waits for another program's lock (we have one writer): less than a client's write may
 take, and little enough for the event loop."""
@@ -140,18 +138,6 @@ class SqliteFile:
     def size_bytes(self) -> int:
         """Return the size on disk in bytes, with the write-ahead log."""
         return size_on_disk(self.path)
-
-    def checkpoint(self) -> None:
-        """Move the write-ahead log into the database as far as readers allow.
-
-        While writes follow each other without a pause, the log only grows, as each adds to it before the others' pages
-        have been moved. So once it is long, writes wait until the last are moved: the next one begins the log anew,
-        unless a reader is in the way.
-        """
-        ((_, pages, _),) = self.read("PRAGMA wal_checkpoint(PASSIVE)")
-        if pages > LONG_LOG_PAGES:
-            with self.writing:
-                self.read("PRAGMA wal_checkpoint(PASSIVE)")
 
     def empty_log(self) -> bool:
         """Move all of the write-ahead log into the database and truncate it. Returns False if an older reader is still
@@ -304,7 +290,6 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA secure_delete = ON")  # erased content must not remain readable in the file
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints run on their own thread
     connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA soft_heap_limit = {HEAP_LIMIT_BYTES}")
