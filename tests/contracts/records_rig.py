@@ -20,7 +20,6 @@ from remembrancer.actors.store.records.types import (
     EmbeddedMemory,
     Filters,
     MemoryRecord,
-    PassageFilter,
     WaitingWork,
 )
 from remembrancer.actors.store.retrieval.keywords import phrases_of
@@ -147,7 +146,7 @@ class RecordsRig:
         return self.records.save_embeddings(model, [EmbeddedMemory(number, digest, passages, matrix)])
 
     def passages(self, memory_id: str, model: str = MODEL) -> list[int]:
-        return self.records.passages(PassageFilter(model, [self.number(memory_id)])).numbers
+        return self.records.passages(model, [self.number(memory_id)]).numbers
 
     def find_names(self) -> None:
         """Do what is left for later: names are found in texts."""

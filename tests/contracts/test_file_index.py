@@ -22,7 +22,7 @@ from remembrancer.actors.indexer import workspace as workspace_module
 from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase, is_memory
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, Phrase, is_memory
 from remembrancer.code.index import CodeIndex
 from remembrancer.code.read_files import read_file
 from remembrancer.code.tree import Tree
@@ -105,7 +105,7 @@ def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileInde
     second = change(index, note("a.md", "one", "zwei", "three", "four"))
     assert second == FilesIndexed(updated=1, added=1)
     assert set(texts_of(index, pending(index, MODEL)).values()) == {"zwei", "four"}
-    assert len(index.passages(PassageFilter(MODEL)).numbers) == 2
+    assert len(index.passages(MODEL).numbers) == 2
     assert found(index, "two") == []
     assert found(index, "zwei") == ["a.md"]
 
@@ -137,14 +137,14 @@ def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_pa
     first = FileIndex(path, "p_0.files")
     change(first, note("a.md", "the lantern"))
     embed(first, pending(first, MODEL))
-    before = first.passages(PassageFilter(MODEL)).numbers
+    before = first.passages(MODEL).numbers
     first.file.close()
     path.write_bytes(b"this is no database" * 100)
     second = FileIndex(path, "p_0.files")
     assert second.states(ROOT) == ()
     change(second, note("a.md", "the lantern"))
     embed(second, pending(second, MODEL))
-    assert not set(before) & set(second.passages(PassageFilter(MODEL)).numbers)
+    assert not set(before) & set(second.passages(MODEL).numbers)
     second.file.close()
 
 
@@ -163,7 +163,7 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
             found(index, "lantern")
             change(index, note("1.md", "the windmill"), removed=["2.md"])
             embed(index, pending(index, MODEL))
-            index.passages(PassageFilter(MODEL))
+            index.passages(MODEL)
         except RecordsUnusable:
             assert index.file.damage
         index.file.close()

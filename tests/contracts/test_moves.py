@@ -12,7 +12,7 @@ import pytest
 from remembrancer.actors.store.memory_writer import MemoryWriter
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import HomeTexts
-from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters, PassageFilter
+from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
@@ -133,7 +133,7 @@ def check_moved(spaces: Spaces, before: PortableMemory) -> None:
     assert spaces.project.found("moves") == []
     assert (project.counts(None).total, user.counts(None).by_scope) == (1, {"user": 1})
     assert (project.counts(None).entities, user.counts(None).entities) == (1, 2)
-    assert project.passages(PassageFilter(MODEL)).numbers == [1]
+    assert project.passages(MODEL).numbers == [1]
 
 
 def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_that_it_is_in_now(spaces: Spaces) -> None:
@@ -154,7 +154,7 @@ def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_tha
     assert number not in pending(project, MODEL) + pending(user, MODEL)
     while texts.prune_models(["another"], 1):
         pass
-    assert user.passages(PassageFilter(MODEL)).numbers == []
+    assert user.passages(MODEL).numbers == []
 
 
 @pytest.mark.parametrize("statement", range(1, 90, 4))

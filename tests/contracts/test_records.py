@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Limits
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, NearDuplicate, PassageFilter
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, NearDuplicate
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.changes import changed_line
 from remembrancer.memory.fields import check_memory
@@ -175,18 +175,14 @@ def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_m
     saved = records.save_embeddings(MODEL, [first, EmbeddedMemory(two, digest_of("y"), passages[:1], matrix[2:3])])
     assert (pending(records), len(saved)) == ([], 3)
     assert (records.is_embedded(MODEL, one), records.is_embedded(OTHER_MODEL, one)) == (True, False)
-    assert records.passages(PassageFilter(MODEL)).numbers == saved == sorted(saved)
-    again = records.passages(PassageFilter(numbers=[*saved, 999]))
+    assert records.passages(MODEL).numbers == saved == sorted(saved)
+    again = records.passages(numbers=[*saved, 999])
     assert (again.numbers, again.memories, again.ordinals) == (saved, [one, one, two], [0, 1, 0])
     assert again.vectors.tolist() == matrix[:3].tolist()
-    own = records.passages(PassageFilter(MODEL, [one]))
+    own = records.passages(MODEL, [one])
     assert (sorted(own.ordinals), own.vectors.dtype.name) == ([0, 1], "float32")
-    for none in (
-        PassageFilter(OTHER_MODEL),
-        PassageFilter(OTHER_MODEL, [one]),
-        PassageFilter(numbers=[]),
-    ):
-        assert records.passages(none).numbers == []
+    for none in (records.passages(OTHER_MODEL), records.passages(OTHER_MODEL, [one]), records.passages(numbers=[])):
+        assert none.numbers == []
 
 
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(rig: RecordsRig) -> None:

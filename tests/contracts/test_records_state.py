@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.moves import snapshot_of
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, Phrase
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.reads import Counts
@@ -214,7 +214,7 @@ class Changing(RuleBasedStateMachine):
             check(self.rig)
             assert self.rig.everything() == self.undisturbed.everything()
             embedded = {self.rig.number(each) for each in ids_of(self.rig.records) if self.is_embedded(each)}
-            with_vectors = self.rig.records.passages(PassageFilter(MODEL, range(1000))).memories
+            with_vectors = self.rig.records.passages(MODEL, range(1000)).memories
             assert sorted(with_vectors) == sorted(embedded)
             assert embedded.isdisjoint(pending(self.rig.records))
         finally:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store import shared_lane
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
-from remembrancer.actors.store.records.types import Filters, PassageFilter, Phrase
+from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.journal.contract import SNAPSHOT_FORM, START, LaneMark, LaneSnapshot, NewEntry, Trimmed
 from remembrancer.protocol.errors import (
@@ -520,7 +520,7 @@ def test_who_missed_what_was_purged_goes_on_from_the_snapshot_with_its_vectors_a
     away.catch_up()
     (taken,) = away.taken
     assert taken == (erased,)
-    assert away.lane.passages(PassageFilter(numbers=passages)).numbers == []
+    assert away.lane.passages(numbers=passages).numbers == []
     away.submit(queued)
     away.submit(store_operation("torch", "the torch burns oil in Rotterdam"))  # which it had stored before
     first.catch_up()

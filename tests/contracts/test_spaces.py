@@ -25,7 +25,7 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters, PassageFilter, Phrase, Vectors
+from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters, Phrase, Vectors
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
@@ -136,7 +136,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "compared": lambda it: it.compared(MODEL),
     "extent": lambda it: it.extent(MODEL),
     "passage_numbers": lambda it: it.passage_numbers(MODEL),
-    "passages": lambda it: it.passages(PassageFilter(MODEL, after=0)).numbers,
+    "passages": lambda it: it.passages(MODEL, after=0).numbers,
 }
 BY_SHOWN_NUMBERS = {"spaces_of", "is_embedded", "derived_among"}
 """Questions about numbers that an answer of the same space has shown."""

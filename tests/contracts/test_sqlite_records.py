@@ -23,7 +23,7 @@ from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import Filters, PassageFilter, Phrase
+from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.commands.home_reader import HomeReader, MemoriesFound
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -152,7 +152,7 @@ def everything_of(records: Records) -> list[Callable[[], object]]:
         lambda: records.load(list(range(200)), filters),
         lambda: records.counts(None),
         lambda: records.missing(None),
-        lambda: records.passages(PassageFilter(numbers=list(range(50)))),
+        lambda: records.passages(numbers=list(range(50))),
         lambda: pending(records, "model"),
         lambda: records.touch([1, 2, 3], 1.0),
     ]

@@ -18,7 +18,6 @@ from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     EmbeddedMemory,
     FailedText,
-    PassageFilter,
     PassageVectors,
     Vectors,
 )
@@ -100,7 +99,7 @@ class Library:
         self.records.apply([change_operation(f"erase{gone.memory_id}", gone)])
 
     def rows(self) -> PassageVectors:
-        return self.records.passages(PassageFilter(MODEL))
+        return self.records.passages(MODEL)
 
 
 @pytest.fixture(params=["exact", "chroma"])
@@ -183,7 +182,7 @@ def test_near_duplicates_are_pairs_of_whole_memories(library: Library) -> None:
     pairs = compared(library.vectors, library.rows())[0]
     assert {pair[:2] for pair in pairs} == {(second, first)}
     assert pairs[0].cosine == pytest.approx(float(base @ near), abs=1e-5)
-    assert compared(library.vectors, library.records.passages(PassageFilter(MODEL, [10**6]))) == ([], [])
+    assert compared(library.vectors, library.records.passages(MODEL, [10**6])) == ([], [])
 
 
 steps = st.lists(

@@ -12,7 +12,6 @@ from remembrancer.actors.store.records.types import (
     EmbeddedMemory,
     FailedText,
     NearDuplicate,
-    PassageFilter,
     PassageVectors,
     TextToEmbed,
     Vectors,
@@ -220,26 +219,34 @@ class EmbeddedTexts:
         """True if a memory has its vectors of a model."""
         return bool(self._file.read("SELECT 1 FROM passages WHERE memory = ? AND model = ? LIMIT 1", (number, model)))
 
-    def passages(self, wanted: PassageFilter) -> PassageVectors:
-        """Return the passages that pass the filter, oldest first unless memories are given; missing ones are left
-        out."""
+    def passages(
+        self,
+        model: str | None = None,
+        memories: Sequence[int] | None = None,
+        *,
+        numbers: Sequence[int] | None = None,
+        after: int | None = None,
+        limit: int = -1,
+    ) -> PassageVectors:
+        """Return the passages with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
+        above `after`), oldest first unless memories are given; missing ones are left out."""
         clauses: list[str] = []
         arguments: list[object] = []
-        for column, numbers in (("number", wanted.numbers), ("memory", wanted.memories)):
-            if numbers is not None:
+        for column, among in (("number", numbers), ("memory", memories)):
+            if among is not None:
                 clauses.append(f"{column} IN {AMONG}")
-                arguments.append(json_list(numbers))
-        if wanted.model is not None:
-            clauses.append(f"{self._own} AND model = ?" if wanted.memories is None else "model = ?")
-            arguments.append(wanted.model)
-        if wanted.after is not None:
+                arguments.append(json_list(among))
+        if model is not None:
+            clauses.append(f"{self._own} AND model = ?" if memories is None else "model = ?")
+            arguments.append(model)
+        if after is not None:
             clauses.append("number > ?")
-            arguments.append(wanted.after)
-        order = "ORDER BY number" if wanted.memories is None else ""
+            arguments.append(after)
+        order = "ORDER BY number" if memories is None else ""
         which = f"{' AND '.join(clauses)} {order} LIMIT ?"
         rows = self._file.read(
             f"SELECT number, memory, ordinal, vector FROM passages WHERE {which}",  # noqa: S608 - our clauses
-            (*arguments, wanted.limit),
+            (*arguments, limit),
         )
         return passage_vectors(rows)
 

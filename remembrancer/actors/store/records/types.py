@@ -106,18 +106,6 @@ class PassageVectors:
 
 
 @dataclass(frozen=True, slots=True)
-class PassageFilter:
-    """Selects passages: those with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
-    above `after`)."""
-
-    model: str | None = None
-    memories: Sequence[int] | None = None
-    numbers: Sequence[int] | None = None
-    after: int | None = None
-    limit: int = -1
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
     """Statistics of spaces at the start of a recall, by space number: the number of unforgotten memories of each scope,
     visible or not; the memories with each group of phrases; and the session's own memories (None: too many)."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.records.types import PassageFilter, PassageVectors, Vectors
+from remembrancer.actors.store.records.types import PassageVectors, Vectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, Nearest, first_memories
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.ids import new_ulid
@@ -165,7 +165,7 @@ class ChromaVectors(ExactVectors):
 
     def newest(self) -> PassageVectors:
         """Return the passages that are newer than those in the collection, and are compared directly."""
-        return self.records.passages(PassageFilter(self.model, after=int(self._numbers.max(initial=0))))
+        return self.records.passages(self.model, after=int(self._numbers.max(initial=0)))
 
     def follow(self, goes_on: Callable[[], bool]) -> None:
         """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for long."""
@@ -178,7 +178,7 @@ class ChromaVectors(ExactVectors):
         for start in range(0, len(missing), ADDED_AT_ONCE):
             if not goes_on():
                 return
-            added = self.records.passages(PassageFilter(numbers=missing[start : start + ADDED_AT_ONCE].tolist()))
+            added = self.records.passages(numbers=missing[start : start + ADDED_AT_ONCE].tolist())
             if added.numbers:
                 with self._guard():
                     self._upkeep.upsert(ids=[str(number) for number in added.numbers], embeddings=added.vectors)
@@ -200,7 +200,7 @@ class ChromaVectors(ExactVectors):
             return super().nearest_each(queries, limit, allowed)
 
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
-        return self.records.passages(PassageFilter(self.model, memories))
+        return self.records.passages(self.model, memories)
 
     def _nearest(
         self,
@@ -216,7 +216,7 @@ class ChromaVectors(ExactVectors):
         while True:
             with self._guard():
                 (ids,) = collection.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
-            passages = self.records.passages(PassageFilter(self.model, numbers=[*map(int, ids)]))
+            passages = self.records.passages(self.model, numbers=[*map(int, ids)])
             found = [*beside.items(), *_compared(passages, query, limit, allowed).items()]
             best = dict(sorted(found, key=lambda pair: pair[1]))  # of a memory that is in both the better one
             nearest = dict(sorted(best.items(), key=lambda pair: -pair[1])[:limit])
@@ -229,7 +229,7 @@ class ChromaVectors(ExactVectors):
         if len(np.setdiff1d(self._numbers, self.records.passage_numbers(self.model))):
             return False
         numbers = self._numbers[:: max(1, len(self._numbers) // PROBES)].tolist()
-        probes = self.records.passages(PassageFilter(self.model, numbers=numbers)).vectors
+        probes = self.records.passages(self.model, numbers=numbers).vectors
         nearest = [self._nearest(self._upkeep, probe, 1) for probe in probes]
         return sum(max(each.values(), default=0.0) >= ITSELF_COSINE for each in nearest) * 2 >= len(nearest)
 

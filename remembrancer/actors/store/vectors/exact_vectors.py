@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.records.types import PassageFilter, PassageVectors, Vectors
+from remembrancer.actors.store.records.types import PassageVectors, Vectors
 from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
@@ -81,7 +81,7 @@ class ExactVectors:
         return held.passages_at(held.places_of(memories))
 
     def _read(self, after: int) -> PassageVectors:
-        return self.records.passages(PassageFilter(self.model, after=after, limit=READ_AT_ONCE))
+        return self.records.passages(self.model, after=after, limit=READ_AT_ONCE)
 
     def _up_to_date(self) -> _Held:
         """Return all passages that are in the records now."""

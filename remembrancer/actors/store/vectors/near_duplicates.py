@@ -4,7 +4,7 @@ from typing import Final
 
 from remembrancer.actors.store.records.passage_rows import mean_vectors
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import EVERY, NearDuplicate, PassageFilter, PassageVectors
+from remembrancer.actors.store.records.types import EVERY, NearDuplicate, PassageVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
@@ -53,7 +53,7 @@ def find_near(
 ) -> tuple[tuple[tuple[Material, float], ...], ...]:
     """Answer `request`. Blocks while the vectors are searched. Cosines are between the normalised means of the
     memories' passages."""
-    asked, queries = mean_vectors(records.passages(PassageFilter(vectors.model, request.numbers)))
+    asked, queries = mean_vectors(records.passages(vectors.model, request.numbers))
     if not asked:
         return ((),) * len(request.numbers)
     filters = Filters("", scopes=("user" if request.project is None else "project",))

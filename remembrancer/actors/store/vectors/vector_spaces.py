@@ -21,7 +21,7 @@ import anyio
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import NearDuplicate, PassageFilter, PassageVectors
+from remembrancer.actors.store.records.types import NearDuplicate, PassageVectors
 from remembrancer.actors.store.vectors.chroma import Chroma, ChromaUnavailable, ChromaVectors, Server
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
@@ -128,7 +128,7 @@ class VectorSpaces:
         """
         vectors = self.searchable(name)
         if vectors is not None and vectors.records.links_duplicates:
-            await self._link(vectors, PassageFilter(vectors.model, [memory]), threads)
+            await self._link(vectors, partial(vectors.records.passages, vectors.model, [memory]), threads)
 
     async def run(self) -> None:
         """Run the upkeep of comparisons, memory and Chroma until cancelled."""
@@ -184,17 +184,17 @@ class VectorSpaces:
         """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
         name, records = vectors.records.name, vectors.records
         after = await self._on_thread(partial(records.compared, vectors.model))
-        fresh = PassageFilter(vectors.model, after=after, limit=COMPARED_AT_ONCE)
+        fresh = partial(records.passages, vectors.model, after=after, limit=COMPARED_AT_ONCE)
         numbers = await self._link(vectors, fresh, self._thread)
         if numbers:
             await self._committer.run(name, partial(records.note_compared, vectors.model, numbers[-1]))
         return len(numbers) == COMPARED_AT_ONCE
 
-    async def _link(self, vectors: ExactVectors, which: PassageFilter, threads: Executor) -> list[int]:
-        """Store the near-duplicates of these passages. Returns their numbers."""
+    async def _link(self, vectors: ExactVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
+        """Store the near-duplicates of the passages that are read. Returns their numbers."""
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
-            passages = vectors.records.passages(which)
+            passages = read()
             links, pairs = compared(vectors, passages)
             return passages, links + self._judge(cast(Records, vectors.records), pairs)  # only records have links
 
