@@ -13,15 +13,12 @@ from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
 from remembrancer.actors.store.records.sqlite_records import Limits, Reader
 from remembrancer.actors.store.records.types import USER, Filters
-from remembrancer.actors.store.retrieval.graph_search import search_graph
-from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.browsing import ReadTurns, TurnsRead
 from remembrancer.protocol.consolidation import FindNear, ReadMemories
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.reads import SearchGraph
 from remembrancer.protocol.runs import (
     AddLink,
     ApplyRun,
@@ -29,8 +26,6 @@ from remembrancer.protocol.runs import (
     LogPromotion,
     NoteMaintenance,
     ReviseMemory,
-    SaveTopics,
-    Topic,
 )
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
@@ -98,14 +93,6 @@ def test_what_a_session_did_in_two_spaces_is_one_and_topics_that_mean_the_same_a
     assert (described.started_at, described.stored_by_type) == (10.0, {"semantic": 3})
     assert (described.changes, described.topics) == ({"updated": 1}, ("AuthService", "grpc", "tabs"))
     assert both.session_start(SESSION) == (10.0, 3)
-
-
-def test_entities_of_a_topic_that_the_session_names_are_told_as_the_topic(rig: RecordsRig) -> None:
-    topic = Topic("light", ("Lamp", "Oil"))
-    rig.say("the lamp burns oil", "Lamp", "Oil::burns")
-    rig.do(ApplyRun("topics", "project", "maintenance", "promote", (SaveTopics((topic,)),)), session="")
-    assert rig.records.describe_session(SESSION).topics == ("light",)
-    assert search_graph(SearchGraph(PROJECT, SESSION), View([Source(rig.records)]), AT)[0].topics == (topic,)
 
 
 def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rig: RecordsRig) -> None:

@@ -69,8 +69,6 @@ LEFT: Final = 3
 """The number of memories named for each of them."""
 BEGINNING: Final = 400
 """The number of characters shown of a memory without a summary."""
-LEAST_OF_A_COMMUNITY: Final = 2
-"""The number of a community's entities that a session must name for the community to be its topic."""
 
 
 _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
@@ -129,8 +127,7 @@ def describe_session(query: Query, spaces: Spaces, users: Collection[int], sessi
 
 def _topics_of(query: Query, session_id: str) -> tuple[str, ...]:
     """Return the topics of a session's last memories, the most common first. Topics of the same name count together,
-    under the most used spelling; so do entities of one community of the graph, under its label, if the session names
-    two or more."""
+    under the most used spelling."""
     topics = query(
         f"""WITH latest AS MATERIALIZED (
                SELECT number FROM ({_LATEST}) ORDER BY number DESC LIMIT ?2)
@@ -146,11 +143,6 @@ def _topics_of(query: Query, session_id: str) -> tuple[str, ...]:
     names: dict[str, Counter[str]] = {}
     for name, count in topics:
         names.setdefault(name_key(name), Counter())[name] += count
-    for community in read_topics(query) if topics else ():
-        members = [key for key in dict.fromkeys(map(name_key, community.entities)) if key in names]
-        if len(members) >= LEAST_OF_A_COMMUNITY:
-            uses = sum(names.pop(key).total() for key in members)
-            names.setdefault(f"\0{community.label}", Counter())[community.label] += uses
     ranked = sorted(names.values(), key=lambda alike: (-alike.total(), min(alike)))
     return tuple(alike.most_common(1)[0][0] for alike in ranked[:TOPICS])
 
