@@ -349,5 +349,6 @@ def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], te
                 edits.erased_at(each) is not None if is_lane else edits.scrub(each, now) for each in memory_ids
             ]
             if any(was_erased):
-                edits.drop_deleted_words()
+                for table in (f"words_{number}", f"names_{number}"):  # words stay there until segments are merged
+                    edits.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
     database.leave_nothing(memory_ids, texts)

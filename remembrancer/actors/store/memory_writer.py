@@ -110,7 +110,6 @@ class MemoryWriter:
             return Outcome(refusal)
         if not isinstance(outcome.reply, RemembrancerError):
             changed |= {source, destination}
-            outcome = replace(outcome, is_new=True)
         return outcome
 
     def with_short_ids(self, outcome: Outcome, operation: Operation) -> Outcome:

@@ -304,7 +304,9 @@ class SharedLane(Records):
         """As `Records.touch`, but an archived memory becomes active by an entry, on every host. Raises as `catch_up`
         if the journal does not take it: the next access tries again."""
         with self._edits(durable=False) as edits:
-            archived = self._note_accesses(edits, numbers, at, session_id, used)
+            edits.note_use(used, session_id)
+            edits.count_accesses(numbers, at)
+            archived = edits.archived(numbers)
         if archived and time.monotonic() >= self._away_until:
             self._announce("accesses", Shown(dict.fromkeys(archived, 1)))
 

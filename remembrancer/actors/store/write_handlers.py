@@ -111,12 +111,11 @@ class WriteHandlers(Handlers):
             if isinstance(outcome, Forwarded) and outcome.lane is not None:
                 outcome = await self._committer.submit(outcome.lane, operation)
                 outcome = self._writer.with_short_ids(outcome, operation)
-                self._scheduler.wake()
         except RemembrancerError as error:
             return error
-        if outcome.is_new:
+        if isinstance(outcome.reply, Applied) and not outcome.reply.replayed:
             self._scheduler.wake()
-            if isinstance(operation.change, StartSession):
+            if isinstance(operation.change, StartSession) and self._files.open_project(operation.project) is not None:
                 note = partial(self._files.catalog.note_session, operation.project, operation.change.directory)
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
         return self._completed(operation, outcome)

@@ -241,7 +241,8 @@ def let_go(writer: Writer, memory: PortableMemory) -> ImportedResult:
     """In the source lane: delete a memory that another lane has stored, unless it was changed here since. Only the
     versions from its session stay in the history: the others moved along, and continue there."""
     if is_unchanged(writer, memory):
-        writer.space.delete(memory.id, with_history=True)
+        writer.space.delete(memory.id)
+        writer.space.drop_history(memory.id)
     return ImportedResult(memory.id, "present")
 
 

@@ -275,9 +275,6 @@ def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
     """
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)
-    if len(set(passages.memories)) == len(passages.memories):  # one passage each
-        order = np.argsort(passages.memories)
-        return [passages.memories[place] for place in order.tolist()], passages.vectors[order]
     owners = np.asarray(passages.memories)
     order = np.argsort(owners, kind="stable")
     memories, starts = np.unique(owners[order], return_index=True)

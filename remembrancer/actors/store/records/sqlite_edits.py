@@ -128,11 +128,6 @@ class SqliteEdits(SpaceConnection):
         rows = self.query("SELECT erased_at FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,))
         return rows[0][0] if rows else None
 
-    def drop_deleted_words(self) -> None:
-        """Remove the words of deleted texts from the index, where they stay until segments are merged."""
-        for table in ("words_@SPACE", "names_@SPACE"):
-            self.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
-
     def drop_quotes(self, quotes: Sequence[str]) -> None:
         """Delete the turns and tool calls that quote one of these."""
         values = [(quote, _json(quote)[1:-1]) for quote in quotes]
@@ -332,7 +327,7 @@ class SqliteEdits(SpaceConnection):
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, at)
         if comes_whole:
-            self._drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
+            self.drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
             self.executemany(
                 "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
                 [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
@@ -342,7 +337,7 @@ class SqliteEdits(SpaceConnection):
             self._add_entry(memory.id, entry)
         self.to_embed.append(number)
 
-    def _drop_history(self, memory_id: str) -> None:
+    def drop_history(self, memory_id: str) -> None:
         """Delete the history of a memory, apart from versions that belonged to a session only."""
         self.execute("DELETE FROM history WHERE space = @SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
 
@@ -420,10 +415,7 @@ class SqliteEdits(SpaceConnection):
 
     def _add_tags(self, number: int, tags: Sequence[str]) -> None:
         """Add tags to the table in which they are searched."""
-        if tags:
-            places = ", ".join(["(?, ?)"] * len(tags))
-            values = [value for tag in tags for value in (tag, number)]
-            self.execute(f"INSERT OR IGNORE INTO memory_tags VALUES {places}", values)  # noqa: S608 - only "?"
+        self.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
     def _drop_derived(self, number: int) -> None:
         """Delete everything derived from a changed content: passages, near-duplicates, found names."""
@@ -459,16 +451,13 @@ class SqliteEdits(SpaceConnection):
             ),
         )
 
-    def delete(self, memory_id: str, *, with_history: bool = False) -> None:
-        """Delete a memory with everything that depends on it, except its history. `with_history` deletes the history
-        too, apart from versions private to a session."""
+    def delete(self, memory_id: str) -> None:
+        """Delete a memory with everything that depends on it, except its history."""
         for (number,) in self.query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             entities = self.query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
             self._drop_words(number)
             self.execute("DELETE FROM memories WHERE number = ?", (number,))
             self.remove_unlinked(entity for (entity,) in entities)
-        if with_history:
-            self._drop_history(memory_id)
 
     def erase_traces(self, memory_id: str) -> int:
         """Delete all traces of a memory that is not in the space: in history, logs, answers and promotion chains.
@@ -487,10 +476,6 @@ class SqliteEdits(SpaceConnection):
     def note_active(self, session_id: str, at: float) -> None:
         """Record that a session was active: a new one is registered, and an ended one is reopened. The way in which
         that ended is kept."""
-        running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE space = @SPACE AND session_id = ?
-                     AND status = 'active' AND ended_at IS NULL"""
-        if self.execute(running, (at, session_id)).rowcount:
-            return  # its index is not written again
         self.execute(
             """INSERT INTO sessions (space, session_id, started_at, last_active_at) VALUES (@SPACE, ?, ?, ?)
                ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
@@ -625,7 +610,7 @@ class ArrivingEdits(SqliteEdits):
         self._let_links_wait(number)
         entities = read_entities(self.query, number)
         former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
-        self._drop_history(memory_id)  # of an earlier stay here: its own tells that
+        self.drop_history(memory_id)  # of an earlier stay here: its own tells that
         source.execute(
             "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?",
             (self.number, memory_id),

@@ -230,16 +230,9 @@ class Records(Reader, EmbeddedTexts):
         An archived memory becomes active by an access: a version of its own, which belongs to no operation.
         """
         with self._edits(durable=False) as edits:
-            revive(edits, self._note_accesses(edits, numbers, at, session_id, used), at)
-
-    @staticmethod
-    def _note_accesses(
-        edits: SqliteEdits, numbers: Sequence[int], at: float, session_id: str, used: Sequence[str]
-    ) -> list[str]:
-        """Count accesses as `touch`, and return the ids of the archived memories among these."""
-        edits.note_use(used, session_id)
-        edits.count_accesses(numbers, at)
-        return edits.archived(numbers)
+            edits.note_use(used, session_id)
+            edits.count_accesses(numbers, at)
+            revive(edits, edits.archived(numbers), at)
 
     def find_names(self) -> bool:
         """Find names in some new or changed memories, which become entities marked as found. Returns whether more is

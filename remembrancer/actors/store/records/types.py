@@ -128,12 +128,10 @@ class NearDuplicate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an operation, the first memory that needs vectors because of it, and whether it was applied
-    now."""
+    """The outcome of an operation, and the first memory that needs vectors because of it."""
 
     reply: Applied | RemembrancerError
     to_embed: int | None = None
-    is_new: bool = False
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
