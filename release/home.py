@@ -206,7 +206,7 @@ def _share(home: Path) -> None:
             ProposeMemory(memory_id_of(refused.change) or "", "it was useful in three sessions", 0.8),
             ReviseMemory(memory_id_of(merged.change) or "", "consolidated", forget="said by another"),
         )
-        run = ApplyRun(RUN, "project", "consolidation", "merge_similar", edits)
+        run = ApplyRun(RUN, "project", "consolidation", edits)
         kept = PromoteMemory(memory_id_of(refused.change) or "", "project")
         _applied(records, waiting, refused, merged, Operation("run", project, "", now, run))
         _applied(records, Operation("kept", project, "monday", now, kept))

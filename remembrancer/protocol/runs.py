@@ -7,7 +7,6 @@ result says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -17,13 +16,6 @@ from remembrancer.protocol.kinds import Kind, Relation, Scope, Status
 Place = Literal["project", "user"]
 """The space that a run changes: the project's (with its sessions' memories) or the user's."""
 RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
-METHODS: Final[Mapping[RunKind, str]] = {
-    "session_end": "promote",
-    "promotion": "promote",
-    "consolidation": "summarize_cluster",
-    "maintenance": "decay_archive",
-}
-"""The `method` of a run by its kind: members of a shared lane with release 0.2.0 log it."""
 IMPORTS: Final = "run:import-"
 """The prefix of the ids of imports, which are undone as runs are."""
 IMPORT_UNDONE: Final = "its import was undone"
@@ -231,16 +223,13 @@ Edit = (
 
 
 class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Apply a run, or one part of it (`part` counts from 0): all parts of `run_id` are undone together. `method`: see
-    `METHODS`."""
+    """Apply a run, or one part of it: all parts of `run_id` are undone together."""
 
     run_id: str
     place: Place
     kind: RunKind
-    method: str
     edits: tuple[Edit, ...]
     session_id: str = ""
-    part: int = 0
 
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

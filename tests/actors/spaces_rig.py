@@ -72,7 +72,7 @@ class Spaces:
         assert isinstance(outcome.reply, Applied), outcome.reply
 
     def run(self, *edits: Edit) -> None:
-        run = ApplyRun(f"run-{self._made}", "project", "consolidation", "summarize_cluster", edits)
+        run = ApplyRun(f"run-{self._made}", "project", "consolidation", edits)
         self.change(run, session_id="")
 
     def view(self, *names: str) -> View:

@@ -445,7 +445,7 @@ class Consolidator(Gateway):
         session = job.work.session
         assert session.ended_at is not None
         edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
-        run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", "promote", (edit,))
+        run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", (edit,))
         await self.submit(Operation(run.run_id, job.project, "", time.time(), run))
 
     async def __aenter__(self) -> Self:

@@ -205,7 +205,7 @@ async def test_the_log_of_a_day_has_nothing_of_another_session_until_it_is_promo
     assert "wick" in await day_of("session:a")
     assert "wick" not in await day_of("session:b")
     edit = ReviseMemory(memory_id, "promoted", 1, scope="project", status="active")
-    run = ApplyRun("run:wick", "project", "session_end", "promote", (edit,))
+    run = ApplyRun("run:wick", "project", "session_end", (edit,))
     await served.peer.gateway.submit(Operation("wick", project, "", time.time(), run))
     assert f"- promoted {memory_id[-4:]}: The wick is wet" in (await day_of("session:b")).splitlines()
 

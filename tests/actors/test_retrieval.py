@@ -455,7 +455,7 @@ async def test_a_summary_of_what_is_probably_replaced_gives_way_to_its_sources(r
     derived = tuple(LinkRef("derived_from", each) for each in (old, pier, bread))
     await gateway.change(UpdateMemory(summary, add_links=derived))
     hiding = tuple(ReviseMemory(each, "consolidated", status="consolidated") for each in (old, pier, bread))
-    await gateway.change(ApplyRun("run:1", "project", "consolidation", "summarize_cluster", hiding))
+    await gateway.change(ApplyRun("run:1", "project", "consolidation", hiding))
     await gateway.until_embedded()
     assert {each.id for each in (await gather(gateway)).memories} == {summary}
     new = await gateway.store(OTHER_PORT)

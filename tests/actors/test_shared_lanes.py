@@ -542,7 +542,7 @@ class Worker(Host):
 
     async def finish(self, job: Job) -> None:
         assert job.project is not None
-        run = ApplyRun("run:done", "project", "maintenance", "decay_archive", (NoteMaintenance(),))
+        run = ApplyRun("run:done", "project", "maintenance", (NoteMaintenance(),))
         await self.apply(Operation("done", job.project, "", time.time(), run))
         self.attempts.finish(job, time.monotonic())
 
@@ -587,7 +587,7 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_keeps_nothing_erased(
     here, there = workers
     memory_id = await here.store("torch", "the torch burns pitch")
     archiving = ReviseMemory(memory_id, "archived", expected_version=1, status="archived", reason="weak")
-    run = ApplyRun("run:weak", "project", "maintenance", "decay_archive", (archiving,))
+    run = ApplyRun("run:weak", "project", "maintenance", (archiving,))
     in_lane = Operation("weak", ProjectRef(LANE, ""), "", time.time(), run)
     assert isinstance(await here.submit(in_lane), Applied)
     again = msgspec.structs.replace(in_lane, operation_id="weak too")

@@ -36,12 +36,10 @@ def stored() -> list[Operation]:
     ]
 
 
-def run_operation(
-    name: str, *edits: Edit, run_id: str = "run", part: int = 0, at: float = REQUESTED_AT, **fields: Any
-) -> Operation:
+def run_operation(name: str, *edits: Edit, run_id: str = "run", at: float = REQUESTED_AT, **fields: Any) -> Operation:
     """An operation that carries out a run, or a part of one. `name` is its identity."""
-    given = {"place": "project", "kind": "consolidation", "method": "summarize_cluster"} | fields
-    return Operation(name, PROJECT, "", at, ApplyRun(run_id=run_id, edits=edits, part=part, **given))
+    given = {"place": "project", "kind": "consolidation"} | fields
+    return Operation(name, PROJECT, "", at, ApplyRun(run_id=run_id, edits=edits, **given))
 
 
 def undo_operation(name: str, run_id: str = "run", *, session_id: str = SESSION) -> Operation:
@@ -68,7 +66,7 @@ class RunsRig(RecordsRig):
 
 
 def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
-    name = fields.pop("name", f"apply {fields.get('run_id', 'run')} {fields.get('part', 0)}")
+    name = fields.pop("name", f"apply {fields.get('run_id', 'run')} {fields.pop('part', 0)}")
     reply = records.apply([run_operation(name, *edits, **fields)])[0].reply
     assert isinstance(reply, Applied), reply
     assert isinstance(reply.result, RunResult)

@@ -50,7 +50,7 @@ def close(rig: RecordsRig, session: str, promotions: int, run_id: str = "run") -
         LogPromotion(f"memory:{n}", "fact", "session", "project", "importance", session) for n in range(promotions)
     ]
     edits.append(closing(rig.records, session))
-    rig.do(ApplyRun(run_id, "project", "session_end", "promote", tuple(edits)), session="")
+    rig.do(ApplyRun(run_id, "project", "session_end", tuple(edits)), session="")
 
 
 def test_a_session_s_memories_changes_and_topics_are_its_own(rig: RecordsRig) -> None:

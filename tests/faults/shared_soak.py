@@ -316,13 +316,11 @@ def plan(seed: int, host: int, session: int, count: int, sessions: int, *, users
             run,
             "project",
             "consolidation",
-            "summarize_cluster",
             (
                 AddMemory(NewMemory(made, f"what {run} has found, part {part}", "fact", "session", name)),
                 *(ReviseMemory(each, "summarized", tags=(f"{run}-{part}-{at}",)) for at, each in enumerate(sources)),
                 AddLink(made, sources[0], "derived_from"),
             ),
-            part=part,
         )
 
     def undo_run() -> Change:

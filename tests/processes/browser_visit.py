@@ -52,15 +52,13 @@ class Visit:
         return str(self.call("get_memory", memory_id=answer["memory_id"])["id"])  # whole
 
     def consolidated(self, *memory_ids: str) -> None:
-        self._ran(
-            "merge_similar", *(ReviseMemory(each, "consolidated", forget="said by another") for each in memory_ids)
-        )
+        self._ran(*(ReviseMemory(each, "consolidated", forget="said by another") for each in memory_ids))
 
     def proposed(self, memory_id: str) -> None:
-        self._ran("merge_similar", ProposeMemory(memory_id, "it speaks of the user"))
+        self._ran(ProposeMemory(memory_id, "it speaks of the user"))
 
-    def _ran(self, method: str, *edits: Edit) -> None:
-        run = ApplyRun(f"run {new_ulid()}", "project", "consolidation", method, edits)
+    def _ran(self, *edits: Edit) -> None:
+        run = ApplyRun(f"run {new_ulid()}", "project", "consolidation", edits)
         project = project_of(self.directory)
         submit = Submit(Operation(new_ulid(), project, "", time.time(), run))
         ask_store(submit, environ={**os.environ, "REMEMBRANCER_HOME": str(self.door.home)})

@@ -252,7 +252,7 @@ async def test_each_resource_is_concerned_by_what_it_shows_alone() -> None:
     assert whole in await seen(stored, also=whole)
     assert bare in await seen(change(ForgetMemory(memory_id)), also=bare)
     assert whole not in await seen(store_operation("b", "text"), also=whole)
-    for run in (ApplyRun("run", "project", "consolidation", "promote", ()), UndoRun("run", "project")):
+    for run in (ApplyRun("run", "project", "consolidation", ()), UndoRun("run", "project")):
         assert await seen(change(run), also=uri) == {*FIXED, uri}
     for life in (StartSession(SESSION), EndSession(SESSION), RecordEvents(SESSION)):
         assert await seen(change(life), also=uri) == {SUMMARY, STATUS}

@@ -21,7 +21,6 @@ from remembrancer.protocol.consolidation import (
     ReadMemories,
 )
 from remembrancer.protocol.runs import (
-    METHODS,
     AddMemory,
     ApplyRun,
     Edit,
@@ -167,7 +166,7 @@ class Run:
 
     async def write_part(self, edits: Group, *, operation_id: str | None = None) -> RunResult:
         """Have the edits of one transaction carried out, once; their outcome."""
-        part = ApplyRun(self.run_id, self.place, self.kind, METHODS[self.kind], edits, self.session_id, self.parts)
+        part = ApplyRun(self.run_id, self.place, self.kind, edits, self.session_id)
         where = self.project or NO_PROJECT
         name = operation_id or derive("part", where.id, self.place, self.session_id, edits)
         applied = await self.store.submit(Operation(name, where, "", self.clock(), part))
