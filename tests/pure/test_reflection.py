@@ -20,8 +20,8 @@ from remembrancer.actors.consolidator.clusters import (
     central_memory,
     cluster_memories,
 )
-from remembrancer.actors.consolidator.communities import Edge, find_communities
 from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
+from remembrancer.actors.consolidator.session_end import Edge, find_communities
 from remembrancer.memory.replacement import (
     LONG_EARLIER,
     LONG_LATER,
@@ -138,7 +138,7 @@ def test_two_groups_with_a_bridge_or_without_are_two_communities_named_by_the_be
 
 def test_another_process_finds_the_same() -> None:
     program = (
-        "from remembrancer.actors.consolidator.communities import find_communities\n"
+        "from remembrancer.actors.consolidator.session_end import find_communities\n"
         "print(find_communities([(f'n{i % 17}', f'm{(i * 7) % 23}', 1 + i % 3) for i in range(120)]))"
     )
     runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in "12"]

@@ -6,11 +6,12 @@ In that order, in transactions of their own. When this process dies in between, 
 was promoted or summed up is not looked at again, and the entry is closed once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
+import graspologic_native
 from anyio.to_thread import run_sync
 
-from remembrancer.actors.consolidator.communities import topics_of
 from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import Promoted, observe_patterns, plan_for_project, propose_to_user
 from remembrancer.actors.consolidator.store_connection import (
@@ -22,10 +23,23 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import SESSION_END_LIMIT, at_session_end, strongest
-from remembrancer.protocol.consolidation import Material, ReadMemories
-from remembrancer.protocol.runs import CloseSession, SaveTopics
+from remembrancer.protocol.consolidation import Material, ReadEntityEdges, ReadMemories
+from remembrancer.protocol.runs import CloseSession, SaveTopics, Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import ProjectRef
+
+Edge = tuple[str, str, int]
+"""Two names and a positive weight. Each pair comes once; its order does not matter."""
+
+MOST_COMMUNITIES: Final = 50
+MOST_MEMBERS: Final = 50
+"""Members of a community that are named: the best connected."""
+LABEL_NAMES: Final = 3
+SEED: Final = 20_240_229
+ITERATIONS: Final = 4
+"""The number of times that the algorithm begins again from its own result. Later ones change next to nothing."""
+RANDOMNESS: Final = 0.001
+"""The library's own default: how freely a refinement explores."""
 
 
 async def end_session(
@@ -49,7 +63,11 @@ async def end_session(
     changed = bool(stored or run.parts or to_user["promoted"])
     assert session.ended_at is not None, "a job is about a session that has ended"
     closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
-    await run.write([(SaveTopics(await topics_of(store, project)), closing) if changed else (closing,)])
+    if changed:
+        topics = await run_sync(find_communities, await store.ask(ReadEntityEdges(project)))
+        await run.write([(SaveTopics(topics), closing)])
+    else:
+        await run.write([(closing,)])
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
@@ -66,3 +84,34 @@ def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
             (memory for memory in mine if memory.is_derived == is_derived), at_session_end, now, SESSION_END_LIMIT
         )
     ]
+
+
+def find_communities(edges: Iterable[Edge]) -> tuple[Topic, ...]:
+    """The topics of an entity graph: communities of at least two members by the Leiden algorithm (Traag, Waltman and
+    van Eck, 2019), the largest first, each with its best connected members first.
+
+    The seed and the order of the edges are fixed, so that one graph always gives one answer.
+    """
+    if not edges:
+        return ()
+    kept = sorted((min(one, two), max(one, two), float(weight)) for one, two, weight in edges)
+    _, membership = graspologic_native.leiden(
+        edges=kept,
+        starting_communities=None,
+        resolution=1.0,
+        randomness=RANDOMNESS,
+        iterations=ITERATIONS,
+        use_modularity=True,
+        seed=SEED,
+        trials=1,
+    )
+    strengths: dict[str, float] = {}
+    for one, two, weight in kept:
+        strengths[one] = strengths.get(one, 0.0) + weight
+        strengths[two] = strengths.get(two, 0.0) + weight
+    groups: dict[int, list[str]] = {}
+    for name in sorted(strengths, key=lambda each: (-strengths[each], each)):
+        groups.setdefault(membership[name], []).append(name)
+    large = sorted((names for names in groups.values() if len(names) > 1), key=lambda names: (-len(names), names[0]))
+    large = large[:MOST_COMMUNITIES]
+    return tuple(Topic(", ".join(names[:LABEL_NAMES]), tuple(names[:MOST_MEMBERS])) for names in large)

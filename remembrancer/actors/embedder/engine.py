@@ -46,7 +46,7 @@ class Engine(Protocol):
 
     @property
     def batch_tokens(self) -> int | None:
-        """The desired number of tokens in a batch; None: learn it from the time that batches take."""
+        """The desired number of tokens in a batch; None: the default."""
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """One row of unit length for each text, in the given order. Text beyond the window is ignored.
