@@ -406,7 +406,7 @@ class EmbeddingScheduler:
             state = state.swapped()
         if state is not self._state:
             self._decide(state)
-        self._vectors.note_scale(identity.key, ready.scale, keeps=bool(worker.key))
+        self._vectors.note_scale(identity.key, ready.scale)
         self._leases.worker_ready(worker, identity.key, ready.credit)
         self._to_try_again.add(identity.key)
         self._woken.set()

@@ -103,12 +103,9 @@ class VectorSpaces:
         self._uncompared.add(name)
         self._wake.set()
 
-    def note_scale(self, model: str, scale: CosineScale, *, keeps: bool = False) -> None:
-        """Set the scale of a model's cosines, as measured by one of its workers. `keeps`: a known scale takes
-        precedence."""
-        if keeps:
-            scale = self._scales.get(model, scale)
-        self._scales[model] = scale
+    def note_scale(self, model: str, scale: CosineScale) -> None:
+        """Set the scale of a model's cosines, as its first worker measured it."""
+        scale = self._scales.setdefault(model, scale)
         for vectors in self._spaces.values():
             if vectors.model == model:
                 vectors.scale = scale
