@@ -88,7 +88,6 @@ class JobHandlers(Handlers):
         self._news = anyio.Event()
         self._asked: dict[Reflect | Maintain, _Asked] = {}
         self._refusal: str | None = None if parts.settings.consolidator else OFF
-        self._is_off = not parts.settings.consolidator
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of the consolidator's requests, and of requests for its work."""
@@ -114,12 +113,10 @@ class JobHandlers(Handlers):
     def has_work(self) -> bool:
         """True if a consolidator is needed: not for jobs alone that it has attempted again and again."""
         is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self.finder.due)
-        return not self._is_off and (bool(self._asked) or is_due)
+        return self._settings.consolidator and (bool(self._asked) or is_due)
 
     def consolidator_failed(self, why: str) -> None:
         """Refuse waiting clients, since the consolidator cannot be started."""
-        if self._is_off:
-            return
         self._refusal = f"the consolidator has failed: {why}"
         for asked in self._asked.values():
             asked.settle(ConsolidatorUnavailable(self._refusal))
@@ -156,7 +153,7 @@ class JobHandlers(Handlers):
         raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
 
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> tuple[Job, ...]:
-        if not self._is_off:
+        if self._settings.consolidator:
             self._refusal = None
         if request.done is not None:
             self._take_outcome(request.done, request.outcome)
