@@ -41,7 +41,6 @@ class RemoteEmbedder(msgspec.Struct, frozen=True):
 
     name: str
     state: Literal["ready", "starting", "refused", "away"]
-    model: str = ""
     embedded: int = 0
     error: str | None = None
 

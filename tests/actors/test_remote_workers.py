@@ -60,7 +60,7 @@ async def test_a_host_without_a_model_has_its_vectors_made_by_another_which_its_
     await rig.gateway.until_embedded()
     assert await rig.gateway.found("harbour dredged") == [memory]
     found = await shown(rig)
-    assert found == RemoteEmbedder("gpu", "ready", IDENTITY.model, 1)
+    assert found == RemoteEmbedder("gpu", "ready", 1)
     assert [job.text for job in remote.jobs] == ["The harbour is dredged in April"]
     await until(lambda: remote.pings)
 

@@ -42,7 +42,6 @@ class _Connection:
 
     peer: Peer
     heard_at: float
-    model: str = ""
     refused: str | None = None
     error: str | None = None
 
@@ -117,7 +116,6 @@ class RemoteWorkers:
                 RemoteEmbedder(
                     each.peer.name,
                     "refused" if each.refused else "ready" if self._is_admitted(each.peer) else "starting",
-                    each.model,
                     self._scheduler.embedded[each.peer.incarnation],
                     each.refused or each.error,
                 )
@@ -152,14 +150,14 @@ class RemoteWorkers:
         if state.is_leaving:
             self._forget(connection)
         elif state.error is not None:
-            connection.model, connection.error = state.choice.model[:SHOWN_CHARACTERS], state.error[:SHOWN_CHARACTERS]
+            connection.error = state.error[:SHOWN_CHARACTERS]
             self._scheduler.hear(connection.peer, msgspec.structs.replace(state, error=connection.error))
         elif state.identity is not None:
             self._consider(connection, state, state.identity)
 
     def _consider(self, connection: _Connection, state: WorkerState, identity: ModelIdentity) -> None:
         """Admit a worker, or refuse it."""
-        connection.model, connection.error = identity.model[:SHOWN_CHARACTERS], None
+        connection.error = None
         self._scheduler.lose(connection.peer)
         if state.choice not in self._scheduler.needed:
             reason = f"this memory uses another model than {state.choice.model[:SHOWN_CHARACTERS]}: invite it anew"
