@@ -316,6 +316,29 @@ def test_a_runtime_for_sessions_ends_when_none_was_there_for_long_and_one_in_the
     assert world.core.stopping == "no session for 60 s"
 
 
+def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_back_with_a_session() -> None:
+    world = begun(Settings(rest_timeout_s=60.0, embedders=2), for_sessions=True)
+    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
+    world.settle()
+    world.pong("gateway", sessions(1))
+    assert set(world.running) == {"gateway", "store", "embedder-1", "embedder-2", "consolidator", "indexer"}
+    world.pong("gateway", sessions(0))
+    world.run_for(61.0)
+    for name in ("embedder-1", "embedder-2", "consolidator", "indexer"):
+        assert world.heard(name, Stop)[0].reason == RESTS
+        if name in world.running:
+            world.exit(name, 0)
+    world.run_for(3600.0)
+    assert set(world.running) == {"gateway", "store"}
+    assert (world.core.stopping, world.core.is_resting) == (None, True)
+    world.pong("gateway", sessions(1))
+    world.settle()
+    world.run_for(20.0)
+    world.settle()
+    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
+    assert set(world.running) == {"gateway", "store", "embedder-1", "embedder-2", "consolidator", "indexer"}
+
+
 def test_whatever_is_asked_wakes_what_rests_and_pages_that_are_open_keep_nothing_awake() -> None:
     world = begun(Settings(rest_timeout_s=60.0, idle_timeout_s=600.0), for_sessions=True)
     for _ in range(70):
