@@ -205,6 +205,8 @@ def test_what_is_open_when_the_gateway_goes_away_waits_as_long_as_the_next_one_m
     assert client.conversation.next_expiry() == client.now + 12.0 + BUDGET_S, "and then as long as any other"
     client.conversation.disconnect(client.now + 13.0)
     assert client.conversation.next_expiry() == client.now + 30.0, "but not for ever"
+    for late in client.conversation.expire(client.now + 30.0):
+        assert "could not be reached in time" in json.loads(late)["error"]["message"]
 
 
 def test_a_reflection_may_take_its_time_while_there_is_a_gateway_and_waits_for_none_longer_than_others() -> None:

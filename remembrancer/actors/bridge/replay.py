@@ -262,7 +262,8 @@ class Conversation:
                 answer = {"jsonrpc": "2.0", "id": key, "result": self._prepared.result(request.message)}
                 answers.append(json.dumps(answer, separators=(",", ":")).encode())
             else:
-                answers.append(error_line(key, UNAVAILABLE, _TOO_LATE, retry=True))
+                missed = "did not answer" if self.connected else "could not be reached"
+                answers.append(error_line(key, UNAVAILABLE, _TOO_LATE.format(missed), retry=True))
         return answers
 
     def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
@@ -283,7 +284,7 @@ def parameter(message: dict[str, Any], name: str) -> Any:
 
 
 _TOO_LATE = (
-    "the memory service did not answer in time; try again in a moment (if this call was to store something, it may "
+    "the memory service {} in time; try again in a moment (if this call was to store something, it may "
     "have been stored all the same)"
 )
 
