@@ -84,10 +84,7 @@ HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::\d*)?")
 """A `Host` header: a name or an address, and perhaps a port."""
 BRIDGE: Final = "x-remembrancer-bridge"
 """The id of a bridge. It identifies the bridge's requests across sessions, so retries are recognised."""
-TAKEN_HEADERS: Final = (
-    *("Content-Type", "Authorization", "Accept"),
-    *(SESSION, VERSION, PROJECT, TOOLSETS, RETRY),
-)
+TAKEN_HEADERS: Final = ("Content-Type", "Authorization", "Accept", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
