@@ -10,6 +10,7 @@ from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 
 from remembrancer.anthropic_memory import MemoryTool
 from tests.actors.gateway_rig import RawClient, Rig
+from tests.cases import cases
 from tests.runtime import Runtime, done
 
 Command = dict[str, Any]
@@ -41,52 +42,9 @@ def command(name: str, path: str | None = None, **arguments: Any) -> Command:
     return {"command": name, **arguments} | ({} if path is None else {"path": path})
 
 
-LINES = "Line 1\nOld Text\nLine 3\nLine 4\nLine 5\nLine 6"
-COMMANDS: list[Command] = [
-    command("view", "/memories/nonexistent.txt"),
-    command("create", "/memories/lines.txt", file_text=LINES),
-    command("create", "/memories/lines.txt", file_text="Again"),
-    command("create", "/memories/deep/nested/file.txt", file_text="Nested file"),
-    command("create", "/memories/deep/other.txt", file_text="Hello Hello\nworld\nHello\n"),
-    command("view", "/memories/lines.txt"),
-    command("view", "/memories/lines.txt", view_range=[2, 4]),
-    command("view", "/memories/lines.txt", view_range=[3, -1]),
-    command("view", "/memories/deep/other.txt"),
-    command("str_replace", "/memories/lines.txt", old_str="Old Text", new_str="New Text"),
-    command("str_replace", "/memories/lines.txt", old_str="NotFound", new_str="x"),
-    command("str_replace", "/memories/deep/other.txt", old_str="Hello", new_str="x"),
-    command("str_replace", "/memories/nonexistent.txt", old_str="a", new_str="b"),
-    command("str_replace", "/memories/deep", old_str="a", new_str="b"),
-    command("insert", "/memories/lines.txt", insert_line=0, insert_text="First Line\n"),
-    command("insert", "/memories/lines.txt", insert_line=7, insert_text="Last Line"),
-    command("insert", "/memories/lines.txt", insert_line=3, insert_text="Two\nmore\n"),
-    command("insert", "/memories/lines.txt", insert_line=99, insert_text="x"),
-    command("insert", "/memories/nonexistent.txt", insert_line=0, insert_text="x"),
-    command("view", "/memories/lines.txt"),
-    command("rename", old_path="/memories/nonexistent.txt", new_path="/memories/x.txt"),
-    command("rename", old_path="/memories/lines.txt", new_path="/memories/deep/other.txt"),
-    command("rename", old_path="/memories/lines.txt", new_path="/memories/new/dir/lines.txt"),
-    command("rename", old_path="/memories", new_path="/memories/x"),
-    command("view", "/memories/lines.txt"),
-    command("view", "/memories/new/dir/lines.txt"),
-    command("rename", old_path="/memories/deep", new_path="/memories/moved"),
-    command("view", "/memories/moved/nested/file.txt"),
-    command("delete", "/memories/nonexistent.txt"),
-    command("delete", "/memories"),
-    command("delete", "/memories/moved/other.txt"),
-    command("delete", "/memories/new"),
-    command("view", "/memories/new/dir/lines.txt"),
-    command("view", "/etc/passwd"),
-    command("view", "/memories/../../../etc/passwd"),
-    command("view", "/memories/moved/../moved/nested/file.txt"),
-    command("delete", "/memories/moved/.."),
-    command("rename", old_path="/memories/./moved/..", new_path="/memories/x"),
-]
-
-
 async def test_it_answers_as_the_tool_of_the_sdk_does(client: RawClient, tmp_path: Path) -> None:
     own = BetaLocalFilesystemMemoryTool(str(tmp_path / "sdk"))
-    for each in COMMANDS:
+    for each in cases("directory_toolset", "commands"):
         given = dict(each)
         answer = await said(client, given.pop("command"), **given)
         assert answer == said_by_sdk(own, each), each

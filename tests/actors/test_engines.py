@@ -24,6 +24,7 @@ from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, model
 from remembrancer.config.settings import NAMED_MODELS, Settings
 from remembrancer.protocol.errors import ModelUnusable
+from tests.cases import cases
 
 SCRIPTS = (
     "The naïve café's ﬁrst rôle – “quoted”, I'm told.",
@@ -276,26 +277,8 @@ def test_a_short_name_that_is_not_installed_says_how_to_get_it(tmp_path: Path, m
 
 
 # --- The second model that ships, beside the library's tokenizer and the default model.
-MEMORIES = (
-    "The database of the billing service listens on port 5433.",
-    "Anna is allergic to peanuts, and so is her brother.",
-    "Releases go out every Thursday, after the tests have run.",
-    "The office in Lisbon moves to the second floor in May.",
-    "Passwords are hashed with bcrypt before they are saved.",
-    "The dog is called Bruno and is afraid of thunder.",
-    "Images are uploaded to a bucket in Frankfurt.",
-    "The old parser was replaced because it leaked memory.",
-)
-QUESTIONS = {
-    "de": ("Auf welchem Port lauscht die Datenbank?", "Wer verträgt keine Erdnüsse?", "Wann wird veröffentlicht?",
-           "Wohin zieht das Büro um?", "Wie werden Kennwörter gespeichert?", "Wovor fürchtet sich der Hund?",
-           "Wo liegen die Bilder?", "Warum wurde der Parser ersetzt?"),
-    "es": ("¿En qué puerto escucha la base de datos?", "¿Quién no tolera los cacahuetes?", "¿Cuándo se publica?",
-           "¿Adónde se muda la oficina?", "¿Cómo se guardan las contraseñas?", "¿A qué le teme el perro?",
-           "¿Dónde están las imágenes?", "¿Por qué se sustituyó el analizador?"),
-    "zh": ("数据库监听哪个端口？", "谁对花生过敏？", "什么时候发布？", "办公室搬到哪里？",
-           "密码如何保存？", "狗害怕什么？", "图片存放在哪里？", "为什么替换了旧的解析器？"),
-}  # fmt: skip
+MEMORIES: list[str] = cases("engines", "memories")
+QUESTIONS: dict[str, list[str]] = cases("engines", "questions")
 TEXTS = (
     *MEMORIES,
     *(question for questions in QUESTIONS.values() for question in questions),
@@ -313,7 +296,7 @@ def e5() -> Engine:
     return load_engine(Settings(engine="multilingual"), threads=2)
 
 
-def found_first(engine: Engine, questions: tuple[str, ...]) -> int:
+def found_first(engine: Engine, questions: list[str]) -> int:
     """Of how many questions the memory of the same place is the nearest."""
     nearest = (engine.embed_questions(questions) @ engine.embed_passages(MEMORIES).T).argmax(axis=1)
     return int((nearest == np.arange(len(MEMORIES))).sum())

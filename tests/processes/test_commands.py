@@ -1,7 +1,6 @@
 """The commands as a person or a program runs them: what they print, and their exit status."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from remembrancer.config.settings import SETTABLE, Settings
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.tracing import SLOW_S
 from tests import patience
+from tests.cases import cases
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import runtime, until
 from tests.runtime import Runtime, Session, command, done, patiently, start
@@ -90,19 +90,8 @@ def test_a_silent_launcher_is_degraded(
         assert {process.restarts for process in running.until_ready().values()} == {0}
 
 
-WRONG = {
-    "": "Usage: remembrancer",
-    "stauts": "No such command 'stauts'. Did you mean 'status'?",
-    "serve": "No such command 'serve'. Did you mean up?",
-    "zzz": "No such command 'zzz'.",
-    "admin scale": "embedder=N",
-    "admin scale store=2": "such as embedder=2",
-    "status --jason": "--jason",
-}
-
-
 def test_a_wrong_command_line_is_refused_with_the_reason(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for line, reason in WRONG.items():
+    for line, reason in cases("commands", "wrong"):
         assert main(line.split()) == exit_codes.USAGE
         said = capsys.readouterr()
         assert (said.out, reason in said.err) == ("", True), said.err
@@ -112,9 +101,9 @@ def test_a_home_or_setting_to_correct_has_the_exit_status_of_the_help(home: Path
     file, broken = tmp_path / "a file", tmp_path / "broken.toml"
     file.touch()
     broken.write_text("embedders = [")
-    for line in (["list"], ["add", "a fact"], ["model"]):
+    for line in (["list"], ["add", "a fact"], ["model"], ["up"]):
         for place, variables, status, reason in (
-            (file, {}, exit_codes.HOME_UNUSABLE, "it is a file (set REMEMBRANCER_HOME"),
+            (file, {}, exit_codes.HOME_UNUSABLE, "it is a file"),
             (home, {"REMEMBRANCER_EMBEDDERS": "zz"}, exit_codes.CONFIGURATION, "EMBEDDERS"),
             (home, {"REMEMBRANCER_CONFIG": str(broken)}, exit_codes.CONFIGURATION, "broken.toml"),
         ):
@@ -142,12 +131,10 @@ async def test_a_slow_call_is_listed_with_its_wait_for_the_store_and_nothing_of_
     assert "no call is logged" in nothing.stdout
     async with Session(home) as client:
         await client.store("The harbour master keeps a heron.")
-        store = Runtime(home).process("store")
-        store.suspend()
-        recalling = asyncio.create_task(client.call("recall_memories", query="Who keeps a heron?", strategy="keyword"))
-        await asyncio.sleep(2 * SLOW_S)
-        with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
-            store.resume()
+        with Runtime(home).suspended("store"):
+            question = client.call("recall_memories", query="Who keeps a heron?", strategy="keyword")
+            recalling = asyncio.create_task(question)
+            await asyncio.sleep(2 * SLOW_S)
         assert "heron" in json.dumps(await recalling)
         slow = await patience.until(logged)
         assert slow["total_ms"] > SLOW_S * 1000

@@ -17,6 +17,7 @@ from bench.client import StdioClient
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import clients
+from tests.cases import cases
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until_dead
@@ -154,29 +155,14 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
     assert names(machine / ".config") == ["Claude"]
 
 
-WRONG = {
-    "claude-desktop --project": "no configuration for a project",
-    "all-found": "no client was found",
-    "emacs": "'claude-code', 'claude-desktop', 'cursor'",
-}
-
-
 def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path) -> None:
-    for arguments, word in WRONG.items():
+    for arguments, word in cases("setup", "wrong"):
         done = setup(*arguments.split())
         assert (done.returncode, word in done.stderr, "Traceback" in done.stderr) == (exit_codes.USAGE, True, False)
         assert names(machine / "app") == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["opencode", "--hooks", "--rules"], "OpenCode has no hooks that setup can write"),
-        (["claude-desktop", "--rules"], "has no instruction file"),
-        (["cursor", "--rules"], "for all projects"),
-        (["--project", "cursor"], "Cursor"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "word"), cases("setup", "partly"))
 def test_the_entry_is_written_also_without_hooks_or_rules(machine: Path, arguments: list[str], word: str) -> None:
     done = setup(*arguments)
     assert done.returncode == exit_codes.OK, done.stderr

@@ -21,6 +21,7 @@ from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
+from tests.cases import cases
 from tests.conftest import ROOT_OF_FILES
 from tests.git import git
 from tests.patience import until
@@ -230,34 +231,9 @@ def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
         assert json.loads(done.stdout)["message"] in done.stderr
 
 
-REFUSED = {
-    "edit ID text --to user": "stand alone",
-    "edit ID text --both": "stand alone",
-    "edit ID text --undecided ID": "stand alone",
-    "edit ID --done --reopen": "give one of",
-    "edit ID --content one two": "give one of",
-    "edit a-new-text": "'a-new-text' is not a memory's id: 'list'",
-    "tag ID": "name the tags",
-    "add text --kind decision --due today": "--kind open_end",
-    "add text --all-projects": "belongs to one project",
-    "add text --tag=": "a tag must not be empty",
-    "log --user": "leave out --user",
-    "undo --user --yes": "leave out --user",
-    "list --important --open": "give one of them",
-    "list --only-forgotten --forgotten": "give one of --forgotten",
-    "list --user --scope project": "exclude each other",
-    "list --open --review": "leave out the other filters",
-    "list --stale --tag ops": "leave out the other filters",
-    "list --review -n 3": "leave out the other filters",
-    "search x -n 0": "-n: expected a whole number >= 1",
-    "search x --since yesterday --until 2020-02-20": "--since must not be later",
-    "list --since yesterday --until 2020-02-20": "--since must not be later",
-}
-
-
 def test_contradicting_options_change_nothing(shell: Shell) -> None:
     memory_id = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
-    for line, error in REFUSED.items():
+    for line, error in cases("shell", "refused"):
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
     assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
@@ -587,25 +563,9 @@ def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:
     assert f"forgotten at: {day}" in shell.at_a_terminal("show", memory["id"], **here)[1]
 
 
-FORMER_NAMES = {
-    "promote ID": "edit --to user",
-    "history ID": "show --history",
-    "shown ID": "show --shown",
-    "graph": "show --graph",
-    "stale": "list --stale",
-    "review": "list --review",
-    "export -": "backup export",
-    "projects --json": "admin projects",
-    "queue --json": "admin queue",
-    "completion bash": "admin completion",
-    "claude-plugin-path": "setup --plugin-path",
-    "erase ID --yes": "forget --for-good",
-}
-
-
 def test_a_command_is_understood_by_its_name_of_release_0_2_0_and_says_the_present_one(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    for former, present in FORMER_NAMES.items():
+    for former, present in cases("shell", "former_names"):
         done = shell.run(*former.replace("ID", memory_id).split())
         assert done.returncode == exit_codes.OK, done.stderr
         assert f"'remembrancer {former.split()[0]}' is called 'remembrancer {present}' now" in done.stderr
@@ -622,22 +582,10 @@ def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) 
     assert "--all-projects" in shell("help", "search")
 
 
-COMPLETED = {
-    "sea": "search",
-    "search --strat": "--strategy",
-    "search --strategy hy": "hybrid",
-    "share inv": "invite",
-    "share invite --o": "--out",
-    "admin mai": "maintain",
-    "backup res": "restore",
-    "doctor --r": "--repair",
-}
-
-
 def test_bash_completes_commands_options_and_choices(shell: Shell) -> None:
     for name in ("zsh", "fish", "bash"):
         assert "_REMEMBRANCER_COMPLETE" in shell("admin", "completion", name)
-    for typed, meant in COMPLETED.items():
+    for typed, meant in cases("shell", "completed"):
         words = {"COMP_WORDS": f"remembrancer {typed}", "COMP_CWORD": str(typed.count(" ") + 1)}
         done = command(home=shell.home, variables={"_REMEMBRANCER_COMPLETE": "bash_complete", **words})
         assert [line.partition(",")[2] for line in done.stdout.split()] == [meant]
