@@ -61,8 +61,8 @@ class RawClient:
         """What the gateway asked of the client."""
         self.answers_roots: list[str] | None = None
 
-    async def say(self, text: bytes, stamp_ms: int | None = None) -> None:
-        await self.write(stamped(text, int(time.time() * 1000) if stamp_ms is None else stamp_ms))
+    async def say(self, text: bytes) -> None:
+        await self.write(stamped(text, int(time.time() * 1000)))
 
     async def say_end(self) -> None:
         """As a bridge whose client has gone."""
@@ -72,8 +72,8 @@ class RawClient:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def send(self, stamp_ms: int | None = None, **message: Any) -> None:
-        await self.say(json.dumps({"jsonrpc": "2.0", **message}).encode(), stamp_ms)
+    async def send(self, **message: Any) -> None:
+        await self.say(json.dumps({"jsonrpc": "2.0", **message}).encode())
 
     async def hear(self) -> dict[str, Any]:
         """The next message for the client. Raises `asyncio.IncompleteReadError` at the end."""

@@ -82,11 +82,9 @@ class Spaces:
     async def embed(self, text: str) -> Vectors:
         return self.vector_of(text)
 
-    async def recall(
-        self, query: str, session_id: str = SESSION, *, view: View | None = None, **fields: Any
-    ) -> Recalled:
+    async def recall(self, query: str, session_id: str = SESSION, **fields: Any) -> Recalled:
         request = Recall(session_id, project=PROJECT, query=query, **fields)
-        answer, _ = await recall(request, view or self.view(), self.embed, self.threads, NOW)
+        answer, _ = await recall(request, self.view(), self.embed, self.threads, NOW)
         return answer
 
     async def found(self, query: str, session_id: str = SESSION, **fields: Any) -> list[str]:

@@ -37,8 +37,6 @@ from tests.operations import PROJECT, SESSION, store_operation
 from tests.patience import until
 from tests.spaces import has_space
 
-LOOPS = "<<A\n" * 40_000
-"""The grammar of the shell takes longer for these than any deadline here."""
 FATAL = {
     "zig": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
     "lua": "import os\n\ndef language():\n    os.abort()\n",
@@ -111,28 +109,6 @@ def found(tree: CodeTree, question: str) -> list[str]:
         return [each.file_path for each in index.search(question, 10)]
 
 
-async def test_a_file_on_which_a_grammar_loops_is_cut_without_it_and_holds_up_no_other(tree: CodeTree) -> None:
-    write(tree, "loops.sh", f"open_valve() {{\n  echo valve\n}}\n{LOOPS}")
-    write(tree, "line.js", "x" * 20_000_000)
-    async with indexing(tree, deadline_s=1) as indexer:
-        await until(lambda: indexer.syncs == 1)
-    assert found(tree, "ConnectionPool") == ["pool.py"]
-    assert found(tree, "open_valve") == ["loops.sh"]
-    assert (about(tree)["status"], about(tree)["skipped"]) == ("ready", '{"huge":1}')
-
-
-async def test_a_reading_process_that_is_killed_costs_nothing_but_time(tree: CodeTree) -> None:
-    write_parts(tree, 150, 30)
-    async with indexing(tree) as indexer:
-        await until(readers)
-        for process in readers():
-            process.kill()
-        await until(lambda: indexer.syncs == 1)
-    with index_of(tree) as index:
-        assert len(index.known()) == 151
-        assert not index.skipped()
-
-
 async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTree, grammars: Path) -> None:
     files = {}
     for ending, language in {"zig": "zig", "lua": "lua", "hs": "haskell", "ex": "elixir"}.items():
@@ -176,17 +152,6 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Code
         indexer.cancel()
         await until(lambda: not readers())
     assert not list(Path(tree.database).parent.glob("code.db*"))
-
-
-async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: CodeTree) -> None:
-    watched = CodeTree(tree.id, tree.root, tree.database, watch=True)
-    async with indexing(watched) as indexer:
-        await until(lambda: indexer.syncs >= 1)
-        write(tree, "pool.py", "class Reservoir:\n    pass\n")
-        await until(lambda: found(tree, "Reservoir") == ["pool.py"])
-        write_parts(tree, 300, 1)
-        write(tree, "pool.py", "")
-        await until(lambda: found(tree, "part_299")[:1] == ["part_299.py"] and not found(tree, "Reservoir"))
 
 
 async def test_a_tree_that_is_moved_or_replaced_is_read_where_it_was_asked_for(

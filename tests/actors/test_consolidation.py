@@ -143,38 +143,6 @@ async def place(home: Path) -> AsyncIterator[Workplace]:
         assert loop.health().failed == 0, loop.health()
 
 
-async def test_what_says_the_same_as_the_project_does_is_merged_into_it(place: Workplace) -> None:
-    await place.start()
-    known = await place.note(CONVENTION, scope="project", importance=0.5, confidence=0.6)
-    said_again = await place.note(SAME, importance=0.9, confidence=0.7, tags=("docs",))
-    await place.end()
-    memories = await place.memories()
-    assert (memories[said_again].scope, memories[said_again].status) == ("session", "promoted")
-    target = memories[known]
-    assert (target.importance, target.confidence, target.access_count) == (0.9, 0.65, 1)
-    assert target.tags == ("docs",)
-    shown = await place.show(known)
-    (step,) = shown.memory.promotion_chain
-    assert (step.action, step.memory_id, step.session_id, step.content) == ("merged", said_again, SESSION, SAME)
-    assert [(each.memory_id, each.merged_into) for each in shown.promotions] == [(said_again, known)]
-
-
-async def test_related_observations_become_one_fact_of_their_session_and_stay_to_be_found(place: Workplace) -> None:
-    await place.start()
-    notes = await place.observe()
-    await place.end()
-    memories = await place.memories()
-    (made,) = [memory for memory in memories.values() if memory.is_derived]
-    assert (made.kind, made.scope, made.session_id) == ("fact", "session", SESSION)
-    assert set(made.derived_from) == set(notes)
-    assert {memories[note].status for note in notes} == {"consolidated"}
-    assert [made.content.count(text) for text in OBSERVATIONS] == [1] * len(notes)
-    found = await place.rig.gateway.found("checkout test timeout runner", strategy="keyword")
-    assert made.id in found
-    assert set(found).isdisjoint(notes), "one summary, and not its four sources"
-    assert made.id in [link.target for link in (await place.show(notes[0])).incoming]
-
-
 async def test_two_projects_that_end_at_once_keep_to_themselves(place: Workplace) -> None:
     for project in (PROJECT, OTHER_PROJECT):
         await place.start(project=project)
@@ -579,17 +547,3 @@ async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> Non
         assert await rig.stop() == 0
         with pytest.raises(PeerLost):
             await waiting
-
-
-async def test_accesses_are_counted_whoever_saw_it_and_uses_by_the_sessions_that_used_it(rig: StoreRig) -> None:
-    memory_id = await rig.gateway.store("The cache lives in Redis")
-    for session_id in (SESSION, OTHER_SESSION, OTHER_SESSION):
-        await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,)))
-    await rig.gateway.ask(NoteAccess(PROJECT, OTHER_SESSION, (), (memory_id,)))
-    async with Consolidator(rig.home) as consolidator:
-
-        async def counted() -> list[tuple[int, int]]:
-            read = await consolidator.ask(ReadMemories(PROJECT))
-            return [(each.access_count, each.sessions_used) for each in read.memories if each.access_count == 3]
-
-        assert await until(counted) == [(3, 1)]

@@ -32,7 +32,7 @@ from remembrancer.protocol.writes import (
 from tests.actors.gateway_rig import AWAY, QUICK, RawClient, Rig, call, warned
 from tests.operations import change_operation
 from tests.patience import PATIENCE_S, until
-from tests.spaces import locked, rows_of, write_rows
+from tests.spaces import locked, write_rows
 
 
 async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(quick_rig: Rig) -> None:
@@ -358,20 +358,6 @@ async def test_the_head_is_bounded_in_number_and_size_but_never_empty(queue: Wri
     assert [len(await queue.head("p_0", *most)) for most in ((3, 10**9), (5, 3000), (5, 10))] == [3, 2, 1]
 
 
-async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_path: Path) -> None:
-    path = tmp_path / "queue.db"
-    async with opened(path) as queue:
-        for number in range(3):
-            await queue.append(operation(number))
-        await queue.settle([operation(0).operation_id], {operation(1).operation_id: Failure("invalid_input", "why")})
-        assert (queue.depth, queue.rejected) == (1, 1)
-        assert await queue.head("p_0", 10, 10_000) == [operation(2)]
-    async with opened(path) as queue:
-        assert (queue.depth, queue.rejected) == (1, 1)
-    rows = rows_of(path, "SELECT operation_id, code, message FROM rejected")
-    assert rows == [(operation(1).operation_id, "invalid_input", "why")]
-
-
 class FailingStore:
     """A store that fails at every batch with the first operation."""
 
@@ -494,6 +480,8 @@ async def test_the_command_shows_exports_drops_what_is_aside(home: Path, capsys:
         assert main(["admin", "queue", "export", operation(1).operation_id]) == 0
         assert json.loads(capsys.readouterr().out)["operation"]["change"]["content"] == "content 1"
     assert main(["admin", "queue", "drop", "nothing"]) == 2
+    async with opened(path) as queue:
+        assert (queue.depth, queue.rejected) == (1, 2)
     assert main(["admin", "queue", "drop", "--all"]) == 0
     async with opened(path) as queue:
         assert (queue.depth, queue.rejected) == (1, 0)

@@ -1,37 +1,16 @@
 """`recall_memories`, `get_memory_context` and `reflect_and_consolidate` through the gateway, with a real store."""
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from remembrancer.memory.relevance import LIKELY, PERHAPS
-from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
 from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST, NOTHING_OPEN, given_whole
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, RawClient, Rig
-
-
-@pytest.mark.parametrize("max_tokens", [64, 200, 500, 1200])
-async def test_the_text_of_an_answer_has_the_promised_size(client: RawClient, max_tokens: int) -> None:
-    filler = "Nothing much happens at the pier, and nobody minds. "
-    await client.store(f"{filler * 60}The lantern is painted green. {filler * 60}")
-    for number in range(5):
-        await client.store(f"{number}: the lantern has {number} lamps. {filler * 3}")
-    arguments = {"query": "green lantern lamps", "limit": 6, "max_tokens": max_tokens}
-    reply = await client.request("tools/call", name="recall_memories", arguments=arguments)
-    text = reply["result"]["content"][0]["text"]
-    answer = json.loads(text)
-    assert estimate_tokens(text) <= max_tokens
-    assert len(answer["memories"]) + answer.get("omitted", 0) == 6
-    excerpts = [memory["content"] for memory in answer["memories"] if memory.get("excerpt")]
-    if max_tokens >= 500:
-        (excerpt,) = excerpts
-        assert excerpt.endswith(" …")
-        assert "get_memory" in answer["hint"]
 
 
 async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_be_looked_at(client: RawClient) -> None:

@@ -17,7 +17,7 @@ import zmq
 from remembrancer.actors.embedder.remote import NOT_ADMITTED
 from remembrancer.config.settings import Settings
 from remembrancer.config.worker_keys import Invitation, WorkerKeys
-from remembrancer.protocol.control import RemoteEmbedder
+from remembrancer.protocol.control import PeerGone, RemoteEmbedder
 from remembrancer.protocol.errors import Failure, InvalidInput
 from remembrancer.protocol.sockets import CurveKeys, Dealer, Speaker
 from remembrancer.protocol.work import EmbeddedText, ModelChoice, Passage, to_worker
@@ -174,6 +174,24 @@ async def test_another_host_can_ask_nothing_of_the_memory(rig: StoreRig) -> None
     memory = await rig.gateway.store("The harbour is dredged in April")
     await rig.gateway.until_embedded()
     assert await rig.gateway.found("planted harbour") == [memory]
+
+
+async def test_jobs_of_a_worker_whose_line_is_cut_go_to_another_and_it_comes_back(rig: StoreRig) -> None:
+    invitation = invite(rig)
+    remote = await rig.remote_worker(invitation, holds=True)
+    await until_state(rig, "ready")
+    await rig.gateway.store("The harbour is dredged in April")
+    await until(lambda: remote.jobs)
+    await remote.dealer.aclose()
+    await until_state(rig, "away")
+    local = await rig.worker()
+    await rig.gateway.until_embedded()
+    await rig.launcher.tell(rig.store, PeerGone("embedder", local.speaker.incarnation))
+    again = await rig.remote_worker(invitation)
+    await until_state(rig, "ready")
+    await rig.gateway.store("The lighthouse is white")
+    await rig.gateway.until_embedded()
+    assert [job.text for job in again.jobs] == ["The lighthouse is white"]
 
 
 def test_names_of_invited_embedders_are_unique_and_their_files_private(tmp_path: Path) -> None:

@@ -60,24 +60,6 @@ async def test_without_the_store_the_last_known_content_stands_and_says_so(quick
     assert refused["error"]["data"]["retry_possible"] is True, "the memory may be another session's"
 
 
-async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_not(
-    served: Rig, client: RawClient, tmp_path: Path
-) -> None:
-    async with (
-        served.session("11" * 16, session="session:two") as near,
-        served.session("22" * 16, directory=str(tmp_path)) as far,
-    ):
-        for each in (near, far):
-            await each.subscribe(GRAPH, PREFERENCES)
-        await client.store("the gateway owns the queue", related_entities=[GATEWAY])
-        await hear_of(near, GRAPH)
-        await far.request("ping")
-        assert b"resources/updated" not in b"".join(far.heard)
-        await client.store("writes British English", scope="user")
-        for each in (near, far):
-            await hear_of(each, PREFERENCES)
-
-
 async def test_a_session_whose_roots_come_late_hears_of_its_project_alone(served: Rig, tmp_path: Path) -> None:
     async with (
         served.client() as client,

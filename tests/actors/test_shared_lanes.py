@@ -296,24 +296,6 @@ async def test_without_the_journal_what_is_shared_waits_and_what_is_private_does
     await until(lambda: here.finds("project", "bottle") and not here.lanes.notices(PROJECT.id))
 
 
-async def test_who_leaves_keeps_a_copy_and_takes_nothing_from_the_others(hosts: list[Host]) -> None:
-    here, there = hosts
-    memory_id = await both_have_one(here, there)
-    assert await there.ask(LeaveLane(OTHER_PROJECT, dry_run=True)) == LaneLeft(LANE, 1)
-    assert await there.ask(LeaveLane(OTHER_PROJECT)) == LaneLeft(LANE, 1)
-    assert there.records("project") is there.records("session")
-    kept = there.memory("project", memory_id, SESSION)
-    assert [entry.details.get("member") for entry in kept.history] == ["here"]
-    assert list(there.paths.lanes.glob("*.db*")) == []
-    await here.store("torch", "the torch burns pitch")
-    assert not there.finds("project", "torch")
-    with pytest.raises(InvalidInput, match="shares nothing"):
-        await there.ask(LeaveLane(OTHER_PROJECT))
-    assert await there.share() == MemoriesMoved(1), "one may come back"
-    assert not there.finds("session", "lantern")
-    assert there.finds("project", "torch")
-
-
 async def test_a_lane_is_for_one_project_and_a_project_has_one_lane(hosts: list[Host]) -> None:
     here, _ = hosts
     await here.share()
@@ -444,7 +426,10 @@ async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts:
     lantern = await here.store("lantern", "the lantern burns oil")
     candle = await here.store("candle", "the candle burns wax")
     await until(lambda: there.finds("project", "candle"))
-    await there.ask(LeaveLane(OTHER_PROJECT))
+    for dry_run in (True, False):
+        assert await there.ask(LeaveLane(OTHER_PROJECT, dry_run=dry_run)) == LaneLeft(LANE, 2)
+    with pytest.raises(InvalidInput, match="shares nothing"):
+        await there.ask(LeaveLane(OTHER_PROJECT))
     await there.done("own", UpdateMemory(lantern, content="the lantern burns gas"))
     await there.store("torch", "the torch burns pitch")
     await here.done("theirs", UpdateMemory(candle, content="the candle burns tallow"))
@@ -663,29 +648,6 @@ async def test_a_user_has_on_each_machine_what_he_had_on_any(owners: list[OwnHos
     assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 
-async def test_what_a_user_shares_is_his_after_a_restart_and_private_when_he_leaves(
-    owners: list[OwnHost],
-) -> None:
-    here, there = owners
-    await both_share(here, there)
-    await here.store("tea", "I drink tea", "user")
-    await until(lambda: there.finds("user", "tea"))
-    await there.reopen()
-    await here.store("coffee", "I drink no coffee", "user")
-    await until(lambda: there.finds("user", "coffee"))
-    assert await there.ask(LeaveLane(None)) == LaneLeft(LANE, 2)
-    assert there.contents() == ["I drink no coffee", "I drink tea"]
-    await there.store("bed", "I go to bed late", "user")
-    with pytest.raises(InvalidInput, match="the user shares nothing"):
-        await there.ask(LeaveLane(None))
-    await there.reopen()
-    assert there.contents() == ["I drink no coffee", "I drink tea", "I go to bed late"]
-    assert not here.finds("user", "bed")
-    assert await there.ask(USER) == MemoriesMoved(3)
-    await until(lambda: here.finds("user", "bed"))
-    assert here.contents() == there.contents() == ["I drink no coffee", "I drink tea", "I go to bed late"]
-
-
 async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(owners: list[OwnHost]) -> None:
     here, there = owners
     await both_share(here, there)
@@ -693,6 +655,8 @@ async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(owners: li
     await here.done("promote", PromoteMemory(memory_id, "user", "everywhere so"))
     assert not here.finds("project", "tea")
     await until(lambda: there.finds("user", "tea"))
+    await there.reopen()
+    assert there.finds("user", "tea"), "it is shared after a restart, too"
     refused = await there.change("not theirs", PromoteMemory(memory_id, "project"))
     assert isinstance(refused, InvalidInput)
     assert "came from another project" in refused.message

@@ -20,14 +20,13 @@ from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.read_handlers import answered
 from remembrancer.actors.store.records.types import Filters
 from remembrancer.actors.store.retrieval.view import Source, View
-from remembrancer.actors.store.vectors.leases import HAND_BYTES
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from tests.actors.spaces_rig import Spaces
-from tests.actors.store_process import START_S, Job, StoreRig, Worker, store_rig
+from tests.actors.store_process import START_S, StoreRig, Worker, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import until
 from tests.spaces import locked, spoil_page, write_rows
@@ -238,30 +237,6 @@ async def test_damage_that_shows_only_when_it_is_read_is_reported_from_then_on(h
         (reason,) = (await rig.health()).unusable
         assert str(path) in reason
         assert "remembrancer doctor --repair" in reason
-
-
-def size_of(jobs: list[Job]) -> int:
-    return sum(len(job.text.encode()) for job in jobs)
-
-
-async def given(worker: Worker, count: int) -> None:
-    await until(lambda: len(worker.jobs) >= count)
-
-
-async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_the_newest_first(rig: StoreRig) -> None:
-    texts = [f"word{n} " + "of the harbour chronicle " * 1200 for n in range(8)]
-    for text in texts:
-        await rig.gateway.store(text)
-    worker = await rig.worker(credit=128, holds=True)
-    await given(worker, 2)
-    held = len(worker.jobs)
-    assert 1 < held < len(texts)
-    for done in range(len(texts)):
-        worker.answer(worker.jobs[done : done + 1])
-        await given(worker, min(done + 1 + held, len(texts)))
-        assert size_of(worker.jobs[done + 1 :]) <= HAND_BYTES
-    assert [job.text for job in worker.jobs] == texts[::-1]
-    await rig.gateway.until_embedded()
 
 
 T = TypeVar("T")

@@ -366,16 +366,3 @@ def test_what_is_broken_on_disk_is_seen_and_made_anew(exact: Library, folder: Pa
         assert in_segments or again.newest().numbers == []
         assert list(again.nearest(vectors[7], 1)) == [numbers[7]]
         assert not again.has_failed
-
-
-def test_a_search_that_fails_is_made_in_memory_from_then_on(exact: Library, chroma: Chroma, folder: Path) -> None:
-    (number,) = exact.add(unit(1))
-    vectors = moved(exact.records, chroma)
-    database = folder / "chroma.sqlite3"
-    with database.open("r+b") as file:  # the same file still: only its content is ruined
-        file.write(b"x" * database.stat().st_size)
-    for log in folder.glob("chroma.sqlite3-*"):
-        log.unlink()
-    assert list(vectors.nearest(unit(1)[0], 5)) == [number]
-    assert vectors.has_failed
-    assert vectors.of_memories([number]).memories == [number]

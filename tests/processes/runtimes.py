@@ -49,10 +49,10 @@ ORDINARY = ("gateway", "store", "embedder-1")
 T = TypeVar("T")
 
 
-def until(what: Callable[[], T | None], *, within_s: float = PATIENCE_S) -> T:
+def until(what: Callable[[], T | None]) -> T:
     """The first result of `what` that is true; fails the test when there is none in time."""
     began = time.monotonic()
-    give_up_at = began + within_s
+    give_up_at = began + PATIENCE_S
     while not (result := what()):
         assert time.monotonic() < give_up_at, "what was waited for has not come about"
         time.sleep(pause_s(began, 0.02))

@@ -170,6 +170,7 @@ async def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Pat
         assert "could not be started: REMEMBRANCER_EMBEDDERS has a value" in answer["message"]
         assert answer["retry_possible"] is False
         assert not list(home.glob("*.err"))
+        assert "REMEMBRANCER_EMBEDDERS" in (home / "logs" / "launcher.log").read_text()
         refused = await client.request_or_error("ping")
         assert "could not be started" in refused["message"], "the budget is not waited out"
 
