@@ -223,6 +223,19 @@ async def test_the_status_has_the_designs_fields(served: Rig, client: RawClient)
     assert status["write_queue"] == {"depth": 0, "rejected": 0}
 
 
+async def test_a_client_that_leaves_does_not_take_its_write_with_it(quick_rig: Rig) -> None:
+    async with quick_rig.store(), quick_rig.running() as gateway:
+        async with quick_rig.session() as client:
+            await client.store("first")
+            async with quick_rig.hanging_store():
+                await client.send(id=99, **call("store_memory", content="last", scope="user"))
+                await until(lambda: "last" in quick_rig.submitted)
+                await client.aclose()
+                await until(lambda: gateway.health().sessions == 0)
+        await until(lambda: quick_rig.contents == ["first", "last"])
+        await until(lambda: gateway.health().queue_depth == 0)
+
+
 async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others(
     served: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -300,6 +300,17 @@ async def test_a_memory_that_is_given_away_does_not_give_its_drafts_away(house: 
         assert_silent(intruder)
 
 
+async def test_no_argument_names_another_project(house: House) -> None:
+    await hide(house, "project")
+    project = project_of(house.mine)
+    async with house.stranger() as intruder:
+        for name, value in (("project", project.id), ("project_id", project.id), ("directory", str(house.mine))):
+            for tool, arguments in QUESTIONS:
+                answer = await intruder.call(tool, **arguments, **{name: value})
+                assert answer["error"] == "invalid_input", answer
+        assert_silent(intruder, house.secrets["project"])
+
+
 @pytest.mark.parametrize(
     "roots",
     [
