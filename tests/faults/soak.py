@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import shutil
 import sqlite3
 import sys
@@ -577,8 +578,9 @@ async def check_what_is_left(home: Path, soak: Soak) -> None:
 
 
 def strange_files(home: Path) -> list[str]:
-    """The files that a runtime which is down does not leave in its home."""
-    names = {path.name.removesuffix("-wal").removesuffix("-shm") for path in home.iterdir()}
+    """The files that a runtime which is down does not leave in its home. A log, or a journal that a kill cut off, goes
+    when its database is opened again."""
+    names = {re.sub("-(wal|shm|journal)$", "", path.name) for path in home.iterdir()}
     strange = [name for name in names - HOME if not name.endswith(".lock")]
     return strange + [str(path.relative_to(home)) for path in [*(home / "run").glob("*"), *home.rglob("*.new")]]
 
