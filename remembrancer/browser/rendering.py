@@ -231,7 +231,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        **{"markdown": markdown, "moment": moment, "day": day, "beginning": excerpt, "bars": bars},
+        **{"markdown": markdown, "moment": moment, "day": day, "excerpt": excerpt, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "scope": lambda scope: SCOPES.get(scope, scope),
         "without_marks": without_marks,
