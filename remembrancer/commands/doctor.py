@@ -271,9 +271,8 @@ def check_files(at: Examination) -> Finding:
     aside = sorted(path for pattern in patterns for path in at.paths.home.glob(pattern))
     details = few([f"set aside: {path}" for path in aside])
     had_memories = was_made(at.paths.database) or at.paths.catalog.exists()
-    if (
-        had_memories and is_empty(at.paths.database) and not is_old(at.paths)
-    ):  # the next start makes that of an old home
+    is_lost = had_memories and is_empty(at.paths.database)
+    if is_lost and not is_old(at.paths):  # the next start makes that of an old home
         text = f"{at.paths.database} is missing or empty, although it had memories"
         advice = "'remembrancer doctor --repair' puts back the last copy, 'remembrancer backup restore' a backup"
         return Finding("problem", text, advice, details)

@@ -45,8 +45,8 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
 
 
 def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
-    """Repair the database if necessary, and return the outcome as `repair` does. (Old files are salvaged when a home is
-    upgraded.)
+    """Repair the database if necessary, and return the outcome as `repair` does. (Files of release 0.2.0 are not
+    repaired: an import waits until a damaged one is restored or moved away.)
 
     Raises:
         AlreadyRunning: a runtime is up.

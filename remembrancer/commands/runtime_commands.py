@@ -22,6 +22,7 @@ from remembrancer.commands.runtime_client import ask, end_runtime, is_up, nothin
 from remembrancer.config.home import Home, locate
 from remembrancer.config.named_home import HOME_VARIABLES
 from remembrancer.config.reading import Configuration, load_configuration
+from remembrancer.config.settings import MOST_EMBEDDERS
 from remembrancer.config.tokens import LOOPBACK, Tokens
 from remembrancer.protocol.control import AskScale
 from remembrancer.protocol.errors import InvalidInput
@@ -29,7 +30,6 @@ from remembrancer.protocol.paths import RuntimePaths
 
 STOP_LIMIT_S: Final = 15.0
 """The time to wait for the end. Stopping takes 9 s if every process has to be killed."""
-MOST_EMBEDDERS: Final = 64
 ACTOR: Final[Command] = actor_command
 """The command line of an actor's process."""
 
@@ -39,7 +39,7 @@ ACTOR: Final[Command] = actor_command
         "--embedders",
         type=click.IntRange(0, MOST_EMBEDDERS),
         metavar="N",
-        help="Embedding workers at the start (0 to 64).",
+        help=f"Embedding workers at the start (0 to {MOST_EMBEDDERS}).",
     ),
     option(
         "--http",
@@ -191,7 +191,7 @@ def _wanted(text: str) -> int:
     return int(number)
 
 
-@command(argument("number", type=_wanted, metavar="embedder=N", help="N workers, 0 to 64."))
+@command(argument("number", type=_wanted, metavar="embedder=N", help=f"N workers, 0 to {MOST_EMBEDDERS}."))
 def scale(number: int) -> Report:
     """Run another number of embedding workers, on a runtime that is up, until it is restarted: scale embedder=2."""
     paths = paths_here()

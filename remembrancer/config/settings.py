@@ -33,6 +33,7 @@ MarkdownFile = Annotated[
 ]
 Names = tuple[Text, ...]
 """Separated by commas in a variable."""
+MOST_EMBEDDERS: Final = 64
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     deployment_mode: Literal["embedded-file", "embedded-memory", "local-server", "remote"] = "embedded-file"
     """The location of the home: on disk, or in RAM and gone with the runtime. The last two modes also use a Chroma
     server."""
-    embedders: Annotated[int, Meta(ge=0, le=64)] = 1
+    embedders: Annotated[int, Meta(ge=0, le=MOST_EMBEDDERS)] = 1
     """The number of embedding workers at the start."""
     engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] = "onnx"
     """The engine that computes vectors; the second and third are extras, the last two send texts to a provider."""

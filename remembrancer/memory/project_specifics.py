@@ -15,9 +15,14 @@ LEAST_NAME: Final = 3
 """A shorter project name would match by chance."""
 LONGEST_SHOWN: Final = 60
 
-CODE_ENTITIES: Final = {each: each for each in ("file", "function", "class", "module")} | {
-    **dict.fromkeys(("source file", "filename"), "file"),
+CODE_ENTITIES: Final = {
+    "file": "file",
+    "source file": "file",
+    "filename": "file",
+    "function": "function",
     "method": "function",
+    "class": "class",
+    "module": "module",
 }
 """The types of entities that are part of one project's code, with their synonyms."""
 _LISTS: Final = word_lists("project_specifics")

@@ -1,4 +1,4 @@
-"""How long tool calls take. A slow call is logged in one line, without any text of a memory or of a query."""
+"""The durations of tool calls. A slow call is logged in one line, without any text of a memory or of a query."""
 
 import logging
 import time
