@@ -1,6 +1,7 @@
 """Notes in a project's own files, in a real runtime: by a person, an assistant, or kept with a project's memories."""
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from bench.client import StdioClient
 from remembrancer.config.project import project_of
+from tests.git import make_worktree
 from tests.patience import until
 from tests.pure.test_transcripts import lines, said
 from tests.runtime import Runtime, Session, command, note_session
@@ -316,6 +318,25 @@ async def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Pa
         await client.call("forget_memory", memory_id=stored["memory_id"])
         await until(lambda: "Deploys" not in file.read_text())
     assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]
+
+
+@pytest.mark.usefixtures("without_embedders")
+async def test_a_file_with_a_merges_conflicts_is_left_alone(home: Path, file: Path, tmp_path: Path) -> None:
+    """The lines of the other branch are no edits."""
+    tree = tmp_path / "tree"
+    make_worktree(file.parent, tree)
+    async with Session(home, cwd=file.parent) as client, Session(home, cwd=tree):
+        stored = await client.store("Deploys are on Fridays.", kind="convention")
+        await until(lambda: file.exists() and "Deploys" in file.read_text())
+        before, item, after = re.split("(.*Deploys.*\n)", file.read_text())
+        theirs = item.replace("Fridays", "Sundays")
+        conflict = f"{before}<<<<<<< main\n{item}=======\n{theirs}>>>>>>> other\n{after}"
+        file.write_text(conflict)
+        await client.store("Revisions are rebased, never merged.", kind="convention")
+        await until(lambda: "rebased" in (tree / "MEMORY.md").read_text())
+        assert file.read_text() == conflict
+        shown = await client.call("get_memory", memory_id=stored["memory_id"])
+    assert shown["content"] == "Deploys are on Fridays."
 
 
 @pytest.mark.usefixtures("without_embedders")

@@ -145,7 +145,8 @@ def _weight(memory: RecalledMemory) -> float:
 
 def _read(path: Path, tree: Path | None) -> str | None:
     """The file's text, empty if it does not exist; None if it must not be written: it is outside the tree (also by a
-    link), or where there is no tree has no block; it is not plain text, or too large."""
+    link), or where there is no tree has no block; it is not plain text, or too large; a merge has left conflicts in
+    it, where the lines of the other branch would look like edits."""
     if not path.parent.is_dir() or (tree is not None and not path.resolve().is_relative_to(tree.resolve())):
         return None
     try:
@@ -153,7 +154,8 @@ def _read(path: Path, tree: Path | None) -> str | None:
     except FileNotFoundError:
         return ""
     with suppress(UnicodeDecodeError):
-        content = data.decode() if len(data) <= LARGEST and b"\r" not in data else None
+        is_plain = len(data) <= LARGEST and b"\r" not in data and b"\n<<<<<<< " not in b"\n" + data
+        content = data.decode() if is_plain else None
         return content if tree is not None or (content and kept_in(content)) else None
     return None
 
