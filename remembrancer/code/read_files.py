@@ -9,9 +9,10 @@ from typing import Final
 import msgspec
 
 from remembrancer.code.chunks import Chunk, chunks_of
-from remembrancer.code.languages import language_of
+from remembrancer.code.languages import PROSE, language_of
 from remembrancer.code.tree import SourceFile, Unreadable, read_source
 from remembrancer.code.words import terms_of, words_in
+from remembrancer.memory.markdown_index import without_block
 
 FIELDS: Final = {"name": 2, "file": 3, "directory": 2, "head": 1}
 """The weight of a term in each field, relative to 1 in the text."""
@@ -74,7 +75,7 @@ def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[C
         return [], str(error)
     except OSError:
         return [], "unreadable"
-    return chunks_of(text, language, is_plain=is_plain), ""
+    return chunks_of(without_block(text) if language in PROSE else text, language, is_plain=is_plain), ""
 
 
 def _path_text(path: str) -> str:

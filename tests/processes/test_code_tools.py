@@ -10,6 +10,7 @@ import pytest
 from anyio import to_thread
 
 from bench.client import StdioClient
+from remembrancer.memory.markdown_index import with_block
 from tests.git import make_worktree
 from tests.patience import until
 from tests.runtime import PatientSession, Runtime, command, note_session
@@ -39,7 +40,7 @@ def tree(tmp_path: Path) -> Path:
     (root / "src").mkdir(parents=True)
     (root / "src" / "pool.py").write_text(POOL)
     (root / "src" / "use.py").write_text("from pool import ConnectionPool\n\nPOOL = ConnectionPool()\n")
-    (root / "README.md").write_text("# Shop\n")
+    (root / "README.md").write_text(with_block("# Shop\n", "- AB12 The Reservoir is a memory.", 0.0))
     return root
 
 
