@@ -129,6 +129,15 @@ def is_directory(files: Mapping[Place, File], place: Place) -> bool:
     return not place.name or bool(below(files, place))
 
 
+def check_free(files: Mapping[Place, File], place: Place, taken: str, field: str) -> None:
+    """Raises `InvalidInput` if no file can be made at a place: `taken` if there is one already."""
+    if place in files or is_directory(files, place):
+        raise InvalidInput(taken, field=field)
+    for file in files.values():
+        if place.path.startswith(f"{file.place.path}/"):
+            raise InvalidInput(f"The path {file.place.path} is not a directory.", field=field)
+
+
 def file_at(files: Mapping[Place, File], place: Place) -> File:
     """The file at a place. Raises `NotFound` and `InvalidInput` with the SDK's messages."""
     if place in files:

@@ -30,6 +30,7 @@ from remembrancer.toolsets.directory.files import (
     TextChange,
     below,
     changes,
+    check_free,
     file_at,
     files_of,
     inserted,
@@ -170,8 +171,7 @@ async def _create(directory: _Directory, arguments: MemoryArguments) -> str:
     place = place_of(_required(arguments.path, PATH))
     text = _required(arguments.file_text, "file_text")
     files = await directory.read(place.scope)
-    if place in files or is_directory(files, place):
-        raise InvalidInput(f"File {place.path} already exists", field=PATH)
+    check_free(files, place, f"File {place.path} already exists", PATH)
     await directory.store(place, text, is_file=True)
     return f"File created successfully at: {place.path}"
 
@@ -215,8 +215,7 @@ async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
     if not old.name:
         raise InvalidInput(f"Cannot rename the {old.path} directory itself", field="old_path")
     files = await directory.read(old.scope, new.scope)
-    if new in files or is_directory(files, new):
-        raise InvalidInput(f"The destination {new.path} already exists", field="new_path")
+    check_free(files, new, f"The destination {new.path} already exists", "new_path")
     moved = [files[old]] if old in files else below(files, old)
     if not moved:
         raise NotFound(f"The path {old.path} does not exist", field="old_path")
