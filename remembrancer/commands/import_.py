@@ -29,6 +29,7 @@ from remembrancer.memory.credentials import refuse_credentials, texts_of
 from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
+from remembrancer.memory.markdown_index import without_block
 from remembrancer.memory.text import client_title, count
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
@@ -42,7 +43,7 @@ from remembrancer.protocol.writes import (
     SubmitBatch,
     memory_id_of,
 )
-from remembrancer.toolsets.files.workspace_files import CLAUDE_CODE, NATIVE, markdown_below, native_places
+from remembrancer.toolsets.files.workspace_files import CLAUDE_CODE, ENDINGS, NATIVE, markdown_below, native_places
 from remembrancer.toolsets.memory.store_memory import kind_of
 
 CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
@@ -213,7 +214,7 @@ def _place(project: ProjectRef | None) -> str | None:
         "file",
         required=False,
         metavar="[FILE]",
-        help="What 'backup export' has written, or a directory of Markdown; - is standard input.",
+        help="What 'backup export' has written, or Markdown (a directory or a file); - is standard input.",
     ),
     option(
         "--from",
@@ -259,16 +260,16 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
 def _read(
     named: str | None, client: str | None, project: ProjectRef, limit_bytes: int, *, allow_secrets: bool
 ) -> Contents:
-    """Read and check the input: an export, a directory of Markdown, or a client's own memory files. Raises OSError if
-    it cannot be read."""
+    """Read and check the input: an export, Markdown, or a client's own memory files. Raises OSError if it cannot be
+    read."""
     path = Path(named or "").expanduser()
     if client is not None:
         places = [Path(place).expanduser() for place in native_places(working_tree_of(directory_here()), client)]
         if not any(True for place in places for _ in markdown_below(place)):
             looked = ", ".join(map(str, places))
             raise InvalidInput(f"there are no memory files of {client_title(client)}: looked for them in {looked}")
-    elif named != "-" and path.is_dir():
-        places = [path.resolve()]
+    elif named != "-" and (path.is_dir() or path.suffix.lower() in ENDINGS):
+        places = [path.resolve(strict=True)]
     else:
         with click.open_file(str(path), "rb") as file:
             return read_export(file, limit_bytes, allow_secrets=allow_secrets)
@@ -305,7 +306,7 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
             notes, written = read_file(text, details)
         except InvalidInput as error:
             raise FileUnusable(f"{path}: {error.message}") from error
-        made = sections_of(str(path), notes, path.stat().st_mtime, scope, kind_of)
+        made = sections_of(str(path), without_block(notes), path.stat().st_mtime, scope, kind_of)
         lines += [*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)]
     if project.id in {line.project for line in lines}:
         projects.setdefault(project.id, ProjectLine(project.id, project.path))
@@ -314,7 +315,7 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
 
 
 def _details_in(place: Path) -> list[bytes]:
-    file = place / DETAILS
+    file = (place if place.is_dir() else place.parent.parent) / DETAILS
     return file.read_bytes().splitlines(keepends=True)[1:] if file.is_file() else []
 
 

@@ -78,7 +78,7 @@ def decode_header(line: bytes) -> Header:
     except UNDECODABLE as error:
         raise FileUnusable(
             "the file is no export of Remembrancer "
-            "(Markdown is imported by its directory, a backup by 'backup restore')"
+            "(a file of Markdown ends with .md, and a backup is for 'backup restore')"
         ) from error
     if header.format != FORMAT:
         raise FileUnusable(f"the file is no export of Remembrancer: its first line says {header.format[:60]!r}")

@@ -22,6 +22,7 @@ from remembrancer.commands.runtime_client import ask_store, is_up
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
+from remembrancer.memory.markdown_index import with_block
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall, Recalled
@@ -220,6 +221,7 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     kinds = {each.get("kind", "fact") for each in exported_memories(home).values()}
     assert {file.stem for file in files} == kinds, "a file for all memories of one kind"
     assert {file.stat().st_mode & 0o077 for file in [directory, *files]} == {0}
+    assert "5 memories would be imported" in done("backup", "import", str(files[0]), "--dry-run", home=second)
     report = json.loads(done("backup", "import", str(directory), "--json", home=second))
     assert (report["imported"], report["present"], report["skipped"]) == (9, 0, [])
     before, after = exported(home), [without_import(line, report["run_id"]) for line in exported(second)]
@@ -238,10 +240,10 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
 def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
-    (notes / "deploy.md").write_text("# Deploy\n\nNever on Fridays.\n")
+    (notes / "deploy.md").write_text(with_block("# Deploy\n\nNever on Fridays.\n", "- AB12 A memory.", 0.0))
     (tmp_path / "link").symlink_to(notes)
     assert "1 memory imported" in done("backup", "import", str(notes), home=home)
-    for path in (f"{notes}/../notes", str(tmp_path / "link")):
+    for path in (f"{notes}/../notes", str(tmp_path / "link"), f"{notes}/deploy.md"):
         assert "0 memories imported, 1 was there" in done("backup", "import", path, home=home)
 
 
