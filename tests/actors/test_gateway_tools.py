@@ -37,6 +37,8 @@ async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_ninety_to
     assert {"store_memory", "recall_memories", "get_memory_status"} < set(names)
     assert names == sorted(names)
     assert len(names) == len(set(names)) <= 12
+    first = instructions.lower().split()[:8]
+    assert {"remember", "recall", "decision,", "preference"} <= set(first), "by which a search for tools finds it"
     skill = (PLUGIN / "skills/long-term-memory/SKILL.md").read_text()
     listed = json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)
     assert len(listed) / 4 <= 816
