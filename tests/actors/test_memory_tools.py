@@ -23,7 +23,7 @@ from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, short, shown
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
-from tests.spaces import connect_space, locked
+from tests.spaces import connect_space, locked, write_rows
 
 
 async def test_any_beginning_or_ending_of_an_id_will_do_for_who_sees_the_memory(served: Rig, client: RawClient) -> None:
@@ -476,6 +476,20 @@ async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when
             assert having_it(), "the reader sees it still"
         assert (await client.call("erase_memory", memory_id=memory_id))["already_erased"]
         assert not having_it()
+
+
+async def test_the_status_of_damaged_memories_is_degraded(quick_rig: Rig) -> None:
+    async with store_rig(quick_rig.paths.home), quick_rig.running(), quick_rig.session() as client:
+        for content in ("The quay is old.", "The quay is new."):
+            await client.store(content)
+        assert "degraded" not in await client.call("get_memory_status")
+        write_rows(
+            quick_rig.paths.database,
+            "INSERT INTO memory_links SELECT max(number), min(number), 'contradicts', 1, 1 FROM memories",
+            "UPDATE memories SET tags = char(1)",
+        )
+        status = await client.call("get_memory_status")
+    assert (status["degraded"], [each["code"] for each in status["warnings"]]) == (True, ["records_unusable"])
 
 
 async def test_what_another_project_queued_stays_one_s_own_goes(quick_rig: Rig, places: tuple[Path, Path]) -> None:

@@ -36,10 +36,10 @@ async def get_memory_status(call: Call) -> Answer:
     """Report the state of the memory as this session sees it. Without the store, the last known figures are used, if
     any."""
     caller, service = call.caller, call.service
-    store, is_fresh = None, False
+    store, is_fresh, is_degraded = None, False, True
     with suppress(*AWAY):
         response = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
-        store, is_fresh = response.reply, not response.is_old
+        store, is_fresh, is_degraded = response.reply, not response.is_old, response.is_degraded
         call.notices += response.notices if is_fresh else ()
     health, gateway = service.store_health, service.health()
     answer: Answer = {
@@ -94,8 +94,8 @@ async def get_memory_status(call: Call) -> Answer:
     state = msgspec.structs.replace(gateway, queue_depth=0, queue_stuck=stuck, queue_problem=None)
     for problem in of_queue(state):
         call.warn(problem.code, str(problem))
-    if not is_fresh or call.notices:
-        answer["degraded"] = not is_fresh
+    if is_degraded or call.notices:
+        answer["degraded"] = is_degraded
     return answer
 
 
