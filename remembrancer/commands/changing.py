@@ -176,7 +176,7 @@ def edit(
         if changes["content"] == text_before:
             return Report({"memory_id": memory, "updated_fields": []}, notes=("Nothing was changed.",))
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
-    changed = answer.get("updated_fields", ())
+    changed = answer.get("updated_fields", list(changes))
     if set(changes) == {"supersedes"}:
         old = short(given["supersedes"])
         if changed == []:

@@ -10,7 +10,6 @@ from remembrancer.memory.decay import DAY_S, has_ended
 from remembrancer.memory.fields import FIELDS, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
-from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -250,18 +249,18 @@ def _with_passage(text: str, change: TextEdit) -> str:
     return replaced
 
 
-AROUND: Final = 60
-"""The number of characters that are shown on each side of a replaced passage."""
-LONGEST_LINE: Final = 300
+AROUND: Final = 40
+"""The number of characters that are shown on each side of the ends of a new passage."""
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
-    """The new passage with what stands around it in its line."""
+    """The new passage with what stands around it in its line; of a long one, both ends."""
     above, below = before.split(passage.old)
     start, end = above.rpartition("\n")[2], below.partition("\n")[0]
     left = start if len(start) <= AROUND else f"…{start[-AROUND:]}"
     right = end if len(end) <= AROUND else f"{end[:AROUND]}…"
-    return f"{left}{cut_at_word(passage.new, LONGEST_LINE)}{right}"
+    new = passage.new if len(passage.new) <= 2 * AROUND else f"{passage.new[:AROUND]}…{passage.new[-AROUND:]}"
+    return f"{left}{new}{right}"
 
 
 def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict[str, Any]:

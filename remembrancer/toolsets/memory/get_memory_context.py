@@ -106,6 +106,8 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     )
     # In a thread, because counting the tokens of long memories takes a while.
     block = await anyio.to_thread.run_sync(build)
+    if block.memory_ids:
+        service.is_first_data_for(caller)  # the block says that it is data
     service.shown(caller, block.memory_ids, count=away is None, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": "" if says_nothing else block.text,

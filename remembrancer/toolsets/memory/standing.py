@@ -36,8 +36,8 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
         if copies:
             call.warn("queued", UNKNOWN)
         raise
-    answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": result.reason}
-    answer |= non_empty(already_forgotten=result.already)
+    answer: Answer = {"memory_id": change.memory_id, "status": "forgotten"}
+    answer |= non_empty(reason=result.reason, already_forgotten=result.already)
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
     try:
         known = await call.service.require(question, call.service.settings.read_budget_s)
@@ -63,7 +63,7 @@ async def restore_memory(
     result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
     answer: Answer = {"memory_id": memory_id, "status": "active"}
     answer |= {"restored_fields": list(result.restored_fields), "version": result.version}
-    return answer | non_empty(re_embedded=result.re_embedded, proposed_again=result.proposed_again)
+    return answer | non_empty(proposed_again=result.proposed_again)
 
 
 @tool("Move a memory between scopes.", unlisted=("reason",))
@@ -76,8 +76,7 @@ async def promote_memory(
     change = PromoteMemory(memory_id, target_scope, clean_reason(reason))
     result = await call.write(change, PromotedResult)
     answer: Answer = {"memory_id": memory_id, "previous_scope": result.previous_scope}
-    answer |= non_empty(merged_into=result.merged_into)
-    return answer | {"new_scope": change.target_scope, "reason": change.reason}
+    return answer | non_empty(merged_into=result.merged_into, new_scope=change.target_scope, reason=change.reason)
 
 
 @tool("Change tags.")

@@ -1,7 +1,7 @@
 """The tool `update_memory`."""
 
 from collections.abc import Sequence
-from typing import Annotated, get_args
+from typing import Annotated, Final, get_args
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,9 @@ from remembrancer.toolsets.memory.fields import (
     cleaned,
 )
 from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool
+
+_FIELD_OF: Final = {"old": "content", **dict.fromkeys(("supersedes", "add_links", "remove_links"), "links")}
+"""The field that an argument changes, where it has another name."""
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,12 +67,15 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     unlisted=("tags", "related_entities", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """Change the given fields only. The answer has the changed line if a passage of the text is replaced, and the words
-    that are gone if the whole text is."""
+    """Change the given fields only. The answer has the changed line if a passage of the text is replaced. It names the
+    changed fields if there are none, or others than the call's."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     result = await call.write(change, UpdatedResult, allow_secrets=arguments.allow_secrets is True)
-    answer: Answer = {"memory_id": change.memory_id, "updated_fields": list(result.updated_fields)}
-    return answer | {"version": result.version} | non_empty(re_embedded=result.re_embedded, line=result.line)
+    named = {name for name, value in msgspec.structs.asdict(arguments).items() if value not in (None, ())}
+    fields = result.updated_fields
+    is_known = fields and {_FIELD_OF.get(name, name) for name in named}.issuperset(fields)
+    answer: Answer = {"memory_id": change.memory_id} | ({} if is_known else {"updated_fields": list(fields)})
+    return answer | {"version": result.version} | non_empty(line=result.line)
 
 
 def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> UpdateMemory:
