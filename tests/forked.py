@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -241,7 +242,8 @@ class _Forking(subprocess.Popen[bytes]):
                 os.setpgid(0, 0)
             for number, name in enumerate(("p2cread", "c2pwrite", "errwrite")):
                 os.dup2(bound[name], number)
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            for below, above in pairwise([2, *sorted(bound["pass_fds"]), os.sysconf("SC_OPEN_MAX")]):
+                os.closerange(below + 1, above)
             signal.set_wakeup_fd(-1)
             module, *arguments = command[3:]
             _live(bound["env"], bound["env"]["REMEMBRANCER_HOME"], _run_module, module, *arguments)

@@ -44,6 +44,11 @@ class FileLock:
             time.sleep(0.01)  # flock offers no event to wait for
         return True
 
+    def fileno(self) -> int:
+        """The descriptor of the held lock. A child that inherits it holds the lock as well, until both have ended."""
+        assert self._descriptor is not None
+        return self._descriptor
+
     def release(self) -> None:
         """Release the lock. May be called twice."""
         descriptor, self._descriptor = self._descriptor, None

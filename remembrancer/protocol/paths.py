@@ -21,7 +21,7 @@ class RuntimePaths:
         self.runtime_lock = home / "runtime.lock"
         """Held by the launcher as long as it lives; the kernel releases it after a crash."""
         self.start_lock = home / "start.lock"
-        """Held by the one bridge that is starting a runtime."""
+        """Held by the one process that is starting a runtime, and by that runtime."""
         self.runtime_record = home / "runtime.json"
         """The record of the processes that the launcher started, so that the next one can clean up after a crash."""
         self.store_lock = home / "store.lock"

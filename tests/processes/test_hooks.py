@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from remembrancer.commands.runtime_client import is_up
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
@@ -215,6 +216,7 @@ def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
     whole = json.dumps({"session_id": "s", "cwd": str(project), "hook_event_name": event, **given})
     asked = run_command("hook", event, environ=os.environ, stdin=whole.encode(), timeout_s=PATIENCE_S)
     assert (asked.returncode, asked.stdout) == (0, b"")
+    assert FileLock(RuntimePaths(home).start_lock).is_held_elsewhere(), "nobody starts a second one meanwhile"
     until(lambda: is_up(RuntimePaths(home)))
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", f"{PATIENCE_S}")
     remember(project)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import socket
 import time
 from contextlib import closing
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import PREPARED_FILE, _options, main, with_settings
+from remembrancer.actors.bridge import bridge
+from remembrancer.actors.bridge.bridge import PREPARED_FILE, Bridge, _options, main, with_settings
 from remembrancer.actors.bridge.places import Places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import (
     LONG_BUDGET_S,
@@ -348,6 +350,36 @@ def test_the_project_is_named_by_the_option_our_variable_or_claude_code_in_turn(
     assert named_project(None, {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}) is None
     with pytest.raises(ValueError, match="is not a directory"):
         named_project(str(tmp_path / "gone"), claude)
+
+
+class NothingToReach:
+    """In place of a `Starter`: nothing listens, and it counts the attempts to change that."""
+
+    failure = None
+    starts = 0
+
+    def dial(self) -> None:
+        return None
+
+    def tend(self, _: float) -> None:
+        self.starts += 1
+
+    def finish(self) -> None:
+        return
+
+
+@pytest.mark.parametrize(("method", "starts"), [("initialize", False), ("tools/call", True)])
+def test_for_a_client_that_has_gone_a_runtime_is_started_only_if_it_has_called_a_tool(
+    monkeypatch: pytest.MonkeyPatch, method: str, starts: bool
+) -> None:
+    monkeypatch.setattr(bridge, "LEAVE_S", 0.1)
+    source, client = os.pipe()
+    os.write(client, line(id=1, method=method, params={}) + b"\n")
+    os.close(client)
+    starter: Any = NothingToReach()
+    with os.fdopen(source) as client_in, Path(os.devnull).open("w") as client_out:
+        assert Bridge(b"", starter, {}, None, client_in.fileno(), client_out.fileno()).run() == 0
+    assert bool(starter.starts) == starts
 
 
 # --- The conversation of a command or a hook with the gateway.

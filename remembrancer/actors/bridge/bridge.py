@@ -129,10 +129,10 @@ class Bridge:
         """Pass lines on until the client has gone."""
         try:
             while not self._is_over():
-                if self._is_seeking and time.monotonic() >= self._next_attempt:
-                    self._seek_gateway(time.monotonic())
                 self._wait()
                 self._tell_client(self._conversation.expire(time.monotonic()))
+                if self._is_seeking and time.monotonic() >= self._next_attempt:
+                    self._seek_gateway(time.monotonic())
         except ClientGoneError:
             pass
         finally:
@@ -161,10 +161,10 @@ class Bridge:
             poll.register(descriptor, events)
         for descriptor, events in poll.poll(timeout_ms):
             if descriptor == self._client_in:
-                if events & select.POLLIN or (events & _HANGUP and wanted[descriptor] & select.POLLIN):
-                    self._read_client()
-                elif events & (_HANGUP | _GONE):
+                if events & (_HANGUP | _GONE):
                     self._leave_soon()
+                if wanted[descriptor] & select.POLLIN:
+                    self._read_client()
             elif descriptor == self._client_out:
                 self._write_client()
             elif self._gateway is not None and descriptor == self._gateway.fileno():
@@ -252,7 +252,10 @@ class Bridge:
         if self._connect():
             return
         self._next_attempt = now + (EAGER_PAUSE_S if now - self._away_since < EAGER_S else PATIENT_PAUSE_S)
-        if self._starter.failure is None or self._conversation.has_open:
+        is_wanted = self._starter.failure is None or self._conversation.has_open
+        if self._leave_at < math.inf:  # the client has gone, and the runtime may just have been stopped
+            is_wanted = self._conversation.has_open_call
+        if is_wanted:
             self._starter.tend(now)
         if self._starter.failure is not None:
             self._tell_client(self._conversation.fail_all(self._starter.failure, retry=not self._starter.is_lasting))

@@ -108,6 +108,11 @@ class Conversation:
         return any(request.message["method"] not in STREAMS for request in self._open.values())
 
     @property
+    def has_open_call(self) -> bool:
+        """True if a tool call has no answer yet."""
+        return any(request.message["method"] == "tools/call" for request in self._open.values())
+
+    @property
     def is_full(self) -> bool:
         """True if no more of the client's lines should be read for now."""
         return len(self._open) >= MAX_OPEN_REQUESTS or self._open_bytes >= MAX_OPEN_BYTES

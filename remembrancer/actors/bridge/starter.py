@@ -123,9 +123,10 @@ class Starter:
             self.finish()
             self._not_before = now + LOOK_AGAIN_S
             return
-        self._spawn()
+        self._spawn(lock)
 
-    def _spawn(self) -> None:
+    def _spawn(self, lock: FileLock) -> None:
+        """Start a runtime. It holds the start lock as well, so nobody starts another one after this process ends."""
         import subprocess
         import tempfile
 
@@ -148,6 +149,7 @@ class Starter:
             cwd="/",
             env=environ,
             start_new_session=True,
+            pass_fds=(lock.fileno(),),
         )
         assert self._child.stdin is not None
         with contextlib.suppress(OSError):  # it has ended already, and `_ended` has the reason

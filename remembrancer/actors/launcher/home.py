@@ -75,7 +75,7 @@ def claim_memory_home(home: Path) -> None:
 
 
 def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
-    """Take the lock of the home, waiting for it: `status` and `down` take it for a moment to check it.
+    """Take the lock of the home, waiting for it.
 
     Raises:
         AlreadyRunning: another runtime has it.

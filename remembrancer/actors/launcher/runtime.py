@@ -69,9 +69,7 @@ logger = logging.getLogger(__name__)
 UMASK: Final = 0o077
 """Files are private to this user; the children inherit the mask."""
 LOCK_WAIT_S: Final = 0.3
-"""The time that a person's `up` waits for the lock."""
-SESSION_LOCK_WAIT_S: Final = 3.0
-"""The time that a session's runtime waits for the lock: the previous one may be stopping at this moment."""
+"""The time that a runtime waits for the lock, which `status` and `down` take for a moment to check it."""
 SOCKETS_LOOK_S: Final = 1.0
 """The time between two looks whether the sockets are still there; without them the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
@@ -128,8 +126,7 @@ class Runtime(NamedTuple):
             claim_memory_home(self.paths.home)
         else:
             prepare_home(self.paths)
-        wait_s = SESSION_LOCK_WAIT_S if self.for_sessions else LOCK_WAIT_S
-        with take_home(self.paths, wait_s):
+        with take_home(self.paths, LOCK_WAIT_S):
             if self.in_memory:
                 prepare_home(self.paths)
             remove_sockets(self.paths)
