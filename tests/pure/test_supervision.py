@@ -372,6 +372,15 @@ def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done
     assert world.heard("embedder-1", Stop)[0].reason == RESTS
 
 
+def test_work_that_a_dead_process_reported_keeps_nothing_awake() -> None:
+    world = begun(Settings(rest_timeout_s=60.0), for_sessions=True)
+    world.pong("consolidator", ConsolidatorHealth(job="tidying"))
+    world.exit("consolidator")
+    world.ready("consolidator")
+    world.run_for(120.0)
+    assert world.core.is_resting
+
+
 EVENTS = st.one_of(
     st.tuples(st.just("pass"), st.floats(0.01, 40.0)),
     st.tuples(st.sampled_from(["ready", "crash", "refuse", "pong", "hang"]), st.integers(0, 6)),
