@@ -158,15 +158,14 @@ async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
     """Stop sharing the project in this directory, and keep a copy."""
     sharing, (project, title) = _sharing(), _whose(is_users=user)
     title = "Your scope user" if user else title
-    planned = await request_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
-    kept = _memories(planned.memories)
-    will = f"{title} will no longer be shared, and keeps a copy of {kept}. The other machines keep theirs."
+    lane, kept = await request_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
+    will = f"{title} will no longer be shared, and keeps a copy of {_memories(kept)}. The other machines keep theirs."
     if dry_run:
-        return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
+        return Report({"dry_run": True, "lane": lane, "memories": kept}, will)
     confirm(f"{will} Continue?", yes=yes)
-    done = await request_store(LeaveLane(project), answer_s=SHARE_S)
-    await sharing.leave(done.lane)
-    return Report({"left": done.lane, "memories": done.memories}, f"{title} is no longer shared: its copy stays here.")
+    lane, kept = await request_store(LeaveLane(project), answer_s=SHARE_S)
+    await sharing.leave(lane)
+    return Report({"left": lane, "memories": kept}, f"{title} is no longer shared: its copy stays here.")
 
 
 @command()

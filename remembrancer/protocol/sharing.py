@@ -42,15 +42,9 @@ class ShareProject(Request[MemoriesMoved], frozen=True):
     dry_run: bool = False
 
 
-class LaneLeft(msgspec.Struct, frozen=True, tag=True):
-    """The lane that was left, and the number of memories that stay as the project's or the user's own."""
-
-    lane: str
-    memories: int
-
-
-class LeaveLane(Request[LaneLeft], frozen=True):
-    """Stop sharing for a project (None: the user): the present memories of the lane stay as its own."""
+class LeaveLane(Request[tuple[str, int]], frozen=True):
+    """Stop sharing for a project (None: the user): the present memories of the lane stay as its own. The answer is the
+    lane, and their number."""
 
     project: ProjectRef | None
     dry_run: bool = False

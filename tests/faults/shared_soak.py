@@ -45,7 +45,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, MemoriesMoved, OthersWrote, ShareProject
+from remembrancer.protocol.sharing import DescribeLanes, LeaveLane, MemoriesMoved, OthersWrote, ShareProject
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Request
@@ -423,7 +423,7 @@ class Session:
         """Go on alone for a moment, and join again. Meanwhile the host's sessions change what is its own now."""
         project, lane = (None, self._host.users_lane) if is_users else (self._host.project, self._host.lane)
         left = await self._host.answer(LeaveLane(project))
-        if not isinstance(left, LaneLeft):
+        if not isinstance(left, tuple):
             assert isinstance(left, Failure), left
             assert left.code == "invalid_input", left  # it has left already
         await asyncio.sleep(self._dice.uniform(0, ANSWER_S / 10))

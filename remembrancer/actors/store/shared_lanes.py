@@ -35,7 +35,6 @@ from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sharing import (
     DescribeLanes,
-    LaneLeft,
     LaneState,
     LeaveLane,
     MemoriesMoved,
@@ -305,7 +304,7 @@ class SharedLanes:
                 own.complete(self._import(lane, project, memory), partial(let_go, memory=memory))
         return outcomes
 
-    async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:
+    async def _leave(self, request: LeaveLane, _context: RequestContext) -> tuple[str, int]:
         """Leave a lane. Raises `InvalidInput` if the project shares nothing."""
         project = request.project
         async with self._changing:
@@ -316,7 +315,7 @@ class SharedLanes:
             own, opened = await self._own(project), self._open[lane.name]
             ids = await self._committer.run(lane.name, lane.shareable)
             if request.dry_run:
-                return LaneLeft(lane.name, len(ids))
+                return lane.name, len(ids)
             with suppress(RemembrancerError):  # if the others' latest entries cannot be read, go on without them
                 await opened.catch_up()
             await self._committer.run(lane.name, partial(lane.leave, own))
@@ -325,7 +324,7 @@ class SharedLanes:
             await opened.stop()
             del self._open[lane.name]
             await lane.journal.aclose()
-            return LaneLeft(lane.name, len(ids))
+            return lane.name, len(ids)
 
     async def _rejoin(self, request: RejoinLane, context: RequestContext) -> tuple[LaneState, ...]:
         """Continue a lane with a new connection. Raises as `_connection`."""

@@ -19,7 +19,6 @@ from remembrancer.memory.times.phrases import LOOK_BACK, Phrase, counted, patter
 MAX_CHARACTERS: Final = 1000
 """The number of characters of a query that are read: a longer text is a document."""
 MAX_WINDOWS: Final = 8
-_DAY_S: Final = 86_400.0
 MOST_FADES: Final = 8.0
 """A time does not count if it is this many times as far away as one that counts half."""
 
