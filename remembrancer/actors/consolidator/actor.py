@@ -1,7 +1,7 @@
-"""The consolidator: it does what is not urgent, one job of each sort at a time, and gives way to all else.
+"""The consolidator does the work that is not urgent, one job of each sort at a time, at the lowest priority.
 
-It owns nothing. What it has to do the store tells it, from the records; what it decides it submits as operations. So
-it may be killed at any moment: the job is found again, and what was written already is not written twice.
+It owns nothing. The store gives it jobs that it finds in the records, and the results are submitted as operations. So
+it may be killed at any moment: the job is found again, and no operation is applied twice.
 """
 
 import logging
@@ -36,7 +36,7 @@ from remembrancer.protocol.errors import Failure, InternalError, RemembrancerErr
 from remembrancer.protocol.writes import ProjectRef
 
 POLL_S: Final = 10.0
-"""The time that a question for a job stays open."""
+"""The time that a request for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Outcome = Reflected | Maintained | None
@@ -45,10 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Outcome:
-    """Do a job, and return the answer for somebody who waits for it. Any exception is a failure of the job.
+    """Do a job, and return the answer for the caller who waits for it, if any. Any exception is a failure of the job.
 
-    It may be cancelled at any await, and is then repeated. It awaits something at the latest after half a second, since
-    this process answers its heartbeats in between; longer computations run in a thread.
+    It may be cancelled at any await, and is then repeated. It must not block the event loop for more than half a
+    second, since this process answers heartbeats: longer computations run in a thread.
     """
     if (lane_time := job.lane_time) is not None:
         clock = lambda: lane_time  # noqa: E731
@@ -85,11 +85,11 @@ class ConsolidatorActor(Actor):
 
 
 class JobLoop:
-    """Asks for a job, carries it out, and reports the outcome with the next question. The store decides when a failed
+    """Asks for a job, carries it out, and reports the outcome with the next request. The store decides when a failed
     job is repeated.
 
-    Jobs of three sorts are done side by side, so that no reflection and no session's end waits for the work on a whole
-    space. Conflicts over a memory are settled by the versions that their edits expect.
+    The sorts of jobs run side by side, so that no reflection or end of a session waits for the maintenance of a space.
+    If two jobs change the same memory, the versions that the edits expect decide.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class JobLoop:
         self._error: str | None = None
 
     def health(self) -> ConsolidatorHealth:
-        """The jobs in progress, and the numbers of those done."""
+        """The jobs in progress, and the numbers of finished and failed ones."""
         return ConsolidatorHealth("; ".join(self._jobs.values()) or None, self._finished, self._failed, self._error)
 
     async def run(self) -> None:
@@ -115,15 +115,15 @@ class JobLoop:
                 tasks.start_soon(self._work, sort)
 
     async def _work(self, sort: JobSort) -> None:
-        question = AwaitJob(sort)
+        request = AwaitJob(sort)
         while True:
-            jobs = await self._store.ask(question, POLL_S, away_s=math.inf)
-            question = AwaitJob(sort)
+            jobs = await self._store.ask(request, POLL_S, away_s=math.inf)
+            request = AwaitJob(sort)
             for job in jobs:
-                question = AwaitJob(sort, job, await self._outcome_of(job))
+                request = AwaitJob(sort, job, await self._outcome_of(job))
 
     async def _outcome_of(self, job: Job) -> Outcome | Failure:
-        """Do it. The one place where an error of a job becomes a message."""
+        """Carry out a job. The only place where an error of a job becomes a message."""
         description = f"{NAMES[type(job.work)]} {job.project.id if job.project else 'the user'}"
         self._jobs[job.sort] = description
         logger.info("job begun", extra={"job": description})
@@ -152,4 +152,4 @@ NAMES: Final = {
     Maintain: "maintenance of",
     Reflect: "a reflection in",
 }
-"""The jobs in words, without anything that a memory says."""
+"""The names of the jobs in the log, without any content of memories."""

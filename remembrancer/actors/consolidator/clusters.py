@@ -1,8 +1,8 @@
-"""Clusters of memories about one topic, and the memory that stands for a cluster. Pure.
+"""Clusters of memories about one topic, and the memory that represents a cluster. Pure.
 
-Two memories are as similar as the cosine of their vectors, less what any two of them have in common, and a little more
-when they have words in common or name the same entities. Topics are found by average-link agglomeration (UPGMA: Sokal
-and Michener, 1958).
+The similarity of two memories is the cosine of their vectors, minus the similarity that any two of them have, plus a
+little for words and entities in common. Topics are found by average-link agglomeration (UPGMA: Sokal and Michener,
+1958).
 """
 
 import math
@@ -21,11 +21,11 @@ from remembrancer.memory.wording import stem
 from remembrancer.protocol.consolidation import Material
 
 TOPIC_COSINE: Final = 0.31
-"""The height of a topic's mean similarity above the background, with the default model."""
+"""The least mean similarity within a topic, above the background, with the default model."""
 WORDS_BONUS: Final = 0.4
-"""The most that common words add to a cosine: vectors alone take four notes on slow software for one topic."""
+"""The most that words in common add to a cosine: by vectors alone, any notes about slow software are one topic."""
 ENTITY_BONUS: Final = 0.1
-"""The most that shared entities add to a cosine."""
+"""The most that entities in common add to a cosine."""
 LEAST_MEMBERS: Final = 3
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
@@ -34,20 +34,20 @@ BACKGROUND_COUNT: Final = 50
 """The number of memories from which their mean cosine counts as much as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
 BEGINNING: Final = 300
-"""Characters of a memory by which its language is known: the default model takes any two texts of another one than
-English for related, and so these have to share a word."""
+"""The characters of a memory from which its language is detected. With the default model, any two texts in another
+language than English are similar, so these need a word in common."""
 SPAN: Final = 1_500
-"""Memories that are compared with one another at once: the tables of so many are 100 megabytes."""
+"""The number of memories compared with one another at once: their tables take 100 MB."""
 _NEVER: Final = -np.inf
 STOP_WORDS: Final = frozenset(("use", "uses", "used", "need", "needs", "get", "make")).union(
     *word_lists("wording").values()
 )
-"""They say nothing of a text's subject."""
+"""Words that say nothing about a text's subject."""
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")
 _LOOKED_AT: Final = 1_000
 
 Vectors = NDArray[np.float32]
-"""Shape (memories, dimensions), rows of length 1, or of zeros for a memory without a vector."""
+"""Shape (memories, dimensions): rows of unit length, or zeros for a memory without a vector."""
 Similarities = NDArray[np.float32]
 
 
@@ -58,10 +58,10 @@ def cluster_memories(
     least: int = LEAST_MEMBERS,
     most: int = MOST_MEMBERS,
 ) -> list[list[Material]]:
-    """Clusters of `least` to `most` memories, each in the order of its times. No memory is in two, some are in none.
+    """Clusters of `least` to `most` memories, each in the order of their times. No memory is in two; some are in none.
 
-    The same memories give the same clusters in whatever order they come. More than `SPAN` are taken in spans of time,
-    so that the memory needed is bounded.
+    The order of the given memories does not matter. More than `SPAN` are divided by time, which bounds the memory
+    needed.
     """
     ordered = sorted((memory for memory in memories if memory.vector), key=lambda each: (each.happened_at, each.id))
     clusters: list[list[Material]] = []
@@ -80,7 +80,7 @@ def cluster_memories(
 
 
 def vectors_of(memories: Sequence[Material]) -> Vectors:
-    """A row for each memory. The vectors that are there are of one model."""
+    """The vectors of memories, one row each. All existing vectors must be of one model."""
     width = max((len(memory.vector) for memory in memories), default=0) // 4
     rows = np.zeros((len(memories), width), dtype=np.float32)
     for row, memory in zip(rows, memories, strict=True):
@@ -90,8 +90,7 @@ def vectors_of(memories: Sequence[Material]) -> Vectors:
 
 
 def central_memory(memories: Sequence[Material]) -> Material:
-    """The memory that says most of what these say: the one that is the nearest to all of them, the important ones above
-    all. Of equally central ones the first."""
+    """The memory nearest to all of these, weighted by their importance; of equals the first."""
     rows = vectors_of(memories)
     weights = np.array([each.importance for each in memories], dtype=np.float32)
     return memories[int((rows @ (weights @ rows)).argmax())]
@@ -100,10 +99,10 @@ def central_memory(memories: Sequence[Material]) -> Material:
 def average_link(similarities: Similarities, threshold: float, max_size: int) -> list[list[int]]:
     """Clusters of at least two items, each ascending, in the order of their first items.
 
-    Begun with each item alone, the two clusters whose items are the most similar on average become one, until no pair
-    is similar enough. `similarities` is symmetric; its diagonal is not read. Of equal similarities the pair with the
-    lowest positions is joined first, so that the same matrix always gives the same clusters. The average after a merge
-    follows from those before it (Lance and Williams, 1967).
+    Starting from single items, the two clusters with the highest mean similarity are merged until no pair reaches the
+    threshold. `similarities` is symmetric; its diagonal is not read. Among equal similarities the pair with the lowest
+    positions is merged first, so the result is deterministic. The means after a merge follow from those before it
+    (Lance and Williams, 1967).
     """
     count = len(similarities)
     if count < 2 or max_size < 2:
@@ -123,7 +122,7 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
         sizes[one] += sizes[two]
         members[one] += members[two]
         members[two] = []
-        row[sizes + sizes[one] > max_size] = _NEVER  # sizes only grow: what is too much now will always be
+        row[sizes + sizes[one] > max_size] = _NEVER  # sizes only grow, so this is final
         row[[one, two]] = _NEVER
         table[one], table[:, one] = row, row
         table[two], table[:, two] = _NEVER, _NEVER
@@ -138,10 +137,10 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """The cosines so rescaled that 0 is what two of many memories have in common anyway, and 1 stays 1.
+    """The cosines rescaled: the mean of many memories becomes 0, and 1 stays 1.
 
-    In a conversation of two people nearly all that is said is alike, in notes of a project it is not. Of few memories
-    the mean says little, as they may well be about one thing.
+    In a conversation of two people nearly all texts are similar; in a project's notes they are not. The mean of a few
+    memories counts little, because they may all be about one thing.
     """
     count = len(cosines)
     if count < 2:
@@ -154,7 +153,7 @@ def _above_background(cosines: Similarities) -> Similarities:
 
 
 def _shared_entities(memories: Sequence[Material]) -> Similarities:
-    """The likeness of each pair by its entities, in [0, 1]: one that few memories name says more, one that all name
+    """The similarity of each pair by entities, in [0, 1]. A rare entity counts more; one that all memories name counts
     nothing."""
     count = len(memories)
     naming: dict[str, list[int]] = {}
@@ -170,17 +169,17 @@ def _shared_entities(memories: Sequence[Material]) -> Similarities:
 
 
 def content_words(text: str) -> list[str]:
-    """The words of a text in order, in lower case, without those that say nothing of its subject."""
+    """The words of a text in order and in lower case, without those that say nothing about its subject."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     ignored = stop_words_of(text[:_LOOKED_AT])
     return [word for word in _WORD.findall(folded) if word not in STOP_WORDS and word not in ignored]
 
 
 def tf_idf(texts: Sequence[str]) -> NDArray[np.float32]:
-    """A row of length 1 for each text, or zeros for one without content words: tf-idf of its stems.
+    """The tf-idf of each text's stems: rows of unit length, or zeros for a text without content words.
 
-    The weight of a stem is (1 + log tf) * log(1 + n / df), as in Salton and Buckley (1988), so that a stem which all
-    texts have still counts for something. Of a very long text the beginning counts.
+    The weight of a stem is (1 + log tf) * log(1 + n / df), as in Salton and Buckley (1988), so a stem in all texts
+    still counts. Only the beginning of a very long text is read.
     """
     counts = [Counter(stem(word) for word in content_words(text[:_LOOKED_AT])) for text in texts]
     frequency = Counter(term for each in counts for term in each)

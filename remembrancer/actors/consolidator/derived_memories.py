@@ -1,4 +1,4 @@
-"""Memories that are made of others: summaries of related ones, and procedures that several sessions follow. Pure."""
+"""Memories derived from others: summaries of related ones, and procedures that several sessions follow. Pure."""
 
 import math
 from collections import Counter
@@ -23,29 +23,29 @@ from remembrancer.protocol.runs import AddLink, AddMemory, NewMemory, ReviseMemo
 from remembrancer.protocol.writes import ProjectRef
 
 LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
-"""Kinds that are not summed up: notes for the moment, open ends, and records of a session."""
+"""The kinds that are not summarised: session-only notes, open ends, and records of sessions."""
 THEME_COSINE: Final = 0.45
 THEME_SESSIONS: Final = 3
-"""The least number of sessions in which a theme comes up."""
+"""The least number of sessions in which a theme occurs."""
 MOST_OF_A_THEME: Final = 60
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
 MOST_PATTERNS: Final = 20
 MOST_TAGS: Final = 10
 MOST_ENTITIES: Final = 20
 CONFIDENCE_GAIN: Final = 0.05
-"""The gain in confidence of a summary: several memories are a little surer than each of them."""
+"""The gain in confidence of a summary: several memories are a little more certain than one."""
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
-"""The length of a summary, about."""
+"""The approximate length of a summary."""
 SUMMARY_WORDS: Final = 20
-"""The words of a derived memory's own summary, if the source that represents it has none."""
+"""The length of a derived memory's own summary in words, if the source that represents it has none."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // LEAST_MEMBERS
-"""The longest memory that is summed up: repeating a longer one saves nothing."""
+"""The longest memory that is summarised: repeating a longer one saves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A memory that is made of others, and the edits that make it."""
+    """A memory derived from others, and the edits that store it."""
 
     memory: NewMemory
     sources: tuple[Material, ...]
@@ -54,18 +54,18 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class PatternPlan:
-    """A theme, and the memory that is to be made of it, if one is."""
+    """A theme, and the memory to be derived from it, if any."""
 
     pattern: Pattern
     derived: Derived | None = None
 
 
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
-    """The summaries that can be made of the memories.
+    """The summaries of related memories.
 
-    Only active episodic memories that hold, have their vectors and were made of no others are looked at, and what was
-    summed up before only if that was not undone (or `again`, because somebody asks). What is made of a session's
-    memories belongs to that session, and what is made of a project's to that project.
+    Only active, valid episodic memories that have vectors and are not derived themselves are summarised. A memory whose
+    summary was undone is not summarised again, unless `again` is set for an explicit request. A summary of a session's
+    memories belongs to that session, and one of a project's memories to that project.
     """
     owners: dict[tuple[str, str], list[Material]] = {}
     for memory in memories:
@@ -78,17 +78,17 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
-    """The themes of the memories, which come up in several sessions: the most frequent first. A theme that a procedure
-    was made of before has its id. No memory is in two themes; scopes and types make no difference.
+    """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
+    its id. No memory is in two themes; scopes and types make no difference.
 
-    A procedure belongs to the session, if anything that it was made of does. What was made of others repeats them and
-    shows no theme; only a procedure is kept in view, so that it is not made twice.
+    A procedure belongs to the session if one of its sources does. Derived memories repeat their sources, so they show
+    no theme; only procedures are considered, so that none is made twice.
     """
     usable = [
         memory
         for memory in memories
         if _is_usable(memory, now)
-        and len(memory.content) <= SUMMARY_CHARACTERS  # what is longer has no one theme
+        and len(memory.content) <= SUMMARY_CHARACTERS  # a longer text has several themes
         and (memory.type == "procedural" or not memory.is_derived)
     ]
     themes = [
@@ -101,7 +101,7 @@ def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -
 
 
 def name_of(project: ProjectRef) -> str:
-    """The name that people give a project: its directory's. Its path may be that of a git directory."""
+    """The name of a project for people: its directory's. The path may be that of a git directory."""
     path = PurePath(project.path)
     return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
 
@@ -112,7 +112,8 @@ def _is_usable(memory: Material, now: float) -> bool:
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
-    """Parts of a cluster, in its order, of which each has room in a summary as it stands. The rest is left alone."""
+    """The memories of a cluster in order, divided so that each part fits into a summary word for word. Long memories
+    are left out."""
     short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE]
     length = sum(len(each.content) for each in short)
     share = length / max(1, math.ceil(length / SUMMARY_CHARACTERS))
@@ -127,9 +128,8 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:
-    """A summary that says what each source states, a line for each: its day (in UTC, for all hosts of a lane the same)
-    and its own words. So nothing is lost behind it, and it can be seen from the words alone whether it stands for a
-    source."""
+    """A summary with a line for each source: its day (in UTC, so that all hosts of a lane agree) and its own words. So
+    nothing is lost, and the words alone show whether the summary covers a source."""
     content = "\n".join(
         f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )
@@ -151,8 +151,8 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
 
 
 def _plan(members: Sequence[Material], frequency: int, project_name: str) -> PatternPlan:
-    """The plan for a theme, whose members are in the order of their times. It becomes a procedure if that is the kind
-    of most members, and belongs to the user if most are preferences or hold in any project."""
+    """The plan for a theme, whose members are ordered by time. It becomes a procedure if most members are procedures or
+    fixes, and belongs to the user if most are preferences or specific to no project."""
     picked = central_memory(members)
     is_personal = _is_personal(picked, project_name) and _mostly(_is_personal(each, project_name) for each in members)
     procedure = next((member for member in members if member.is_derived), None)
@@ -171,7 +171,7 @@ def _plan(members: Sequence[Material], frequency: int, project_name: str) -> Pat
 
 
 def _is_personal(memory: Material, project_name: str) -> bool:
-    """True if it is a preference, or holds in any project."""
+    """True for a preference, and for a memory that is not specific to the project."""
     entities = [(entity.name, entity.type) for entity in memory.entities]
     return memory.kind == "preference" or is_project_specific(memory.content, entities, project_name) is None
 
@@ -182,9 +182,9 @@ def _mostly(answers: Iterable[bool]) -> bool:
 
 
 def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
-    """A memory made of these, which are in the order of their times, with links to them.
+    """A memory derived from these sources, which are ordered by time, with links to them.
 
-    Its id is the same whoever makes it of these versions, and when.
+    Its id depends on the ids and versions of the sources alone.
     """
     picked = central_memory(sources)
     origin = sorted((source.id, source.version) for source in sources)
@@ -206,21 +206,21 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
         entities=_entities(sources),
         occurred_at=latest.happened_at,
     )
-    # Passed over if a source is not as it was looked at: else it would outlive that.
+    # Skipped if a source has changed meanwhile: otherwise it would keep the old text.
     adding = AddMemory(memory, tuple((source.id, source.version) for source in sources))
     links = tuple(AddLink(memory_id, source.id, "derived_from") for source in sources)
     return Derived(memory, tuple(sources), (adding, *links))
 
 
 def _common_tags(sources: Sequence[Material]) -> tuple[str, ...]:
-    """The tags that at least half of the sources have, the commonest first."""
+    """The tags of at least half of the sources, the most common first."""
     counts = Counter(tag for source in sources for tag in dict.fromkeys(source.tags))
     common = [tag for tag, count in counts.items() if count * 2 >= len(sources)]
     return tuple(sorted(common, key=lambda tag: (-counts[tag], tag))[:MOST_TAGS])
 
 
 def _entities(sources: Sequence[Material]) -> tuple[tuple[str, str, str], ...]:
-    """All entities of the sources, the commonest first; a name comes once."""
+    """The entities of all sources, the most common first; each name once."""
     counts = Counter(entity.name for source in sources for entity in source.entities)
     first: dict[str, tuple[str, str, str]] = {}
     for each in sources:

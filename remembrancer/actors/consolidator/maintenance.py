@@ -1,5 +1,5 @@
-"""Maintenance of a space, which is read page by page: memories are archived, forgotten and summed up, and unneeded rows
-are removed."""
+"""Maintenance of a space, which is read page by page: memories are archived, forgotten and summarised, and unneeded
+rows are deleted."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import DropOrphans, NoteMaintenance, Prune, ReviseMemory
 
 SLICE: Final = 500
-"""Memories that are summed up together."""
+"""The number of memories that are summarised together."""
 NAMED: Final = 100
-"""Ids of each sort that an answer gives."""
+"""The number of ids of each sort in an answer."""
 ORPHAN_AFTER_S: Final = 30 * DAY_S
-"""An entity that no memory mentions is removed if it is older than this."""
+"""An entity that no memory mentions is deleted if it is older than this."""
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
 RUNS_KEPT_S: Final = 90 * DAY_S
-"""How long runs can be undone, and logs and versions of deleted memories are kept."""
+"""The time for which runs can be undone, and logs and versions of deleted memories are kept."""
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
 """An operation that is repeated later than this would be applied again; queues are emptied much sooner."""
 
@@ -43,7 +43,7 @@ OPERATIONS_KEPT_S: Final = 30 * DAY_S
 async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: bool = False) -> Maintained:
     """Carry out the maintenance of a space, or say what it would do.
 
-    From a shared lane nothing goes to the user alone, and each host prunes its own rows.
+    Memories of a shared lane are not proposed to the user, and its rows are not pruned.
     """
     project, now, is_shared = job.project, clock(), job.lane_time is not None
     place = "user" if project is None else project.id
@@ -74,7 +74,7 @@ async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: b
 
 
 async def _archive(run: Run) -> tuple[int, list[str], list[str]]:
-    """Archive weak memories, and forget those archived long ago: the number examined, and both sorts' ids."""
+    """Archive weak memories, and forget those archived long ago. Returns the number examined, and the ids of both."""
     examined = 0
     archived: list[str] = []
     deleted: list[str] = []
@@ -88,8 +88,8 @@ async def _archive(run: Run) -> tuple[int, list[str], list[str]]:
 
 
 async def _derive(run: Run, left_out: Collection[str]) -> list[str]:
-    """Sum up related memories, and make procedures of a project's patterns; ids of what was made. Earlier summaries are
-    left alone."""
+    """Store summaries of related memories, and procedures for a project's patterns. Returns their ids. Earlier
+    summaries stay as they are."""
     derived: list[str] = []
     request = ReadMemories(
         run.project, scopes=(run.place,), statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True
@@ -120,7 +120,7 @@ async def _forget_notes(run: Run) -> list[str]:
 
 
 async def _prune(run: Run, orphans: DropOrphans, rows: Prune) -> tuple[Done, Done]:
-    """Remove unneeded entities and rows, a bounded number in each transaction; the numbers of both removed."""
+    """Delete unneeded entities and rows, a bounded number in each transaction. Returns the numbers of both."""
     pruning = Run(run.store, run.project, run_id_of("pruning", run.run_id), run.kind, run.clock)
     dropped = pruned = 0
     while True:
@@ -132,7 +132,7 @@ async def _prune(run: Run, orphans: DropOrphans, rows: Prune) -> tuple[Done, Don
 
 
 async def _change(run: Run, changes: Changes) -> list[str]:
-    """Have memories changed; ids of those that were (or would be)."""
+    """Change memories. Returns the ids of those that were changed (or would be)."""
     passed_over = await run.write(changes.values())
     return [memory_id for memory_id in changes if memory_id not in passed_over]
 
@@ -144,8 +144,8 @@ Changes = dict[str, Group]
 
 
 def plan_archiving(memories: Iterable[Material], now: float) -> tuple[Changes, Changes]:
-    """The weak memories to archive, and those to forget because they were archived long ago. Memories that somebody
-    wanted back are left alone."""
+    """The edits for weak memories to archive, and for those to forget because they were archived long ago. Memories
+    that a person brought back are left alone."""
     archived: Changes = {}
     deleted: Changes = {}
     for memory in memories:
@@ -162,7 +162,7 @@ def plan_archiving(memories: Iterable[Material], now: float) -> tuple[Changes, C
 
 
 def plan_notes(memories: Iterable[Material], now: float) -> Changes:
-    """The old session-only notes of closed sessions to forget."""
+    """The edits that forget old session-only notes of closed sessions."""
     reason = f"maintenance: its session has been closed for {SESSION_DETAILS_KEPT_S / DAY_S:g} days"
     before = now - SESSION_DETAILS_KEPT_S
     return {

@@ -1,7 +1,7 @@
-"""Promotion: memories of a session go into the project; what is of use in every project is proposed to the user, and
-goes there by itself if two projects have said it.
+"""Promotion: a session's memories go into the project; memories that are useful in every project are proposed to the
+user, and go there automatically if two projects have them.
 
-A memory that says what one in the target scope says already is merged into that.
+If the target scope already has a memory that says the same, the promoted memory is merged into it.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ from remembrancer.protocol.runs import (
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory
 
 NEAR_TO_USER: Final = 3
-"""Memories of the user that one of a project is compared with."""
+"""The number of the user's memories that a project's memory is compared with."""
 
 Near = Mapping[str, Found]
-"""The memories of the target scope that are near a memory, by its id."""
+"""Similar memories in the target scope, by the id of a memory."""
 Promoted = tuple[Material, Verdict]
-"""A memory that is promoted, and why."""
+"""A memory to promote, and the reason."""
 
 logger = logging.getLogger(__name__)
 
 
-# --- Which memory says the same: in doubt two stay two.
+# --- Memories that say the same. When in doubt, both are kept.
 
 
 def says_the_same(
     memory: Material, near: Sequence[tuple[Material, float]], now: float, min_cosine: float
 ) -> tuple[Material, float] | None:
-    """The nearest of these that a memory may be merged into, the nearest being given first.
+    """The memory that another one can be merged into: the first with the same words, given the nearest first.
 
-    What says something else is as near as what says the same: merging into that would hide what is new. So would
-    merging into what was made of others, which may be made of this one.
+    A memory that says something else may be just as near, so merging by the cosine alone would hide what is new. A
+    derived memory is no target, since it may be derived from this one.
     """
     for other, cosine in alike(memory, near, now, min_cosine):
         if not other.is_derived and same_in_words(memory.content, other.content):
@@ -90,7 +90,7 @@ def says_the_same(
 def alike(
     memory: Material, near: Sequence[tuple[Material, float]], now: float, min_cosine: float
 ) -> list[tuple[Material, float]]:
-    """The memories of these that are so near another one that a person may want to see both."""
+    """The memories near enough to another one that a person may want to see both."""
     return [
         (other, cosine)
         for other, cosine in near
@@ -107,7 +107,7 @@ def alike(
 async def promote_now(
     memory_ids: Sequence[str], project: ProjectRef, store: StoreConnection, settings: Settings, clock: Clock
 ) -> None:
-    """Promote those memories of running sessions that are so good that they do not wait for the session's end."""
+    """Promote memories of running sessions that are too valuable to wait for the end of the session."""
     request = ReadMemories(project, memory_ids=tuple(memory_ids), scopes=("session",), statuses=("active",))
     memories = await read_settled(store, request, settings)
     promoted = strongest(memories, at_once, clock())
@@ -124,17 +124,16 @@ async def promote_now(
 async def plan_for_project(
     store: StoreConnection, project: ProjectRef, promoted: Sequence[Promoted], now: float
 ) -> PromotionPlan:
-    """The plan for memories that are promoted, given what the project knows already."""
+    """The plan for promoting memories, given those that the project already has."""
     near = await store.find_near(project, [memory for memory, _ in promoted], MERGE_COSINE)
     return await run_sync(lambda: plan_promotions(promoted, near, now))
 
 
 def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float) -> PromotionPlan:
-    """The plan for memories that are promoted, the strongest first, given what is near them in the project.
+    """The plan for promoting memories, the strongest first, given similar memories in the project.
 
-    Of several that say the same and are promoted together, the strongest goes into the project, and the others are
-    merged into it. What is near but may say something else is not merged: it is promoted, and linked to what it is
-    near.
+    If several memories say the same, the strongest goes into the project, and the others are merged into it. A similar
+    memory that may say something else is not merged: it is promoted and linked.
     """
     covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
     plan = PromotionPlan(now, covered)
@@ -158,18 +157,18 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float) -> Pro
 
 @dataclass
 class PromotionPlan:
-    """The edits for memories that are promoted, a group for each."""
+    """The edits that promote memories, one group for each."""
 
     now: float
     covered: frozenset[str]
-    """Ids of memories that one of those that are promoted was made of."""
+    """The ids of the sources of the promoted memories."""
     targets: dict[str, Material] = field(default_factory=dict)
-    """Memories that others are merged into, as they are after the edits so far, by id."""
+    """The targets of merges as they are after the edits so far, by id."""
     groups: list[Group] = field(default_factory=list)
 
     @property
     def changed(self) -> set[str]:
-        """The ids of all memories that it changes."""
+        """The ids of all memories that the plan changes."""
         return {edit.memory_id for group in self.groups for edit in group if isinstance(edit, ReviseMemory)}
 
     def promote(
@@ -182,7 +181,7 @@ class PromotionPlan:
             memory.id,
             "promoted",
             expected_version=memory.version,
-            status=None if memory.id in self.covered else "active",  # a summary that stays in the session is not seen
+            status=None if memory.id in self.covered else "active",  # a summary left in the session is not visible
             scope="project",
             chain=_step(memory, verdict, self.now),
             reason=verdict.reason,
@@ -208,7 +207,8 @@ class PromotionPlan:
 def _step(
     memory: Material, verdict: Verdict, now: float, into: Material | None = None, project: str | None = None
 ) -> ChainLink:
-    """The step of a memory (into another one) in a promotion chain. `project`: the one that it leaves for the user."""
+    """The entry in a promotion chain for promoting a memory, or merging it into another. `project`: the project from
+    which it goes to the user."""
     return ChainLink(
         memory.scope,
         memory.id,
@@ -225,7 +225,7 @@ def _step(
 def _merged(
     memory: Material, verdict: Verdict, now: float, into: Material, reason: str, project: str | None = None
 ) -> ReviseMemory:
-    """The change of a memory that another one is merged into. `project`: see `_step`."""
+    """The change of a memory into which another one is merged. `project`: see `_step`."""
     return ReviseMemory(
         into.id,
         "merged",
@@ -259,10 +259,11 @@ async def propose_to_user(
     dry_run: bool = False,
     left_out: Collection[str] = (),
 ) -> dict[Upkept, list[str]]:
-    """Propose what deserves to go to the user, and promote what another project has said as well; the ids of both.
+    """Propose valuable memories for promotion to the user, and promote those that another project has as well. Returns
+    the ids of both.
 
-    Nothing else goes to the user by itself. What the user's memory says already is merged into that.
-    `left_out` names memories that something else is about to be done with.
+    Nothing else goes to the user automatically. A memory that the user's memories already contain is merged into
+    theirs. `left_out` are memories that are about to be changed otherwise.
     """
     request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)
     in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE}
@@ -291,9 +292,9 @@ async def propose_to_user(
 
 
 async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock) -> list[str]:
-    """Promote those proposals that speak of the user and that another project has said independently; their ids.
+    """Promote proposed memories about the user that another project has independently. Returns their ids.
 
-    What the other project says is merged into them.
+    The other project's memories are merged into them.
     """
     proposed = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=True, kinds=SPEAKING_KINDS)
     proposed = msgspec.structs.replace(proposed, with_vectors=True)
@@ -319,8 +320,8 @@ async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock)
 def said_in_both(
     memories: Sequence[Material], others: Sequence[Material], now: float
 ) -> list[tuple[Material, Material, float]]:
-    """The memories that one of the others says as well, in the same text or as near as near-duplicates are; the other
-    one, and the cosine of the two."""
+    """The memories that another project has as well, by the same text or as near-duplicates with the same words: each
+    with the other one, and their cosine."""
     by_text = {normalised(other.content): other for other in reversed(others) if not has_ended(other.valid_until, now)}
     rows = vectors_of([*memories, *others])
     cosines = rows[: len(memories)] @ rows[len(memories) :].T
@@ -338,14 +339,14 @@ def said_in_both(
 
 @dataclass(frozen=True, slots=True)
 class _ToUser:
-    """The way of one memory after the other from a project to the user."""
+    """Moves memories of a project to the user, one at a time."""
 
     store: StoreConnection
     project: ProjectRef
     clock: Clock
 
     async def promote(self, memory: Material, verdict: Verdict) -> bool:
-        """Move a memory to the user. True if it has gone."""
+        """Move a memory to the user. Returns False if it can no longer be moved."""
         change = PromoteMemory(memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score)
         name = derive("to_user", self.project.id, memory.id, memory.version)
         try:
@@ -356,10 +357,10 @@ class _ToUser:
         return True
 
     async def merge(self, memory: Material, verdict: Verdict, into_id: str, cosine: float) -> bool:
-        """Merge a memory into one of the user's. True if it was.
+        """Merge a memory into one of the user's. Returns False if it was not merged.
 
-        First the user's memory is changed, then the project's. If the process dies in between, the repetition finds the
-        first step done, by the id of its operation, and does the second.
+        The user's memory is changed first, then the project's. If the process dies in between, the repeated job skips
+        the first change, which has the same operation id, and makes the second.
         """
         targets = await all_memories(self.store, ReadMemories(None, memory_ids=(into_id,)))
         if not targets:
@@ -379,13 +380,13 @@ class _ToUser:
         return True
 
 
-# --- What the user's memory says already, observed in one more project.
+# --- Memories of the user that another project has as well.
 
 
 async def observe_patterns(
     store: StoreConnection, project: ProjectRef, memories: Sequence[Material], now: float
 ) -> None:
-    """Note which of the user's memories say what these of a project say. Each pair counts once, however often."""
+    """Record which of the user's memories say the same as these memories of a project. Each pair counts once."""
     candidates = [memory for memory in memories if memory.kind in USER_KINDS and memory.vector]
     near = await store.find_near(None, candidates, MERGE_COSINE, NEAR_TO_USER)
     for memory in candidates:
@@ -395,7 +396,7 @@ async def observe_patterns(
 
 
 async def observe(store: StoreConnection, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
-    """A memory of a project says what one of the user's says: count that, once for ever."""
+    """Record that a project's memory says the same as one of the user's. Each pair counts once."""
     what = ("observed", project.id, memory_id, user_memory_id)
     run = Run(store, project, run_id_of(*what), "promotion", lambda: now, of_user=True)
     await run.write_part((NotePattern(user_memory_id, project.id),), operation_id=derive(*what))

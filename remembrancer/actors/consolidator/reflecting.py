@@ -1,4 +1,4 @@
-"""A reflection that somebody asked for: what a session's memories come to, and the themes that recur in its project."""
+"""A reflection on request: summaries of a session's memories, and recurring themes of its project."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -33,15 +33,15 @@ from remembrancer.protocol.kinds import Status, type_of_kind
 from remembrancer.protocol.writes import ProjectRef
 
 WAIT_S: Final = 3.0
-"""The time that somebody who asks is kept waiting for vectors that are still being made."""
+"""The longest time that a caller waits for missing vectors."""
 THEMES_AMONG: Final = 1500
 """The number of a project's latest memories that are searched for themes."""
 STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
-"""The statuses of memories that can be of a theme: an archived one cannot."""
+"""The statuses of memories that count for a theme; archived ones do not."""
 
 
 async def reflect(request: Reflect, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
-    """Carry out a reflection, or say what it would do. The same operation again finds nothing left to do."""
+    """Carry out a reflection, or say what it would do. Repeating the operation changes nothing more."""
     project = request.project
     own = await read_settled(store, ReadMemories(project, session_id=request.session_id), settings, WAIT_S)
     summaries: list[Derived] = []
@@ -78,7 +78,7 @@ async def reflect(request: Reflect, store: StoreConnection, settings: Settings, 
 async def find_patterns(
     store: StoreConnection, project: ProjectRef, own: Sequence[Material], now: float
 ) -> list[PatternPlan]:
-    """The themes of a project's latest memories, whatever became of them, and of a session's own."""
+    """The themes of a project's latest memories, including summarised and promoted ones, and of a session's own."""
     request = ReadMemories(project, scopes=("project",), statuses=STANDING, with_vectors=True, newest_first=True)
     latest: list[Material] = []
     async for page in pages(store, request):

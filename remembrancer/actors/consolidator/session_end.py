@@ -1,9 +1,8 @@
-"""The end of a session: what is worth it goes into the project, what is related is summed up, and its entry is closed.
+"""The end of a session: valuable memories go into the project, related ones are summarised, and the session is closed.
 
-Its record the store has written already, with the end itself; with the closing it is written anew.
-
-In that order, in transactions of their own. When this process dies in between, the next one reads what is left: what
-was promoted or summed up is not looked at again, and the entry is closed once.
+These are separate transactions, in this order. If the process dies in between, the repeated job continues with the
+rest: promoted and summarised memories are not considered again, and the session is closed once. The store has already
+written the session's record, and rewrites it when the session is closed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,11 +32,11 @@ Edge = tuple[str, str, int]
 
 MOST_COMMUNITIES: Final = 50
 MOST_MEMBERS: Final = 50
-"""Members of a community that are named: the best connected."""
+"""The number of a community's members that are named, the best connected ones."""
 LABEL_NAMES: Final = 3
 SEED: Final = 20_240_229
 ITERATIONS: Final = 4
-"""The number of times that the algorithm begins again from its own result. Later ones change next to nothing."""
+"""The number of times that the algorithm restarts from its own result; later ones hardly change it."""
 RANDOMNESS: Final = 0.001
 """The library's own default: how freely a refinement explores."""
 
@@ -45,7 +44,7 @@ RANDOMNESS: Final = 0.001
 async def end_session(
     session: SessionEntry, project: ProjectRef, store: StoreConnection, settings: Settings, clock: Clock
 ) -> None:
-    """Deal with the end of a session."""
+    """Carry out the work at the end of a session."""
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
     run = Run(store, project, run_id, "session_end", clock, session.session_id)
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
@@ -71,10 +70,10 @@ async def end_session(
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
-    """The memories of a session that go into its project, the strongest first, and then what was made of others.
+    """The memories of a session to promote, the strongest first, followed by derived ones.
 
-    What was made of others takes no place from them: a session that was summed up while it ran leaves at least what it
-    would have left without.
+    Derived memories have a limit of their own, so that a session that was summarised earlier does not promote fewer of
+    its sources.
     """
     mine = [memory for memory in own if memory.scope == "session"]
     return [
@@ -87,10 +86,10 @@ def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
 
 
 def find_communities(edges: Iterable[Edge]) -> tuple[Topic, ...]:
-    """The topics of an entity graph: communities of at least two members by the Leiden algorithm (Traag, Waltman and
-    van Eck, 2019), the largest first, each with its best connected members first.
+    """The topics of an entity graph: communities of at least two members, found by the Leiden algorithm (Traag, Waltman
+    and van Eck, 2019), the largest first, each with its best connected members first.
 
-    The seed and the order of the edges are fixed, so that one graph always gives one answer.
+    The seed and the order of the edges are fixed, so the result is deterministic.
     """
     if not edges:
         return ()

@@ -1,8 +1,8 @@
-"""The consolidator's way to the store: jobs to be done, memories to be read, and runs to be applied.
+"""The consolidator's connection to the store: asks for jobs, reads memories, and applies runs.
 
-Whatever is asked is asked again when the store was away. An operation's id is made from its edits, and the edits say
-which versions they are about: what was planned twice from the same memories is one operation, and what was planned
-from older ones is passed over by the store.
+Requests are repeated if the store was away. The id of an operation is derived from its edits, and the edits name the
+versions that they expect. So a plan that is made twice is one operation, and the store skips edits that were planned
+from older versions.
 """
 
 import hashlib
@@ -33,34 +33,34 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 VECTORS_WAIT_S: Final = 10.0
-"""The time that memories are waited for that have no vectors yet. Without, they are promoted and never merged."""
+"""The longest wait for missing vectors. A memory without a vector is promoted, but never merged."""
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 16
-"""Memories in one question for what is near them."""
+"""The number of memories in one request for similar ones."""
 PART_EDITS: Final = 200
-"""Edits in one transaction: what comes after them waits for as long as these take."""
+"""The number of edits in a transaction; later operations wait until it is done."""
 NO_PROJECT: Final = ProjectRef("", "")
-"""The project of an operation that is about the user's memories alone."""
+"""The project of an operation on the user's memories alone."""
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
 Group = tuple[Edit, ...]
-"""Edits that belong together: they are in one part, so that they are applied in one transaction."""
+"""Edits that are applied in the same transaction."""
 Found = Sequence[tuple[Material, float]]
-"""Memories with their cosines, the nearest first."""
+"""Memories with their cosines, nearest first."""
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class StoreConnection(StoreClient):
     """The store, for the consolidator.
 
-    Every question waits for a store that is away for a while, and ends with a `RemembrancerError` when it stays away or
-    refuses.
+    Every request waits for a store that is away for a while, and fails with a `RemembrancerError` if the store stays
+    away or refuses it.
     """
 
     away_s = 120.0
-    """The time that the store may be away in the middle of a job, until the job is given up."""
+    """The time that the store may be away during a job before the job fails."""
 
     async def find_near(
         self,
@@ -69,7 +69,8 @@ class StoreConnection(StoreClient):
         min_cosine: float,
         limit: int = 5,
     ) -> dict[str, Found]:
-        """The id of each of these memories, with the other active memories of a project (None: of the user) near it."""
+        """For each of these memories with a vector, by id: the other active memories near it, in a project (None: the
+        user's)."""
         near: dict[str, Found] = {}
         embedded = [memory for memory in memories if memory.vector]
         for begin in range(0, len(embedded), ROWS):
@@ -81,15 +82,15 @@ class StoreConnection(StoreClient):
         return near
 
     async def submit(self, operation: Operation) -> Applied:
-        """Have an operation applied, once: it is sent again with the same id after trouble on the way."""
+        """Submit an operation. It is applied once, even if it is sent repeatedly."""
         return await self.ask(Submit(operation))
 
 
-# --- Reading much.
+# --- Reading.
 
 
 async def pages(store: StoreConnection, request: ReadMemories) -> AsyncIterator[Sequence[Material]]:
-    """All memories of a request, page by page: no more than a page is held in memory."""
+    """All memories of a request in pages, of which only one is held in memory."""
     while True:
         page = await store.ask(request)
         yield page.memories
@@ -99,15 +100,15 @@ async def pages(store: StoreConnection, request: ReadMemories) -> AsyncIterator[
 
 
 async def all_memories(store: StoreConnection, request: ReadMemories) -> list[Material]:
-    """All memories of a request at once, for those that are few."""
+    """All memories of a request, which must be few."""
     return [memory async for page in pages(store, request) for memory in page]
 
 
 async def read_settled(
     store: StoreConnection, request: ReadMemories, settings: Settings, longest_s: float = VECTORS_WAIT_S
 ) -> list[Material]:
-    """All memories of a request, with their vectors as soon as all have them, at the latest after `longest_s`; where no
-    embedder runs, they are not waited for."""
+    """All memories of a request, with vectors. Waits for missing vectors, at most `longest_s`, or not at all if no
+    embedder runs."""
     request = msgspec.structs.replace(request, with_vectors=True)
     give_up_at = anyio.current_time() + (longest_s if settings.embedders else 0.0)
     pause_s = FIRST_PAUSE_S
@@ -123,7 +124,7 @@ async def read_settled(
 
 
 def derive(*parts: object) -> str:
-    """32 hexadecimal digits that stand for these parts: the same for the same ones, whoever derives them."""
+    """32 hexadecimal digits derived from these parts alone."""
     return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
 
 
@@ -134,7 +135,7 @@ def run_id_of(*parts: object) -> str:
 
 @dataclass
 class Run:
-    """A run while it is written, part by part. With `dry_run` nothing is written."""
+    """A run that is written part by part; with `dry_run` nothing is written."""
 
     store: StoreConnection
     project: ProjectRef | None
@@ -145,27 +146,28 @@ class Run:
     session_id: str = ""
     dry_run: bool = False
     of_user: bool = False
-    """True: a run of the project changes the user's memories."""
+    """True if a run of the project changes the user's memories."""
     parts: int = 0
-    """The number of parts that were written."""
+    """The number of parts written so far."""
 
     @property
     def place(self) -> Place:
-        """The scope whose memories it changes."""
+        """The scope of the memories that the run changes."""
         return "user" if self.of_user or self.project is None else "project"
 
     async def write(self, groups: Iterable[Group]) -> set[str]:
-        """Have edits carried out. Returns the memories that were not made or changed as they should have been."""
+        """Apply groups of edits. Returns the ids of memories that were not stored or changed, because the store skipped
+        the edit."""
         passed_over: set[str] = set()
         for edits in [] if self.dry_run else packed(groups):
             outcome = await self.write_part(edits)
-            # A link that was there already is no loss.
+            # An existing link need not be reported.
             making = (AddMemory.__name__, ReviseMemory.__name__)
             passed_over |= {skipped.memory_id for skipped in outcome.skipped if skipped.edit in making}
         return passed_over
 
     async def write_part(self, edits: Group, *, operation_id: str | None = None) -> RunResult:
-        """Have the edits of one transaction carried out, once; their outcome."""
+        """Apply the edits of one transaction, once. Returns the result."""
         part = ApplyRun(self.run_id, self.place, self.kind, edits, self.session_id)
         where = self.project or NO_PROJECT
         name = operation_id or derive("part", where.id, self.place, self.session_id, edits)
@@ -176,8 +178,8 @@ class Run:
 
 
 def packed(groups: Iterable[Group]) -> list[Group]:
-    """The edits of the parts of a run, in their order. No group is divided; one that is larger than a part is a part of
-    its own."""
+    """The edits of each part of a run, in order. A group is never divided; one that is too large is a part of its
+    own."""
     parts: list[list[Edit]] = []
     for group in groups:
         if group and (not parts or len(parts[-1]) + len(group) > PART_EDITS):
