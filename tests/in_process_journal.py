@@ -76,7 +76,7 @@ class InProcessJournal(contract.Journal):
         if not self.reachable:
             raise JournalAway("the journal is not reachable")
         if contract.check_name(lane) in self._server.lanes:
-            raise InvalidInput(f"there is a lane {lane!r} already")
+            raise InvalidInput(f"the lane {lane!r} already exists")
         self._server.lanes[lane] = _Lane()
         return self._server.lanes[lane].mark(0)
 
@@ -139,7 +139,7 @@ class InProcessJournal(contract.Journal):
     async def get_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> bytes:
         kept = self._lane(lane).snapshots.get(snapshot.name)
         if kept is None:
-            raise InvalidInput("there is no such snapshot any more")
+            raise InvalidInput("the snapshot no longer exists")
         return kept[1]
 
     async def drop_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> None:

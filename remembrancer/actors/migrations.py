@@ -75,14 +75,14 @@ class Schema:
         if version > self.latest:
             raise SchemaTooNew(
                 f"{path} was written by a newer release ({release_of(version)} or later, and this is {__version__}): "
-                f"install that one, put back the copies '*.{COPY}-{__version__}' that it made, or set "
+                f"install that one, restore the copies '*.{COPY}-{__version__}' that it made, or set "
                 "REMEMBRANCER_HOME to another directory"
             )
         if version and (version < self.versions[0] or (self.derived and version != self.latest)):
             raise SchemaTooOld(
                 f"{path} is older than release {FIRST_RELEASE}, the first one whose files are kept (its "
-                f"version is {version}): write its memories with 'remembrancer export' of the release that made it and "
-                "take them in with 'remembrancer backup import', or set REMEMBRANCER_HOME to another directory"
+                f"version is {version}): export its memories with 'remembrancer export' of the release that made it, "
+                "import them with 'remembrancer backup import', or set REMEMBRANCER_HOME to another directory"
             )
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:

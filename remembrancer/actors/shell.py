@@ -320,7 +320,7 @@ async def acquire(lock: FileLock, owner: str) -> None:
             return
     except OSError as error:
         raise HomeUnusable(f"{lock.path} cannot be locked: {error.strerror or error}: move it away") from error
-    raise HomeUnusable(f"another {owner} still holds {lock.path}: look for it in the output of remembrancer status")
+    raise HomeUnusable(f"another {owner} still holds {lock.path}: 'remembrancer status' shows it")
 
 
 def lower_priority() -> None:

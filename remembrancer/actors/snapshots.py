@@ -49,10 +49,10 @@ def unreadable(path: Path, error: Exception) -> RemembrancerError:
     """The error for a database that is damaged, locked, or cannot be opened."""
     code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return FileLocked(f"another program has locked {path}: end what it does there")
+        return FileLocked(f"another program has locked {path}: end that program, or wait")
     if code not in DAMAGE and is_disk_full(path):
         return disk_full(f"{path} cannot be read now ({error}): make room and try again", path)
-    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
+    return RecordsUnusable(f"{path} cannot be read ({error}): restore a backup of it, or move it away")
 
 
 @contextmanager

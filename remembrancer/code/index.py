@@ -247,7 +247,7 @@ class CodeIndex:
             except (sqlite3.Error, *UNDECODABLE) as error:
                 if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):  # the latter: it was closed
                     raise
-                raise sqlite3.DatabaseError(f"the index of code was damaged ({error}), and is made anew") from error
+                raise sqlite3.DatabaseError(f"the code index is damaged ({error}), and will be rebuilt") from error
 
     def _load(self) -> _Loaded:
         ((version,),) = self._connection.execute("PRAGMA data_version")

@@ -212,7 +212,7 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
             except OSError as error:
                 raise unusable(paths.home, error) from error
             if not is_held:
-                raise HomeUnusable(f"a process of a crashed runtime still holds {path}: end it, or wait for its end")
+                raise HomeUnusable(f"a process of a crashed runtime still holds {path}: end it, or wait until it ends")
         yield
 
 

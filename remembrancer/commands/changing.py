@@ -32,8 +32,8 @@ RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Part of the error message for the id of an erased memory, and not for an ending that no id has."""
-QUEUED: Final = "Queued: it is done as soon as the store takes it."
-UNCHANGED: Final = "Nothing was changed: it is so already."
+QUEUED: Final = "Queued: it will be done as soon as possible."
+UNCHANGED: Final = "Nothing was changed: it already is so."
 UNDONE: Final = "undone"
 """The reason in the history for a change that `undo` made."""
 STORING_UNDONE: Final = "its storing was undone"
@@ -94,7 +94,7 @@ FIELDS: Final = (
 def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
     """Remember something, for this project or (with --user) everywhere."""
     if where.all_projects:
-        raise InvalidInput("a memory belongs to one project (--project), or to all as yours (--user)")
+        raise InvalidInput("a memory belongs to one project (--project), or to you in all projects (--user)")
     content = " ".join(text)
     if content == "-" or (not content and not sys.stdin.isatty()):
         content = _input_text()
@@ -216,7 +216,7 @@ def _unsettle(where: Where, memory: str, other: str, reason: str | None) -> Repo
             answer = where.ask("update_memory", memory_id=source["id"], reason=reason, **links)
             return _done(answer, "It waits for review again.")
     pair = f"{short(one['id'])} and {short(two['id'])}"
-    raise InvalidInput(f"{pair} are no pair that 'remembrancer edit ID --both' has settled: nothing was changed")
+    raise InvalidInput(f"{pair} are not a pair settled by 'remembrancer edit ID --both': nothing was changed")
 
 
 def _input_text() -> str:
@@ -313,10 +313,10 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     lines = []
     for each in erased:
         verb = "was erased before" if each.get("already_erased") else "is erased for good"
-        made = f", with {len(each['also_erased'])} that were made of it" if "also_erased" in each else ""
+        made = f", with {len(each['also_erased'])} derived from it" if "also_erased" in each else ""
         also = f"; memories that may repeat it: {', '.join(each['also_said_by'])}" if "also_said_by" in each else ""
         lines.append(f"{short(each['memory_id'])} {verb}{made}{also}")
-    return Report({"erased": erased}, [*lines, "Backups and exports that were made before still have it."])
+    return Report({"erased": erased}, [*lines, "Earlier backups and exports still have it."])
 
 
 @memory_command(
@@ -326,7 +326,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
     """Bring back forgotten memories, or an earlier version of one. ('backup restore' restores a backup.)"""
     if len(memories) > 1:
         if version is not None:
-            raise InvalidInput("--version is of one memory: give one ID")
+            raise InvalidInput("--version needs a single ID")
         _texts_of(where, memories)
     answers = [where.ask("restore_memory", memory_id=each, version=version, reason=reason) for each in memories]
     lines = []
@@ -413,7 +413,7 @@ def _last_change(where: Where, yes: bool) -> str:
     answer, warnings = log_of(where, None)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
-        raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes one that is")
+        raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
     changes: dict[str, list[Answer]] = {}
     for each in reversed(answer["changes"]):
         memory = str(each["id"])
@@ -425,7 +425,7 @@ def _last_change(where: Where, yes: bool) -> str:
             did = f"{each['did']} by {member}" if member else each["did"]
             confirm(f"Undo this? {did}: {excerpt(each['text'])}", yes=yes)
             return memory
-    raise NotFound("nothing of today is left to undo here: 'remembrancer undo ID' undoes an older change")
+    raise NotFound("there is nothing left to undo from today: 'remembrancer undo ID' undoes an older change")
 
 
 def _not_undone(memory: Answer) -> list[Answer]:

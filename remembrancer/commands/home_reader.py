@@ -248,7 +248,7 @@ class HomeReader:
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode
-                raise RecordsUnusable(f"{file.path} is damaged ({error}): put back a backup of it") from error
+                raise RecordsUnusable(f"{file.path} is damaged ({error}): restore a backup of it") from error
             except OSError as error:
                 raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
         return written

@@ -62,7 +62,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         try:
             ShownLog(paths.home, kept_s=0.0).move(source.id, target.id)
         except RemembrancerError as error:
-            notes.append(f"What was shown to sessions in {source.path} stays noted for that place: {error.message}")
+            notes.append(f"The log of memories shown in {source.path} still names that place: {error.message}")
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
     were = "was" if moved.joined == 1 else "were"
     joined = f", where there {were} {moved.joined:,} already" if moved.joined else ""
@@ -94,7 +94,7 @@ def list_projects() -> Report:
     paths = paths_here()
     described = HomeReader(paths).describe()
     facts = {"home": str(paths.home), "projects": described.projects}
-    nothing = f"The home {paths.home} has no memories of a project yet."
+    nothing = f"The home {paths.home} has no project's memories yet."
     gone = gone_of(described.projects)
     return Report(facts, _table(described.projects) if described.projects else nothing, notes=[gone] if gone else [])
 

@@ -39,9 +39,9 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
         counted = ", ".join(f"{number} of {table}" for table, number in others.items())
         yield f"  other rows lost, or as the copy has them: {counted}"
     if repaired["incomplete"]:
-        yield f"  perhaps lost (it cannot be known): rows of {', '.join(repaired['incomplete'])}"
+        yield f"  perhaps lost (this cannot be determined): rows of {', '.join(repaired['incomplete'])}"
     if damaged := repaired["damaged"]:
-        yield f"  the damaged file is kept as {damaged}: delete it when you do not need it"
+        yield f"  the damaged file is kept as {damaged}: delete it when you no longer need it"
 
 
 def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:

@@ -130,10 +130,10 @@ def setup(
     lines = _lines_of(outcomes, probed, line, scope, with_hooks=extras["hooks"])
     if works:  # the command was tested in a home of its own
         problems = read_configuration(os.environ, locate(os.environ).file).problems
-        notes += [f"remembrancer setup: no memory can start before this is mended: {each}" for each in problems]
+        notes += [f"remembrancer setup: no runtime can start until this is fixed: {each}" for each in problems]
         status = exit_codes.CONFIGURATION if problems and status == exit_codes.OK else status
     if remove:
-        lines.append("Your memories are kept." if outcomes else "There is nothing of Remembrancer's in its files.")
+        lines.append("Your memories are kept." if outcomes else "Its files have no entry of Remembrancer.")
     if works and (offer := _offer_native_memories()):
         lines.append(offer)
     return Report({"command": line, "clients": outcomes, "check": probed}, lines, status, notes)
@@ -260,7 +260,7 @@ def _lines_of(
         lines += [f"  {client.title}: {client.restart}" for client in map(client_named, done)]
         if hooked := [client for client in done if scope in client_named(client).hooks and not with_hooks]:
             again = f"remembrancer setup {hooked[0]} --hooks{' --project' if scope == 'project' else ''}"
-            lines.append(f"  to have the memories given with the first prompt: {again} (docs/hooks.md)")
+            lines.append(f"  to get memories with the first prompt: {again} (docs/hooks.md)")
         if scope == "project":
             lines.append("  The client may ask whether to trust this project: approve remembrancer there")
         lines.append("  then tell the assistant: remember that I prefer short answers")

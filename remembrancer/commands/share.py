@@ -273,7 +273,7 @@ async def _share(
     }
     line = (
         f"{'Your scope user' if is_users else title} is shared as {lane.title!r} ({lane.lane}), here as "
-        f"{lane.member}: {_memories(done.memories)} went into it.{remainder}"
+        f"{lane.member}: {_memories(done.memories)} were added.{remainder}"
     )
     paste = (PASTE_YOURS if is_users else PASTE,) if invited else ()
     return Report(facts | invited, [line, *invited.values()], notes=paste)

@@ -204,7 +204,7 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
     if about is not None:
         source = click.get_current_context().get_parameter_source("number")
         if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):
-            raise InvalidInput(f"--{about} lists all that there is: leave out the other filters and orders")
+            raise InvalidInput(f"--{about} lists everything: leave out the other filters and orders")
         return _stale(where) if about == "stale" else _waiting(where)
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
@@ -390,7 +390,7 @@ def _stale(where: Where) -> Report:
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.code import ListStale
 
-    where.refuse_user("only memories of a project are about code")
+    where.refuse_user("only a project's memories are about code")
     memories = [memory for place in where.places() for memory in ask_store(ListStale(place.project))]
     lines = [f"{one_line(each.content)[:160]}\n    {each.code}  {short(each.memory_id)}" for each in memories]
     notes = () if memories else ("No memory here names a file of the indexed code that is gone.",)
@@ -399,7 +399,7 @@ def _stale(where: Where) -> Report:
 
 def _waiting(where: Where) -> Report:
     """The proposed promotions to the user, and the pairs in which the newer memory may replace the older one."""
-    where.refuse_user("a project's pairs and proposals stand together with your own")
+    where.refuse_user("a project's pairs and proposals are listed together with your own")
     waiting: dict[str, dict[tuple[str, ...], Answer]] = {"proposals": {}, "contradictions": {}}
     pending = 0
     for place, conversation in where.conversations():
@@ -602,7 +602,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
 
 def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
     if where.user or where.all_projects:
-        raise InvalidInput("the graph is that of one project with your own memories: --project names another one")
+        raise InvalidInput("the graph is of one project and your own memories: --project names another project")
     arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
     answer = where.first().call("search_knowledge_graph", limit=number, **arguments)
     notes = as_notes(warnings_of(answer))
@@ -692,7 +692,7 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
 def log_of(where: Where, day: str | None, **included: bool) -> tuple[Answer, dict[str, str]]:
     """The log of a day (None: today) in all places, joined, and the warnings."""
-    where.refuse_user("the log has a project's changes and your own together")
+    where.refuse_user("the log has a project's changes together with your own")
     answer: Answer = {}
     changes: dict[tuple[str, int], Answer] = {}
     warnings: dict[str, str] = {}

@@ -92,7 +92,7 @@ class Trimmed(RemembrancerError, retry_possible=True):
     """The entries after a mark were deleted: the host continues from a snapshot."""
 
     def __init__(self, first: int) -> None:
-        super().__init__(f"the journal goes on at position {first}: what was before is in a snapshot")
+        super().__init__(f"the journal begins at position {first}: earlier entries are in a snapshot")
         self.first = first
 
 
@@ -188,12 +188,12 @@ def check_name(name: str) -> str:
 def check_entries(entries: Sequence[NewEntry]) -> None:
     """Raises `EntryTooLarge` or `InvalidInput` for entries that are not to be sealed and appended together."""
     if not 1 <= len(entries) <= MAX_APPEND:
-        raise InvalidInput(f"1 to {MAX_APPEND} entries can be appended together, not {len(entries)}")
+        raise InvalidInput(f"between 1 and {MAX_APPEND} entries can be appended together, not {len(entries)}")
     if len({entry.id for entry in entries}) < len(entries) or not all(_ID.fullmatch(entry.id) for entry in entries):
-        raise InvalidInput("the ids of entries are 1 to 128 printable characters without spaces, each another one")
+        raise InvalidInput("the ids of entries must be distinct, with 1 to 128 printable characters and no spaces")
     largest = max(len(entry.body) for entry in entries)
     if largest > MAX_ENTRY_BYTES:
         limit = size_in_words(MAX_ENTRY_BYTES)
         raise EntryTooLarge(f"an entry of {size_in_words(largest)} is too large to be shared: at most {limit}")
     if sum(len(entry.body) for entry in entries) > MAX_APPEND_BYTES:
-        raise InvalidInput(f"entries of at most {size_in_words(MAX_APPEND_BYTES)} are appended together")
+        raise InvalidInput(f"at most {size_in_words(MAX_APPEND_BYTES)} can be appended together")

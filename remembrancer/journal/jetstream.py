@@ -142,7 +142,7 @@ class JetStreamJournal(Journal):
     async def send_account(self, account_jwt: str) -> None:
         """Send the servers a new version of the account of all lanes."""
         if "error" in await self._ask("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode()):
-            raise JournalRefused("the server does not take the account: it was not configured from this home")
+            raise JournalRefused("the server does not accept the account: it was not configured from this home")
 
     async def create(self, lane: str) -> LaneMark:
         identity = secrets.token_hex(16)
@@ -157,7 +157,7 @@ class JetStreamJournal(Journal):
         for stream, config in ((entries_stream(lane), entries), (state_stream(lane), state)):
             answer = await self._call(f"STREAM.CREATE.{stream}", {"name": stream, **shared, **config})
             if _code(answer) == _NAME_IN_USE:
-                raise InvalidInput(f"there is a lane {lane!r} already")
+                raise InvalidInput(f"the lane {lane!r} already exists")
             _check(answer)
         return LaneMark(identity, 0, "")
 
@@ -300,7 +300,7 @@ class JetStreamJournal(Journal):
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
         if snapshot.name not in {each.name for each in await self.snapshots(lane)}:
-            raise InvalidInput("there is no such snapshot any more")
+            raise InvalidInput("the snapshot no longer exists")
         subject = f"rmb.{lane}.s.piece.{check_name(snapshot.name)}"
         request = {"seq": 1, "batch": PIECES, "next_by_subj": f"{subject}.*"}
         pieces: list[bytes] = []
@@ -378,7 +378,7 @@ class JetStreamJournal(Journal):
                 ". If this machine was removed, it needs a new invitation; 'remembrancer share leave' keeps its copy "
                 "of the memories"
             )
-        text = f"the server of the journal does not let this host in, or not do this: {self._refusal}{hint}"
+        text = f"the server of the journal does not admit this host, or refuses this action: {self._refusal}{hint}"
         return JournalRefused(text)
 
     async def _connection(self) -> Client:
@@ -448,9 +448,9 @@ class JetStreamJournal(Journal):
             try:
                 return _decode_answer(answer.data)
             except msgspec.DecodeError as error:
-                raise JournalAway("the journal's answer is none of JetStream's") from error
+                raise JournalAway("the journal's answer is not JetStream's") from error
         if not lane:
-            raise JournalAway("the server is there, and its JetStream is not (yet): is it switched on?")
+            raise JournalAway("the server answers, but its JetStream does not (yet): is it switched on?")
         self._journals.pop(lane, None)
         await self._info(lane)  # raises if there is none
         raise JournalAway("the journal has no leader at the moment")
@@ -509,7 +509,7 @@ def _tls(server: Server) -> ssl.SSLContext | None:
     if all(url.startswith("tls://") for url in server.urls):
         return ssl.create_default_context(cadata=server.ca_pem or None)
     if not all(urlsplit(url).hostname in LOOPBACK for url in server.urls):
-        raise InvalidInput("a server on another machine is reached by tls:// alone, so that nobody listens")
+        raise InvalidInput("a server on another machine must be reached by tls://, so that nobody can listen")
     return None
 
 

@@ -213,7 +213,7 @@ def check_broader(scope: Scope, target: Scope) -> None:
     if BREADTH[target] <= BREADTH[scope]:
         broader = f"this memory has the scope {scope}, and can only be promoted to a broader one"
         raise InvalidInput(
-            f"this memory has the scope {scope} already" if scope == target else broader, field="target_scope"
+            f"this memory already has the scope {scope}" if scope == target else broader, field="target_scope"
         )
 
 
@@ -244,7 +244,7 @@ def _with_passage(text: str, change: TextEdit) -> str:
         raise InvalidInput(message, field="old")
     replaced = text.replace(change.old, change.new)
     if not replaced.strip():
-        message = "nothing of the memory would be left: forget it instead"
+        message = "the memory would be empty: forget it instead"
         raise InvalidInput(message, field="new", remedy="forget_memory")
     return replaced
 

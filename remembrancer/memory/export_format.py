@@ -77,11 +77,11 @@ def decode_header(line: bytes) -> Header:
         header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add one
     except UNDECODABLE as error:
         raise FileUnusable(
-            "the file is no export of Remembrancer "
-            "(a file of Markdown ends with .md, and a backup is for 'backup restore')"
+            "the file is not an export of Remembrancer "
+            "(a Markdown file ends in .md, and a backup is for 'backup restore')"
         ) from error
     if header.format != FORMAT:
-        raise FileUnusable(f"the file is no export of Remembrancer: its first line says {header.format[:60]!r}")
+        raise FileUnusable(f"the file is not an export of Remembrancer: its first line says {header.format[:60]!r}")
     if header.version > FORMAT_VERSION:
         raise SchemaTooNew(
             f"the export has format {header.version}, and this release reads up to {FORMAT_VERSION}: "

@@ -207,25 +207,25 @@ FEATURES: Final = (
     Feature(
         "meaning", lambda of, _: of.meaning, "the cosine of the best passage, between chance and the best candidate's"
     ),
-    Feature("opening", _opening, "a text of several passages is about what it begins with"),
+    Feature("opening", _opening, "the beginning of a long text says what it is about"),
     Feature(
         "words",
         lambda of, _: of.coverage,
         "the share of the question's words that it has, a rare one counting for more",
     ),
-    Feature("bm25", _bm25, "how well it matches the words it has, next to the best candidate"),
-    Feature("context_meaning", _context_meaning, "a turn says what is asked in the words of those around it"),
+    Feature("bm25", _bm25, "how well its words match, compared with the best candidate"),
+    Feature("context_meaning", _context_meaning, "a turn may answer in the words of the turns around it"),
     Feature("context_words", _context_words, "the question's words stand in the turns around the answer"),
-    Feature("time", _time, "it happened in a time that the question names"),
-    Feature("continues", _continues, "a message goes on with what was last"),
+    Feature("time", _time, "it happened at a time that the question names"),
+    Feature("continues", _continues, "a message continues what came last"),
     Feature("assistant", _assistant, "users who ask about themselves mean what they said, not the answers to it"),
-    Feature("names_missed", lambda of, _: of.names_missed, "of PAY-9999 no half is enough"),
-    Feature("outdated", _outdated, "a later fact is about the same"),
+    Feature("names_missed", lambda of, _: of.names_missed, "for PAY-9999, half a match is not enough"),
+    Feature("outdated", _outdated, "a later fact about the same is more likely to hold"),
     Feature("joined", _joined, "it shares an entity with the best candidates, and nothing with the question"),
     Feature("graph", lambda of, _: of.graph, "it shares an entity with the best candidates"),
     Feature("importance", lambda of, _: of.importance, "it was said to be important"),
     Feature("recency", _recency, "it is new"),
-    Feature("standing", lambda of, _: of.standing, "it does not hold any more, or another memory stands for it"),
+    Feature("standing", lambda of, _: of.standing, "it no longer holds, or another memory represents it"),
 )
 NAMES: Final = tuple(each.name for each in FEATURES)
 

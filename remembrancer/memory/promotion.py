@@ -105,7 +105,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
     if obstacle is None and (person := wishing_person(memory.content)):
-        obstacle = f"it speaks of {person}, not of the user"
+        obstacle = f"it is about {person}, not about the user"
     if obstacle is None and memory.kind not in USER_KINDS:
         obstacle = f"{named_kind(memory.kind)} stays in its project"
     if obstacle is None and not speaks and memory.importance < USER_MIN_IMPORTANCE:
@@ -116,11 +116,11 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     if obstacle is None:
         entities = [(entity.name, entity.type) for entity in memory.entities]
         if sign := is_project_specific(memory.content, entities, project_name):
-            obstacle = f"it is of use in its project alone: {sign}"
+            obstacle = f"it is useful in its project only: {sign}"
     if obstacle is not None:
         return Verdict(False, score, obstacle)
     if speaks:
-        return Verdict(True, score, "it speaks of the user, and names nothing of the project")
+        return Verdict(True, score, "it is about the user, and names nothing of the project")
     reached = _threshold(score, USER_SCORE)
     if not reached.promote:
         return reached
@@ -180,7 +180,7 @@ def _to_project(memory: Material, least: float) -> Verdict:
     score = _score(memory)
     obstacle = _standing(memory, "session")
     if obstacle is None and memory.kind in SESSION_KINDS:
-        obstacle = f"{named_kind(memory.kind)} is for its session alone"
+        obstacle = f"{named_kind(memory.kind)} belongs to its session only"
     return _threshold(score, least) if obstacle is None else Verdict(False, score, obstacle)
 
 
@@ -256,8 +256,8 @@ def _to_user(memory: PortableMemory, proposal: Proposal) -> str:
         reason = proposal.reason.rstrip(".")
         return f"Proposed to the user on {_day(proposal.proposed_at)}: {reason}. promote_memory accepts or refuses it."
     if any(entry.change == "taken back" for entry in memory.history):
-        return f"Not proposed to the user any more: it was taken back from there on {_day(proposal.refused_at)}."
-    return f"Not proposed to the user any more: that was refused on {_day(proposal.refused_at)}."
+        return f"No longer proposed to the user: it was taken back from there on {_day(proposal.refused_at)}."
+    return f"No longer proposed to the user: that was refused on {_day(proposal.refused_at)}."
 
 
 def _day(seconds: float) -> str:

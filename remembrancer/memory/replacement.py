@@ -336,35 +336,35 @@ def _same_day(pair: TextPair) -> float:
 FEATURES: Final = (
     Feature("cosine", 10.03, lambda pair: pair.cosine, "they are about the same"),
     Feature("rarest", 0.77, _rarest, "a rare word or name in both tells which thing they are about"),
-    Feature("value", 0.51, lambda pair: pair.both_have(lambda text: text.values), "each has a name or number alone"),
-    Feature("affix", 2.27, _affixes, "of prefixes and endings of names there is one at a time"),
+    Feature("value", 0.51, lambda pair: pair.both_have(lambda text: text.values), "each has its own name or number"),
+    Feature("affix", 2.27, _affixes, "names have one prefix or ending at a time"),
     Feature(
         "form", 3.0, _form, "rules about one aspect of names or code replace each other, those about two both hold"
     ),
     Feature(
-        "rivals", -2.15, _rivals, "in one frame another word speaks of another thing: variable names, function names"
+        "rivals", -2.15, _rivals, "in the same frame, another word means another thing: variable names, function names"
     ),
     Feature(
-        "subject", -1.70, lambda pair: pair.both_have(_subject), "each begins with a word of its own: with two subjects"
+        "subject", -1.70, lambda pair: pair.both_have(_subject), "each begins with a word of its own: two subjects"
     ),
     Feature(
         "known",
         -0.17,
         lambda pair: max(pair.elsewhere(pair.own[1] - pair.later.literals), default=0.0),
-        "what other memories have as well is a thing (staging, production), and no value",
+        "a word that other memories have, too, is a thing (staging, production), not a value",
     ),
-    Feature("others", -0.09, lambda pair: max(sum(pair.elsewhere(own)) for own in pair.own), "one says much else"),
+    Feature("others", -0.09, lambda pair: max(sum(pair.elsewhere(own)) for own in pair.own), "one says much more"),
     Feature(
         "news",
         0.92,
         lambda pair: math.log1p(len(pair.own[1] - pair.later.literals)),
-        "long texts are less near each other",
+        "long texts are less similar to each other",
     ),
     Feature(
         "denial",
         -0.82,
         lambda pair: float(pair.earlier.denials != pair.later.denials),
-        "a denial is often one more rule",
+        "a denial is often an additional rule",
     ),
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "two additions are both true"),

@@ -198,7 +198,7 @@ class JournalChanged(RemembrancerError):
     def missing(cls) -> JournalChanged:
         """The error for a journal that does not exist."""
         return cls(
-            "the server has no such journal (any more): have it restored, or 'remembrancer share leave' on every "
+            "the server no longer has this journal: have it restored, or 'remembrancer share leave' on every "
             "machine, share it again from one, and invite the others"
         )
 
@@ -214,7 +214,7 @@ class JournalChanged(RemembrancerError):
     def other(cls) -> JournalChanged:
         """The error for a different journal of the same name, or one that diverged after a restore."""
         return cls(
-            "the journal is not the one that this host has read: it was made anew, or an older backup of it was "
+            "the journal is not the one that this host has read: it was recreated, or an older backup of it was "
             "restored. Leave the lane on this host and join it again"
         )
 

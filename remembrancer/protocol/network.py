@@ -54,7 +54,7 @@ class NetworkRouter(Router[In]):
                 raise
         except zmq.ZMQError as error:
             self._end_context()
-            raise ConfigurationError(f"{self._endpoint} cannot be listened at: {error.strerror}") from error
+            raise ConfigurationError(f"cannot listen at {self._endpoint}: {error.strerror}") from error
         self.address = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         self._socket, self._reader = socket, SocketReader(socket, self._take_frames, copy=False)
         return self

@@ -83,7 +83,7 @@ def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
         if os.path.lexists(each) and not os.path.isfile(each):  # noqa: PTH113 - never raises
             return f"{each} is not a file: move it away"
         if os.path.lexists(each) and not os.access(each, access):
-            return f"{each} may not be read and written: fix its owner and mode"
+            return f"{each} cannot be read and written: fix its owner and mode"
     return None
 
 

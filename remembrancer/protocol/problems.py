@@ -60,7 +60,7 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     )
 
 
-OLDER: Final = "the memory that runs was started before this release was installed"
+OLDER: Final = "the running memory was started before this release was installed"
 ANEW: Final = "run 'remembrancer down': the next session or command starts this release"
 
 
@@ -156,7 +156,7 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
         whose = f"the project {lane.project.removesuffix('/.git')}" if lane.project else "your own memories"
         what = f"nothing of {whose} is exchanged with the other machines: "
         passes = lane.code == JournalAway.code
-        advice = "it is tried again automatically" if passes else "'remembrancer share status' shows more"
+        advice = "it is retried automatically" if passes else "'remembrancer share status' shows more"
         yield Problem("lane_cut_off", "warning" if passes else "problem", what + str(lane.problem), advice)
     if not status.is_resting:
         yield from of_embedding(store.embedding)

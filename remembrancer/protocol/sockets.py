@@ -139,7 +139,7 @@ class _Endpoint(Generic[In]):
 
     def _make(self, kind: int, context: zmq.Context[Any] | None = None) -> zmq.Socket[bytes]:
         if self._keys is None and not self._endpoint.startswith("ipc://"):
-            raise ConfigurationError(f"{self._endpoint} is no Unix socket: nothing crosses a network in the clear")
+            raise ConfigurationError(f"{self._endpoint} is not a Unix socket: nothing is sent in the clear")
         socket = zmq.Socket(context or zmq.asyncio.Context.instance(), kind)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         high_water_mark = HIGH_WATER_MARK if self._keys is None else NETWORK_HIGH_WATER_MARK
@@ -334,7 +334,7 @@ class Dealer(_Endpoint[In]):
         try:
             self._socket.send_multipart([encoder.encode(envelope), encoder.encode(body)], flags=zmq.NOBLOCK)
         except zmq.Again as error:
-            raise PeerUnavailable("the peer is not connected, or takes no more for now") from error
+            raise PeerUnavailable("the peer is not connected, or is too busy") from error
         finally:
             self._reader.look()
 
@@ -449,7 +449,7 @@ class Router(_Endpoint[In]):
 
         def send(envelope: Envelope) -> None:
             if not self._send(peer, envelope, question):
-                raise PeerUnavailable(f"{peer.name} is not connected, or takes no more for now")
+                raise PeerUnavailable(f"{peer.name} is not connected, or is too busy")
 
         return unless_refused((await self._exchange(question, timeout_s, send, peer.routing_id)).body)
 
@@ -545,7 +545,7 @@ class SocketReader:
             except zmq.Again:
                 return
             except zmq.ZMQError:
-                logger.exception("a socket cannot be read any more")
+                logger.exception("a socket can no longer be read")
                 self.close()
                 return
             try:

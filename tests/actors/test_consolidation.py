@@ -177,7 +177,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     await place.start("session:last", PROJECT)
     await place.end("session:last", PROJECT)
     assert await place.memories(None) == {}, "one project alone has said it"
-    assert await proposals(place) == {one: "it speaks of the user, and names nothing of the project"}
+    assert await proposals(place) == {one: "it is about the user, and names nothing of the project"}
     two = await place.note(f"{PREFERENCE}!", project=OTHER_PROJECT, **fields)
     await place.start("session:last", OTHER_PROJECT)
     await place.end("session:last", OTHER_PROJECT)
@@ -188,7 +188,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     assert await proposals(place) == await proposals(place, OTHER_PROJECT) == {}
     shown = await place.show(two, OTHER_PROJECT)
     assert shown.observed_in == (OTHER_PROJECT.id, PROJECT.id)
-    reason = f"the project {name_of(PROJECT)} says the same, and it speaks of the user"
+    reason = f"the project {name_of(PROJECT)} says the same, and it is about the user"
     assert shown.memory.promotion_chain[0].reason == reason
 
     back = PromoteMemory(two, "project", "not everywhere")

@@ -105,7 +105,7 @@ async def test_a_lying_worker_is_refused_at_its_first_lie_and_this_hosts_does_it
     liar.garbles = LIES[lie]
     memories = [await rig.gateway.store(f"Fact number {n} about the harbour") for n in range(3)]
     refused = await until_state(rig, "refused")
-    assert "an answer was no vectors of its model" in str(refused.error)
+    assert "an answer did not fit its model" in str(refused.error)
     await until(lambda: any(isinstance(each, Failure) for each in liar.asked))
     await rig.worker()
     await rig.gateway.until_embedded()
@@ -261,4 +261,4 @@ async def test_a_worker_says_why_it_is_not_let_in_and_ends(rig: StoreRig, tmp_pa
     address = (await rig.health()).remote.address  # type: ignore[union-attr]
     again = command("admin", "embedder", "--connect", address, "--key-file", str(tmp_path / "gpu.key"), home=rig.home)
     assert again.returncode == 8
-    assert "the store does not let this embedder in" in again.stderr
+    assert "the store does not admit this embedder" in again.stderr

@@ -66,8 +66,8 @@ def test_an_index_of_another_release_is_made_again_without_a_warning_about_memor
     write_rows(tmp_path / "index.db", "CREATE TABLE files (path TEXT)", "PRAGMA user_version = 20000")
     with caplog.at_level(logging.INFO):
         FileIndex(tmp_path / "index.db", "p_0.files").file.close()
-    (record,) = [each for each in caplog.records if each.message == "an index of files is made again"]
-    assert (record.levelname, vars(record)["reason"]) == ("INFO", "it is of another release")
+    (record,) = [each for each in caplog.records if each.message == "a file index is rebuilt"]
+    assert (record.levelname, vars(record)["reason"]) == ("INFO", "another release wrote it")
 
 
 def note(path: str, *texts: str, heading: str = "", mtime_s: int = 1) -> FileUpdate:

@@ -196,7 +196,7 @@ async def test_a_lane_is_made_once_and_others_are_none(journals: InProcess, jour
     with pytest.raises(InvalidInput, match="name"):
         await journal.create("a.b")
     for asked in (journal.head("none"), journal.read("none", after=START), journal.purge("none", up_to=1)):
-        with pytest.raises(JournalChanged, match="no such journal"):
+        with pytest.raises(JournalChanged, match="no longer has this journal"):
             await asked
     with pytest.raises(JournalChanged):
         await journal.append("none", numbered(1, 1), behind=START)

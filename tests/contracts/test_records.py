@@ -264,7 +264,7 @@ def test_a_passage_is_replaced_where_the_text_has_it_once(rig: RecordsRig, lante
     for old, new, field, words in (
         ("ladder", "x", "old", "does not say"),
         ("n", "x", "old", "several times"),
-        ("the lantern", " ", "new", "nothing of the memory would be left"),
+        ("the lantern", " ", "new", "the memory would be empty"),
     ):
         error = rig.refused(UpdateMemory(lantern, content=TextEdit(old, new)))
         assert (type(error), error.field, words in error.message) == (InvalidInput, field, True)

@@ -120,12 +120,12 @@ def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_
     promoted = LogPromotion(THREE, "observation", "session", "project", "importance", SESSION, merged_into=TWO)
     edits: list[tuple[Edit, str]] = [
         (ReviseMemory(TWO, "merged", 1, importance=1.0), "it has been changed since: its version is 2, not 1"),
-        (ReviseMemory(THREE, "promoted", status="promoted", only_with=TWO), f"{TWO} was passed over"),
-        (promoted, f"{THREE} was passed over"),
-        (AddLink(THREE, TWO, "supports"), f"{THREE} was passed over"),
-        (NotePattern(TWO, PROJECT.id), f"{TWO} was passed over"),
+        (ReviseMemory(THREE, "promoted", status="promoted", only_with=TWO), f"{TWO} was skipped"),
+        (promoted, f"{THREE} was skipped"),
+        (AddLink(THREE, TWO, "supports"), f"{THREE} was skipped"),
+        (NotePattern(TWO, PROJECT.id), f"{TWO} was skipped"),
         (ReviseMemory(ONE, "archived", status="archived"), "it is forgotten"),
-        (ReviseMemory("mem_gone", "archived", status="archived"), "it is not here any more"),
+        (ReviseMemory("mem_gone", "archived", status="archived"), "it is gone"),
         (ReviseMemory(FOUR, "promoted", scope="project"), ""),
         (ReviseMemory(FOUR, "promoted", scope="project"), "its scope is project already"),
     ]
@@ -552,7 +552,7 @@ def test_a_run_of_long_ago_cannot_be_undone_and_its_memories_stay(used: RunsRig)
     edit = nothing(runs_before=used.clock.now + 1, limit=1)
     assert pruned(used, edit) == 2
     error = used.refused(UndoRun("run", "project"))
-    assert (type(error), "cannot be undone any more" in error.message) == (NotFound, True)
+    assert (type(error), "can no longer be undone" in error.message) == (NotFound, True)
     assert [entry.change for entry in used.shown(ONE).history] == ["stored", "archived"]
 
 

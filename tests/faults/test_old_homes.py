@@ -165,7 +165,7 @@ def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(tm
             is_killed(chance.uniform(0.0, whole_s), bring_forward, copied)
         bring_forward(copied)
         check(copied, before)
-        assert portraits(copied, tmp_path) == before, "the old files are as they were"
+        assert portraits(copied, tmp_path) == before, "the old files are unchanged"
         shutil.rmtree(home)
 
 
@@ -294,7 +294,7 @@ async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_que
         async with store_rig(paths.home, constants=late), rig.running():
             listing = asyncio.create_task(run("list", "--user"))
             await until(lambda: sum(isinstance(each, ListMemories) for each in rig.asked) > 1)
-            assert "Queued: it is done as soon as the store takes it." in (await run("add", "A new fact")).stdout
+            assert "Queued: it will be done as soon as possible." in (await run("add", "A new fact")).stdout
             assert not listing.done()
             paths.home.with_name("go on").touch()
             listed = await listing
@@ -343,7 +343,7 @@ def test_nothing_is_taken_in_while_it_cannot_be_read_what_is_shared(tmp_path: Pa
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     paths.lanes.mkdir(exist_ok=True)
     paths.shares.write_text("{")
-    with pytest.raises(FileUnusable, match="put back a backup"):
+    with pytest.raises(FileUnusable, match="restore a backup"):
         bring_forward(paths)
     assert not paths.database.exists()
 

@@ -55,7 +55,7 @@ class Visit:
         self._ran(*(ReviseMemory(each, "consolidated", forget="said by another") for each in memory_ids))
 
     def proposed(self, memory_id: str) -> None:
-        self._ran(ProposeMemory(memory_id, "it speaks of the user"))
+        self._ran(ProposeMemory(memory_id, "it is about the user"))
 
     def _ran(self, *edits: Edit) -> None:
         run = ApplyRun(f"run {new_ulid()}", "project", "consolidation", edits)

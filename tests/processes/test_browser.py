@@ -430,7 +430,7 @@ def test_a_proposal_is_refused_or_accepted_and_either_is_undone(visit: Visit) ->
     assert "Nothing is proposed" in Page(page).text
     visit.undo(page)
     page = visit.get("/review")
-    assert "it speaks of the user" in Page(page).text
+    assert "it is about the user" in Page(page).text
     visit.undo(visit.do("/change", id=memory, what="user", back="/review"))
     assert "I like my tea" in visit.get("/", scope="project")
 
@@ -530,7 +530,7 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     assert file.read_text() == "# The shop\n\nIlse owns it.\n"
     refused = visit.send("/notes/save", path="MEMORY.md", digest=edit["digest"][0], text="# Mine\n\nMarek owns it.")
     assert refused.status_code == 400
-    assert "saved by somebody else meanwhile" in refused.text
+    assert "saved by another program meanwhile" in refused.text
     assert "Marek owns it." in refused.text
     assert "Ilse" in file.read_text()
     (again,) = (each.fields for each in Page(refused.text).forms if each.action.endswith("/notes/save"))

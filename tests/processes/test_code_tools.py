@@ -109,7 +109,7 @@ async def test_a_search_says_which_tree_is_gone(home: Path, tree: Path) -> None:
         )
         answer = await client.call("search_code", query="ConnectionPool")
         (warning,) = answer["warnings"]
-        assert "was searched as it was last read: the directory is not there" in warning["message"]
+        assert "was searched as it was last read: the directory does not exist" in warning["message"]
         assert {each["file_path"] for each in answer["results"]} == {"pool.py", "use.py", "src/pool.py", "src/use.py"}
 
 

@@ -84,7 +84,7 @@ def test_a_client_gets_the_instructions_of_its_tools_and_what_is_wrong_is_told_i
         (door.post(LISTED, host="rebound.example:80]localhost"), 400, "http_hosts"),
         (door.post(LISTED, origin="https://evil.example"), 403, "http_origins"),
         (door.post(b"{" * 100), 400, "Parse error"),
-        (door.post(b" " * (4 * 1024 * 1024 + 1)), 413, "bytes at most"),
+        (door.post(b" " * (4 * 1024 * 1024 + 1)), 413, "may have at most"),
         (door.post(LISTED, mcp_session_id="made.up"), 404, "initialize"),
         (door.post(LISTED, x_remembrancer_project="relative"), 400, "absolute path"),
         (door.client.put(door.url, headers={"Authorization": f"Bearer {door.own_token}"}), 405, "Method"),
@@ -433,9 +433,9 @@ async def test_a_wrong_token_an_absent_host_and_another_server_are_told(door: Do
     door.start()
     with serving(_Other) as other:
         for url, arguments, said in (
-            (door.url, ("--token-file", str(wrong)), "needs a token that is valid"),
-            (door.url, (), "needs a token that is valid"),
-            (f"{other}/mcp", (), "not as Remembrancer does"),
+            (door.url, ("--token-file", str(wrong)), "needs a valid token"),
+            (door.url, (), "needs a valid token"),
+            (f"{other}/mcp", (), "is not Remembrancer"),
             (f"http://127.0.0.1:{free_port()}/mcp", (), "cannot be reached"),
             (door.url.replace("http:", "https:"), (), "SSL"),
         ):

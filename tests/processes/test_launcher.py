@@ -189,7 +189,7 @@ def test_a_home_that_others_could_read_is_closed_and_one_in_which_everyone_may_w
     prepare_home(paths)
     assert (mode(home), mode(paths.run)) == (0o700, 0o700)
     home.chmod(0o777)
-    with pytest.raises(HomeUnusable, match="everyone may write"):
+    with pytest.raises(HomeUnusable, match="everyone can write"):
         prepare_home(paths)
 
 

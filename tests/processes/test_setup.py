@@ -113,7 +113,7 @@ def test_a_configuration_with_which_no_memory_starts_is_named(machine: Path, mon
     (machine / "memory/config.toml").write_text("embeders = 3\n")
     done = setup("claude-code")
     assert done.returncode == exit_codes.CONFIGURATION
-    assert "no memory can start before this is mended" in done.stderr
+    assert "no runtime can start until this is fixed" in done.stderr
     assert "did you mean embedders" in done.stderr
 
 

@@ -119,7 +119,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert f"remembrancer undo {memory_id}" in shown
     assert "We deploy on Wednesdays" in shell("show", memory_id)
     assert "as version 3" in shell("restore", memory_id, "--version", "1")
-    assert "it is so already" in shell("restore", memory_id, "--version", "1")
+    assert "it already is so" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
     shell("edit", memory_id, "We deploy", "on Fridays")
     assert "We deploy on Fridays" in shell("show", memory_id)
@@ -220,7 +220,7 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
         undone = shell("undo", "--yes")
         assert f"Undone, {effect}" in undone
         assert text in undone
-    assert "nothing of today is left" in shell("undo", "--yes", status=exit_codes.FAILED)
+    assert "there is nothing left to undo from today" in shell("undo", "--yes", status=exit_codes.FAILED)
 
 
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
@@ -348,10 +348,10 @@ def test_only_a_pair_that_was_settled_as_both_true_is_put_back_into_review(shell
     def refused(*pair: str) -> str:
         return shell("edit", pair[0], "--undecided", pair[1], status=exit_codes.USAGE)
 
-    assert "no pair that" in refused(apart, old)
+    assert "not a pair settled by" in refused(apart, old)
     while not shell.json("list", "--review")["contradictions"]:
         pass
-    assert "no pair that" in refused(new, old)
+    assert "not a pair settled by" in refused(new, old)
     for pair in ((new, old), (old, new)):
         shell("edit", old, "--both")
         assert "waits for review again" in shell("edit", pair[0], "--undecided", pair[1])
@@ -392,7 +392,7 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     assert {each["memory_id"] for each in shell.json("list", "--review")["proposals"]} == set(ids)
     proposals = [line.split("\t") for line in shell("list", "--review").splitlines()]
     assert {(line[0], line[1]) for line in proposals} == set(zip(ids, ("I want tea", "I want mint"), strict=True))
-    assert "it speaks of the user" in proposals[0][2]
+    assert "it is about the user" in proposals[0][2]
     shell("edit", ids[0], "--to", "project")
     shell("edit", ids[1], "--to", "user")
     assert shell.json("list", "--review")["proposals"] == []
@@ -461,7 +461,7 @@ def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
         other.execute("BEGIN IMMEDIATE")  # as another program that has the file locked
         done = shell.run("edit", memory_id, "--kind", "decision")
         undone = shell.run("undo", "--yes")
-    assert (done.returncode, done.stdout) == (0, "Queued: it is done as soon as the store takes it.\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "Queued: it will be done as soon as possible.\n"), done.stderr
     assert "Queued" in done.stderr
     assert undone.returncode == exit_codes.NO_ANSWER, undone.stdout
     assert "1 queued write is not searched yet" in undone.stderr, "it would undo the change before that"

@@ -407,7 +407,7 @@ def test_the_hint_says_whether_filters_narrowed_the_question() -> None:
     filters: dict[str, Any] = {"kinds": ("fact",), "min_importance": 0.5}
     for fields, below, hint in (
         ({}, 0, "Nothing was found. Try other words or include_forgotten."),
-        ({"include_forgotten": True}, 3, "Nothing was near enough to the query. Try other words."),
+        ({"include_forgotten": True}, 3, "Nothing is close enough to the query. Try other words."),
         (filters, 0, "Nothing was found. Try other words, fewer filters or include_forgotten."),
     ):
         question = Recall("session:s", project=PROJECT, query="query", **fields)

@@ -174,7 +174,7 @@ def test_a_file_of_a_newer_release_is_told_from_none_one_that_was_cut_off_and_on
     with pytest.raises(SchemaTooNew, match="newer"):
         decode_header(newer)
     for strange in (b"", b"SQLite format 3\0", b'{"format":"other","version":1,"release":"","exported_at":1}', b"{}"):
-        with pytest.raises(FileUnusable, match="no export"):
+        with pytest.raises(FileUnusable, match="not an export"):
             decode_header(strange)
     whole = export(ProjectLine(PROJECT.id, "/"), *(MemoryLine(memory(str(n)), PROJECT.id) for n in range(3)))
     assert read_export(whole).cut_after is None

@@ -81,7 +81,7 @@ def test_what_is_no_file_or_has_one_beside_it_that_is_none_is_named(tmp_path: Pa
 def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch(mode=0)
-    assert problem_of(path) == f"{path} may not be read and written: fix its owner and mode"
+    assert problem_of(path) == f"{path} cannot be read and written: fix its owner and mode"
 
 
 @pytest.mark.timeout(PATIENCE_S)

@@ -154,13 +154,13 @@ def test_what_speaks_of_the_user_or_has_a_score_of_0_7_goes_to_him_and_no_wish_o
     assert to_user(candidate(access_count=40)).score == to_user(candidate(access_count=0)).score
     assert not to_user(candidate(sessions_used=0, access_count=40)).promote
     new = candidate("preference", content="Wants short answers", importance=0.2, confidence=0.2, sessions_used=0)
-    assert to_user(new).reason == "it speaks of the user, and names nothing of the project"
+    assert to_user(new).reason == "it is about the user, and names nothing of the project"
     assert to_user(new).promote
     assert not to_user(replace(new, kind="fact")).promote
     assert not to_user(replace(new, content="Wants short answers in docs/api.md")).promote
     for kind in ("preference", "fact"):
         verdict = to_user(candidate(kind, content="Ilse wants short answers"))
-        assert (verdict.promote, verdict.reason) == (False, "it speaks of Ilse, not of the user")
+        assert (verdict.promote, verdict.reason) == (False, "it is about Ilse, not about the user")
     for content in ("The user wants short answers", "User likes tea", "We want short answers", "Everyone likes tea"):
         assert to_user(candidate("preference", content=content)).promote
 
@@ -379,17 +379,17 @@ def test_the_origin_and_each_step_are_told_and_a_forgotten_memory_is_said_to_be_
 
 
 def test_a_proposal_is_told_with_its_reason_and_a_refusal_or_what_was_taken_back_with_its_day() -> None:
-    proposal = Proposal("memory:m", "text", "preference", "it speaks of the user", 0.6, DAY_AFTER)
+    proposal = Proposal("memory:m", "text", "preference", "it is about the user", 0.6, DAY_AFTER)
     text = said(portable("project"), proposal=proposal)
     assert "Proposed to the user on" in text
-    assert ": it speaks of the user. promote_memory accepts or refuses it." in text
+    assert ": it is about the user. promote_memory accepts or refuses it." in text
     refused = msgspec.structs.replace(proposal, refused_at=DAY_AFTER)
-    assert "Not proposed to the user any more: that was refused on" in said(portable("project"), proposal=refused)
+    assert "No longer proposed to the user: that was refused on" in said(portable("project"), proposal=refused)
     version = MemoryVersion(content="x", type="semantic", scope="project", session_id="session:s")
     taken_back = HistoryEntry(3, "taken back", STORED, "", "op 3", version)
     refused = msgspec.structs.replace(refused, reason="it was taken back from the user")
     text = said(portable("project", history=(taken_back,)), proposal=refused)
-    assert "Not proposed to the user any more: it was taken back from there on 2026-02-02." in text
+    assert "No longer proposed to the user: it was taken back from there on 2026-02-02." in text
     assert "refused" not in text
 
 

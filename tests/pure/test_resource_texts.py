@@ -206,7 +206,7 @@ async def test_many_writes_are_told_of_once_until_the_last_holder_has_gone() -> 
         for number in range(MAX_WATCHES):
             watcher.hold(f"{MEMORY_START}{number}")
         watcher.hold(f"{MEMORY_START}0")
-        with pytest.raises(InvalidInput, match="200 resources at most"):
+        with pytest.raises(InvalidInput, match="at most 200 resources"):
             watcher.hold(STATUS)
 
 

@@ -512,7 +512,7 @@ def test_unlisted_arguments_may_be_left_out_and_each_is_given_under_one_of_its_n
         assert fields <= set(whole.decoder.schema["properties"]), each.name
     decoder = ArgumentDecoder(OneArgument, {"id": "memory_id"})
     assert decoder.decode({"id": "a"}) == decoder.decode({"memory_id": "a"}) == OneArgument("a")
-    with pytest.raises(InvalidInput, match="id is another name of memory_id"):
+    with pytest.raises(InvalidInput, match="id is another name for memory_id"):
         decoder.decode({"id": "a", "memory_id": "a"})
 
 

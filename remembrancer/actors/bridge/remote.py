@@ -75,7 +75,7 @@ class RemoteGateway:
         """Raises `ValueError` with the reason if an argument is not usable."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-            raise ValueError(f"--url wants http(s)://HOST[:PORT]/mcp, not {url[:200]!a}")
+            raise ValueError(f"--url must be http(s)://HOST[:PORT]/mcp, not {url[:200]!a}")
         self.url = url
         self.host, self.port = parts.hostname, parts.port
         self.path = (parts.path if parts.path not in ("", "/") else "/mcp") + (
@@ -111,7 +111,7 @@ class RemoteGateway:
         except (OSError, ValueError) as error:
             raise ValueError(f"--token-file {self._token_file} cannot be read: {error}") from error
         if not token or any(character.isspace() for character in token):
-            raise ValueError(f"--token-file {self._token_file} has no token: it wants one line, as printed")
+            raise ValueError(f"--token-file {self._token_file} must contain only the token, in one line")
         return {**self._fixed, "Authorization": f"Bearer {token}"}
 
     def dial(self) -> socket.socket:
@@ -270,10 +270,10 @@ class _Way:
         except (ValueError, AttributeError):
             result = None
         if not isinstance(result, dict):
-            raise MendError(f"what answers at {self._remote.url} does not speak MCP")
+            raise MendError(f"the server at {self._remote.url} does not speak MCP")
         about = result.get("serverInfo", {"name": "remembrancer"})
         if result and about.get("name") != "remembrancer":
-            raise MendError(f"what answers at {self._remote.url} is {str(about.get('name'))[:60]!a}, not Remembrancer")
+            raise MendError(f"the server at {self._remote.url} is {str(about.get('name'))[:60]!a}, not Remembrancer")
         made = response.getheader("Mcp-Session-Id")
         if made and message["method"] == HANDSHAKE:
             self._remote.session = {
@@ -290,7 +290,7 @@ class _Way:
         except (ValueError, KeyError, TypeError):
             if status >= 500:
                 raise LostError from None  # a proxy whose server is down
-            raise MendError(f"{url} answers HTTP {status}, and not as Remembrancer does") from None
+            raise MendError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
             raise MendError(f"{url} refuses ({status}): {said}")
         if status == 404 and self._remote.session:

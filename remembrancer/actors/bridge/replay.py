@@ -288,10 +288,7 @@ def parameter(message: dict[str, Any], name: str) -> Any:
     return params.get(name) if isinstance(params, dict) else None
 
 
-_TOO_LATE = (
-    "the memory service {} in time; try again in a moment (if this call was to store something, it may "
-    "have been stored all the same)"
-)
+_TOO_LATE = "the memory service {} in time; try again in a moment (a write may have been stored nevertheless)"
 
 
 def error_line(request_id: RequestId | None, code: int, message: str, *, retry: bool = False) -> bytes:

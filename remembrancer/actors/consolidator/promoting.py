@@ -306,7 +306,7 @@ async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock)
         for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):
             score = to_user(memory, project_name=name_of(project)).score
             if memory.id not in promoted:
-                why = f"the project {name_of(other)} says the same, and it speaks of the user"
+                why = f"the project {name_of(other)} says the same, and it is about the user"
                 promotion = _ToUser(store, project, clock)
                 if not await promotion.promote(memory, Verdict(True, score, why)):
                     continue

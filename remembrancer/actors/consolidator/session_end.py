@@ -60,7 +60,7 @@ async def end_session(
         await run.write(summary.group for summary in await run_sync(plan_summaries, left, clock()))
     to_user = await propose_to_user(store, project, clock)
     changed = bool(stored or run.parts or to_user["promoted"])
-    assert session.ended_at is not None, "a job is about a session that has ended"
+    assert session.ended_at is not None, "the job's session must have ended"
     closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
     if changed:
         topics = await run_sync(find_communities, await store.ask(ReadEntityEdges(project)))

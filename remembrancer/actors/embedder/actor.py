@@ -214,7 +214,7 @@ class EmbedderActor(Actor):
         """Report why there are no vectors, if the model takes longer to load than allowed."""
         if self._engine is None and self._error is None:
             limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
-            self._use(None, error=f"the model is still being loaded after {limit}: words find memories meanwhile")
+            self._use(None, error=f"the model is still loading after {limit}; until then, search is by words only")
 
     def health(self) -> EmbedderHealth:
         return EmbedderHealth(self._error)

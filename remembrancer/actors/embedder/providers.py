@@ -193,7 +193,7 @@ class ProviderEngine:
             items = sorted(_decode_answer(response.content).data, key=lambda item: item.index)
             vectors = np.array([item.embedding for item in items], dtype=np.float32)
         except (ValueError, RecursionError):
-            raise _BadAnswer(f"{self._where} answered with what are no vectors") from None
+            raise _BadAnswer(f"{self._where} did not answer with vectors") from None
         if len(items) != len(texts) or vectors.ndim != 2 or vectors.shape[1] != (self._dimensions or vectors.shape[1]):
             shape = "×".join(map(str, vectors.shape))
             expected = f"{len(texts)}×{self._dimensions or 'any'}"
@@ -217,7 +217,7 @@ class ProviderEngine:
             return ModelUnusable(reason)
         wait_s = _retry_after(response)
         if wait_s is not None:
-            reason += f"; it wants to be asked again in {wait_s:.0f} s"
+            reason += f"; it can be asked again in {wait_s:.0f} s"
         return _Passing(reason, wait_s)
 
     def _harmless(self, text: str) -> str:

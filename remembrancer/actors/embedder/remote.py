@@ -20,7 +20,7 @@ from remembrancer.protocol.work import (
     to_worker,
 )
 
-NOT_ADMITTED: Final = "the store does not let this embedder in: it was revoked there, or never invited to this memory"
+NOT_ADMITTED: Final = "the store does not admit this embedder: it was revoked there, or never invited"
 
 
 class RemoteEmbedderActor(EmbedderActor):
@@ -69,11 +69,11 @@ class RemoteEmbedderActor(EmbedderActor):
 
     def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
         super()._use(engine, scale, error)
-        unusable = f"the model cannot be used, and is tried again: {error}"
+        unusable = f"the model cannot be used, and will be tried again: {error}"
         self._tell(unusable if engine is None else f"the model {engine.identity.model} is loaded")
 
     def _on_connection(self, up: bool) -> None:
-        self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone, and is tried again")
+        self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone, and will be tried again")
         super()._on_connection(up)
 
     def _refused(self, reason: bool | str) -> None:
@@ -81,7 +81,7 @@ class RemoteEmbedderActor(EmbedderActor):
         the handshake. Then the next attempt may succeed, unless the key file belongs to another store."""
         if reason is False:
             if not self._is_doubted:
-                self._tell(f"{self._endpoint} does not answer to this key file: is it that of another memory?")
+                self._tell(f"{self._endpoint} does not accept this key file: does it belong to another memory?")
             self._is_doubted = True
         elif not self.ended.done():
             self.ended.set_exception(WorkerRefused(NOT_ADMITTED if reason is True else reason))

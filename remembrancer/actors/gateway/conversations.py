@@ -279,7 +279,7 @@ class Session(ClientConversation):
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
-            refusal = {"code": PARSE_ERROR, "message": f"not a message of MCP ({type(error).__name__})"}
+            refusal = {"code": PARSE_ERROR, "message": f"not an MCP message ({type(error).__name__})"}
             self._write(_json.encode({"jsonrpc": "2.0", "id": _id_in(text), "error": refusal}) + b"\n")
             return
         metadata = ServerMessageMetadata(request_context=CallContext(self, sent_ms / 1000))
@@ -488,7 +488,7 @@ class Listener:
 
     def _greet(self, line: bytes, writer: asyncio.StreamWriter) -> Hello:
         if len(line) > MAX_HELLO_BYTES:
-            raise InvalidInput(f"a hello may have {MAX_HELLO_BYTES} bytes at most")
+            raise InvalidInput(f"a hello may have at most {MAX_HELLO_BYTES} bytes")
         if len(self._sessions) >= MAX_SESSIONS:
             raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
         hello = read_hello(line)

@@ -101,7 +101,7 @@ def setting_warnings(environment: dict[str, str], settings: Settings) -> list[No
                     "setting_ignored",
                     f"{origin} differs in this session, but the memory service was started with "
                     f"{'none' if actual is None else actual}: "
-                    "run `remembrancer down` to have the next session start it anew",
+                    "run `remembrancer down` to have the next session restart it",
                 )
             )
     return found

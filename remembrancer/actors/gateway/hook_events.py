@@ -81,7 +81,7 @@ def to_operation(name: str, content: bytes) -> Operation:
     try:
         project = project_of(Path(event.directory))
     except ValueError as error:  # a lone surrogate
-        raise InvalidInput("an event of a directory whose name cannot be") from error
+        raise InvalidInput("the name of the event's directory is not valid") from error
     return Operation(
         operation_id=derive_operation_id("hook", name, event.event, session),
         project=project,
@@ -98,13 +98,13 @@ def read_event(content: bytes) -> HookEvent:
         raw = json.loads(content)
         event = msgspec.convert(raw, HookEvent)
     except (ValueError, RecursionError) as error:  # msgspec's error is a ValueError as well
-        raise InvalidInput(f"no event of a hook: {error}") from error
+        raise InvalidInput(f"not a hook's event: {error}") from error
     if event.format == EARLIER_FORMAT:
         event = msgspec.structs.replace(event, given=raw)
     elif event.format != HOOK_FORMAT:
-        raise InvalidInput(f"an event of form {event.format}, and this release reads form {HOOK_FORMAT}")
+        raise InvalidInput(f"the event has format {event.format}, and this release reads format {HOOK_FORMAT}")
     if not event.at > 0 or "\0" in event.directory:
-        raise InvalidInput("an event of no time, or of no place")
+        raise InvalidInput("the event has no time or no directory")
     return event
 
 
@@ -227,7 +227,7 @@ class HookIntake:
             try:
                 await self.take_all()
             except (RemembrancerError, OSError) as error:
-                logger.warning("events of hooks have to wait", extra={"reason": str(error)})
+                logger.warning("hooks' events have to wait", extra={"reason": str(error)})
                 await anyio.sleep(PAUSE_S)
             await anyio.sleep(LOOK_S)
 
@@ -263,7 +263,7 @@ class HookIntake:
         except OSError:
             raise
         except Exception as error:
-            logger.exception("an event of a hook could not be recorded")
+            logger.exception("a hook's event could not be recorded")
             return _drop(path, type(error).__name__)
         key = (operation.project.id, operation.session_id)
         if isinstance(operation.change, EndSession):
@@ -285,7 +285,7 @@ def _is_event(entry: os.DirEntry[str]) -> bool:
 
 def _drop(path: Path, reason: str) -> Literal[False]:
     """Delete the file of an event that can never be recorded."""
-    logger.warning("an event of a hook is not recorded", extra={"file": path.name, "reason": reason})
+    logger.warning("a hook's event is not recorded", extra={"file": path.name, "reason": reason})
     path.unlink(missing_ok=True)
     return False
 

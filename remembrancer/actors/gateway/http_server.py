@@ -65,8 +65,8 @@ request could be sent on a closing connection and be lost."""
 TOLD_S: Final = 0.3
 """The time at a stop in which waiting clients are told to retry."""
 STOPPED: Final = (
-    "the memory service stops or starts anew; try again in a moment, with the same id (if this call was to store "
-    "something, it may have been stored all the same)"
+    "the memory service is stopping or restarting; try again in a moment, with the same id (a write may have been "
+    "stored nevertheless)"
 )
 FAILED: Final = "the memory service failed on this request: see gateway.log"
 NOT_KNOWN: Final = (
@@ -146,7 +146,7 @@ def head_of(body: bytes) -> MessageHead:
     try:
         head = _decode_head(body)
     except msgspec.ValidationError as error:
-        raise HttpRefusal(400, "one message of JSON-RPC is expected, which is an object (batches are not)") from error
+        raise HttpRefusal(400, "expected one JSON-RPC message, as an object (no batches)") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HttpRefusal(400, f"Parse error: {error}", code=PARSE_ERROR) from error
     is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
@@ -161,10 +161,10 @@ async def read_body(receive: Receive) -> bytes:
     while not is_whole:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise HttpRefusal(400, "the request has ended before its body")
+            raise HttpRefusal(400, "the request ended before its body was complete")
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
-            raise HttpRefusal(413, f"a request may have {MAX_BODY_BYTES} bytes at most", {"Connection": "close"})
+            raise HttpRefusal(413, f"a request may have at most {MAX_BODY_BYTES} bytes", {"Connection": "close"})
         is_whole = not message.get("more_body", False)
     return bytes(body)
 
@@ -313,7 +313,7 @@ class HttpServer:
         if host not in LOOPBACK and self._no_token:
             raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
         if any("*" in name for name in self._settings.http_hosts):
-            raise InvalidInput("http_hosts has whole names, and no patterns of them")
+            raise InvalidInput("http_hosts must be whole names, not patterns")
 
     # --- one request ---
 
@@ -386,7 +386,7 @@ class HttpServer:
         elif scope["path"] != PATH:
             raise HttpRefusal(404, f"there is nothing at this path: MCP is at {PATH}")
         elif "origin" in headers and not self._cors.is_allowed_origin(headers["origin"]):
-            raise HttpRefusal(403, "pages of that origin may not come here: see the setting http_origins")
+            raise HttpRefusal(403, "pages of that origin are not allowed: see the setting http_origins")
         else:
             await self._answer(scope, headers, self._grant(headers), exchange, receive)
 
@@ -412,7 +412,7 @@ class HttpServer:
             logger.error("tokens cannot be read", extra={"reason": error.message})
             raise HttpRefusal(503, "the tokens of this server cannot be read: see gateway.log") from error
         if grant is None:
-            reason = "this needs a token that is valid: Authorization: Bearer <token> ('remembrancer token create')"
+            reason = "this needs a valid token: Authorization: Bearer <token> ('remembrancer token create')"
             raise HttpRefusal(401, reason, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         return grant
 
@@ -433,7 +433,7 @@ class HttpServer:
         elif (known := self._visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
-            raise HttpRefusal(404, "there is no such session (any more): begin one with initialize")
+            raise HttpRefusal(404, "there is no such session, or not any longer: begin one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
             call_tool, call = self._service.call_tool, plain_call_in(body)

@@ -74,7 +74,7 @@ class MarkdownIndex:
         try:
             await self._write(caller)
         except (RemembrancerError, OSError) as error:
-            logger.warning("the file of memories is not written", extra={"tree": caller.directory, "why": str(error)})
+            logger.warning("the Markdown file was not written", extra={"tree": caller.directory, "why": str(error)})
 
     async def _write(self, caller: Caller) -> None:
         path, tree = _place(caller, str(self._access.settings.markdown_index))
@@ -123,7 +123,7 @@ class MarkdownIndex:
             try:
                 await self._access.apply(operation, time.time())
             except InvalidInput as error:
-                logger.warning("an edit of a memory's item is refused", extra={"why": str(error)})
+                logger.warning("an edit in the Markdown file was refused", extra={"why": str(error)})
                 continue
             self._taken.setdefault(path, set()).add(edit)
             taken = True

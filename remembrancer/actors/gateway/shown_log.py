@@ -110,7 +110,7 @@ class ShownLog:
                         connection.execute("DELETE FROM shown WHERE at < ?", (now - self._kept_s,))
                         self._pruned_at = now
             except (sqlite3.Error, OSError, RemembrancerError) as error:
-                logger.warning("what was shown cannot be noted", extra={"reason": str(error)})
+                logger.warning("shown memories cannot be logged", extra={"reason": str(error)})
 
     def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
         """Delete all entries of these memories, and all questions of a project that contain the beginning of one of the

@@ -213,7 +213,7 @@ class StoreAccess(MemoryService):
     def _note_refused(self, operation: Operation, why: Failure) -> None:
         about = memory_id_of(operation.change)
         name = type(operation.change).__name__
-        text = f"{name} of {about} was queued and has been refused: {why.message}" if about else why.message
+        text = f"{name} of {about} was queued, and then refused: {why.message}" if about else why.message
         key = (operation.project.id, operation.session_id)
         notices = self._refused.setdefault(key, [])
         if len(notices) < MAX_REFUSED:
@@ -244,7 +244,7 @@ class StoreAccess(MemoryService):
         await self._queue.append(operation)
         self.writes.note(operation)
         self._note_writer(operation, memory_id_of(operation.change))
-        older = self._queue.stuck.get(lane, "older writes go first")
+        older = self._queue.stuck.get(lane, "older writes come first")
         why = why or (older if self.store_health.usable else self.store_health.explain_away())
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
         return Written(None, (Notice("queued", text),), degraded=not self.store_health.usable)
@@ -263,7 +263,7 @@ class StoreAccess(MemoryService):
         with anyio.move_on_after(_left_s(until)):
             await self._queue.wait_empty(operation.project.id)
         if self._queue.depths[operation.project.id] + self._queue.depths[USER_LANE] > 0:
-            raise MemoryUnavailable("writes wait in the queue, maybe of this memory: erase it when they are applied")
+            raise MemoryUnavailable("writes are queued that may concern this memory: erase it once they are applied")
         # The memory itself goes last: whoever gets an error erases again, and nothing is left over.
         quotes = await self._quotes_of(operation)
         if quotes is not None:
@@ -317,7 +317,7 @@ class StoreAccess(MemoryService):
         try:
             await self._erase_shown(memory_ids)
         except RemembrancerError as error:  # its entries have no words of it, and go with their time
-            logger.warning("what was shown of an erased memory stays", extra={"reason": error.message})
+            logger.warning("the log still shows an erased memory", extra={"reason": error.message})
 
     def shown(
         self,
@@ -366,12 +366,12 @@ class StoreAccess(MemoryService):
         kept = self._answers.find(question, received_at)
         reply: Any
         if kept is not None:
-            reply, what = kept.reply, f"This is the answer of {iso(kept.at)} to the same question, as it was then."
+            reply, what = kept.reply, f"This is the answer to the same question at {iso(kept.at)}."
         elif isinstance(question, Recall | GatherContext):
             memories, at = self._answers.last_shown(question.project, question.session_id) or ((), received_at)
-            what = "Nothing was found for this session before."
+            what = "Nothing has been found for this session yet."
             if memories:
-                what = f"These are the memories that were last found for this session, at {iso(at)}, as they were then."
+                what = f"These are the memories last found for this session, as of {iso(at)}."
             if isinstance(question, Recall):
                 shown = memories[: question.limit]
                 reply = Recalled(shown, len(shown), 0, question.strategy, 0.0)

@@ -58,7 +58,7 @@ class SessionWatcher:
             InvalidInput: the session watches too many already.
         """
         if uri not in self._held and len(self._held) >= MAX_WATCHES:
-            raise InvalidInput(f"a session can subscribe to {MAX_WATCHES} resources at most", field="uri")
+            raise InvalidInput(f"a session can subscribe to at most {MAX_WATCHES} resources", field="uri")
         self._held[uri] += 1
         self.mark((uri,))
 

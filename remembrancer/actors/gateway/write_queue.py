@@ -164,7 +164,7 @@ class QueueFile:
         if aside.exists():
             self.damage += f". It is kept as {aside.name}"
         fresh.rename(self._path)
-        logger.error("the write queue was made anew", extra={"reason": self.damage})
+        logger.error("the write queue was recreated", extra={"reason": self.damage})
         return _connect(self._path)
 
     def erase(self, memory_id: str) -> list[str]:
@@ -182,7 +182,7 @@ class QueueFile:
                     erased += [row[0] for row in database.execute(delete, (memory_id,))]
             ((is_busy, _, _),) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if is_busy:
-                raise MemoryUnavailable(f"another program is reading {self._path}, whose log may have what is erased")
+                raise MemoryUnavailable(f"another program reads {self._path}, whose log may have the erased memory")
         drop_copies(self._path, memory_id)
         return erased
 
@@ -253,7 +253,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     if problem is not None:
         raise MemoryUnavailable(f"the write queue cannot be used: {problem}")
     if path.exists() and not path.stat().st_size:
-        raise sqlite3.DatabaseError("it was cut to nothing")
+        raise sqlite3.DatabaseError("it is empty")
     SCHEMA.check(path, LOCKED_S)
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S)
     try:
@@ -417,7 +417,7 @@ class WriteQueue:
             MemoryUnavailable: the file cannot be written.
         """
         if self.depth >= self._limit:
-            raise QueueFull(f"the store is away and {self.depth} writes wait for it already: try again later")
+            raise QueueFull(f"the store is away, and {self.depth} writes are already waiting: try again later")
         row = queued_row(operation, self.lane_of(operation), time.time())
         is_new = row.operation_id not in self._waiting
         self._add(row.operation_id, Waiting(row.lane, row.memory_id))
@@ -617,7 +617,7 @@ class Drain:
             error = reply.rejected.get(operation.operation_id)
             if error is not None:
                 logger.error(
-                    "a queued write was rejected and is kept aside",
+                    "a queued write was rejected and set aside",
                     extra={"operation_id": operation.operation_id, "code": error.code, "reason": error.message},
                 )
                 self._on_refused(operation, error)

@@ -93,7 +93,7 @@ class TreeIndexer(Indexer):
         about = await anyio.to_thread.run_sync(index.about)
         if not await anyio.to_thread.run_sync(os.path.isdir, self.tree.root):
             if about.get("status") != "failed":
-                await self._note(index, status="failed", error="the directory is not there")
+                await self._note(index, status="failed", error="the directory does not exist")
             return
         changed, removed, total = await anyio.to_thread.run_sync(look)
         skipped = msgspec.json.encode(dict(sorted(self._files.skipped.items()))).decode()

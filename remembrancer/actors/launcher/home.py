@@ -40,7 +40,7 @@ def _make_private(directory: Path) -> None:
     if about.st_uid != os.getuid():
         raise unusable(directory, "it belongs to another user")
     if about.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
-        raise unusable(directory, "everyone may write in it")  # /tmp itself, say, whose mode is not ours to change
+        raise unusable(directory, "everyone can write to it")  # /tmp itself, say, whose mode is not ours to change
     if stat.S_IMODE(about.st_mode) != PRIVATE_DIRECTORY:
         directory.chmod(PRIVATE_DIRECTORY)
 

@@ -178,7 +178,7 @@ class Lifecycle:
             case "kill":
                 return [Signal(self.name, "KILL")]
             case "abandon":
-                self.error = "SIGKILL did not end it: the kernel holds it"
+                self.error = "SIGKILL did not end it: it is stuck in the kernel"
                 self.alive = False
                 return self._end(now)
 

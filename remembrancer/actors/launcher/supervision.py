@@ -28,7 +28,7 @@ HEARTBEAT_S: Final = 0.5
 """The interval of heartbeats to each process."""
 FIRST_SESSION_S: Final = 30.0
 """The least time for the session that started the runtime to connect, whatever the idle timeout is."""
-RESTS: Final = "it rests until somebody asks"
+RESTS: Final = "stopped until it is needed"
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
 """The time without jobs after which the consolidator is stopped, until there is one again."""

@@ -99,7 +99,7 @@ def bring_forward(paths: RuntimePaths) -> None:
     except OSError as error:
         if error.errno in NO_SPACE:
             raise disk_full(no_room, database) from error
-        raise FileUnusable(f"{database} cannot be made ({error}): the old files are as they were") from error
+        raise FileUnusable(f"{database} cannot be made ({error}); the old files are unchanged") from error
     finally:
         for unfinished in (fresh, copy):
             delete_database(unfinished)
@@ -142,7 +142,7 @@ def former_shares(paths: RuntimePaths) -> dict[str, str]:
     try:
         return decode_shares(paths.shares.read_bytes()) if os.path.lexists(paths.shares) else {}
     except (OSError, msgspec.DecodeError) as error:
-        raise FileUnusable(f"{paths.shares} cannot be read ({error}): put back a backup of it") from error
+        raise FileUnusable(f"{paths.shares} cannot be read ({error}): restore a backup of it") from error
 
 
 def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> None:

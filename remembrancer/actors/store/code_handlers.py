@@ -93,7 +93,7 @@ class CodeHandlers(Handlers):
             async with self._listing:
                 for tree in tuple(self._of(project_id).values()):
                     if not await asyncio.to_thread(os.path.exists, tree.database):
-                        logger.warning("an index of code is lost, and is made anew", extra={"root": tree.root})
+                        logger.warning("a code index is lost, and will be rebuilt", extra={"root": tree.root})
                         await self._listed(project_id, tree.root, watch=tree.watch)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
@@ -248,11 +248,11 @@ class CodeHandlers(Handlers):
                 text = f"The code in {shown(tree.root)} could not be searched: {error}."
                 notices.append(Notice("partial_results", text))
         if not trees:
-            notices.append(Notice("no_code", "No code is indexed in this project: index_project does it."))
+            notices.append(Notice("no_code", "No code is indexed in this project: index_project indexes it."))
         elif not (found or notices):
             described = [await self._describe_one(request.project.id, tree) for tree in trees]
             if any(each.total_chunks for each in described):
-                text = "No word of the query is in the code: use words or names that the code would have."
+                text = "The code contains no word of the query: use words or names that it is likely to contain."
                 notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
         roots = {tree.id: tree.root for tree in trees}
@@ -367,7 +367,7 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
     if not _is_readable(root, request.project):  # before revealing whether it exists
         raise InvalidInput(f"{shown(path)} is not in this project: give a directory in it", field="path")
     if not Path(root).is_absolute() or not Path(root).is_dir():
-        raise InvalidInput(f"{shown(path)} is no directory: give the path of a repository", field="path")
+        raise InvalidInput(f"{shown(path)} is not a directory: give the path of a repository", field="path")
     if not os.access(root, os.R_OK | os.X_OK):
         raise InvalidInput(f"{shown(path)} cannot be read by the user that Remembrancer runs as", field="path")
     user, home = (Path(os.path.realpath(each)) for each in (Path.home(), paths.home))
@@ -376,7 +376,7 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
     for each in (home, *SYSTEM_DIRECTORIES):
         is_users = user.is_relative_to(each) and Path(root).is_relative_to(user)
         if Path(root).is_relative_to(each) and not is_users:
-            raise InvalidInput(f"{shown(path)} is in {each}, which holds no repository", field="path")
+            raise InvalidInput(f"{shown(path)} is in {each}, which is not part of a repository", field="path")
     return root
 
 

@@ -57,7 +57,7 @@ class Committer:
         """
         writer = self._writer_of(target.name)
         if len(writer.operations) >= MAX_WAITING:
-            raise QueueFull(f"{MAX_WAITING} operations wait for their commit already: try again in a moment")
+            raise QueueFull(f"{MAX_WAITING} operations are already waiting to be committed: try again in a moment")
         future: asyncio.Future[Outcome] = self._loop.create_future()
         writer.operations.append((target, operation, future))
         try:

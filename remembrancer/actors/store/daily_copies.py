@@ -19,7 +19,7 @@ DAY_S: Final = 86_400.0
 FIRST_S: Final = 5.0
 """The delay before the first check, since a starting store has more urgent work."""
 LOOK_S: Final = 600.0
-REPAIR: Final = "'remembrancer down' and then 'remembrancer doctor --repair' mend it"
+REPAIR: Final = "run 'remembrancer down', then 'remembrancer doctor --repair'"
 
 logger = logging.getLogger(__name__)
 

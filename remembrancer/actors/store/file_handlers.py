@@ -197,11 +197,11 @@ class FileHandlers(Handlers):
             scores = scores_of((each.number for each in seen), answer.memories, request.min_score)
             chunks = await self._readers.read(lambda: memories.chunks(list(scores)))
         except RecordsUnusable as error:
-            raise MemoryUnavailable(f"the index of the files is damaged, and is made again: {error.message}") from error
+            raise MemoryUnavailable(f"the file index is damaged, and will be rebuilt: {error.message}") from error
         found = found_chunks(scores, chunks, request)
         context.notices += view.notices
         if request.path and not found and not await self._readers.read(memories.files):
-            text = f"No file that was read has the path {request.path[:200]}, or is below it."
+            text = f"No indexed file has the path {request.path[:200]}, or is below it."
             context.notices.append(Notice("unknown_path", text))
         mode: SearchMode = "keyword" if answer.strategy_used == "keyword" else "hybrid"
         return FilesFound(found, mode, await self._synced_at(request.workspace, index))
@@ -222,10 +222,10 @@ class FileHandlers(Handlers):
         index = await self._index_of(workspace.project, make=False)
         done, _ = self._done.get(workspace, (None, 0.0))
         if done is not None and done.error is not None:
-            context.notices.append(Notice("partial_results", f"The files were not all read: {done.error}."))
+            context.notices.append(Notice("partial_results", f"Not all files were read: {done.error}."))
         stale = self._left.get(workspace, 0)
         if done is None and workspace not in self._left:
-            context.notices.append(Notice("partial_results", "The files are not compared with the index yet."))
+            context.notices.append(Notice("partial_results", "The files have not been compared with the index yet."))
         if index is None:
             sources, pending, size = {}, 0, 0
         else:
@@ -265,9 +265,7 @@ class FileHandlers(Handlers):
             with anyio.fail_after(context.remaining_s()):
                 done = await waiting
         except TimeoutError as error:
-            raise DeadlineExceeded(
-                "the files are still being read, which goes on: memory_status says when it is done"
-            ) from error
+            raise DeadlineExceeded("the files are still being read: memory_status says when that is done") from error
         if done.error is not None:
             raise MemoryUnavailable(f"the files could not be read: {done.error}")
         return done
@@ -317,7 +315,7 @@ class FileHandlers(Handlers):
         project_id = index.name.partition(".")[0]
         if self._files.indexes.get(project_id) is not index:
             return
-        logger.warning("an index of files is lost or damaged, and is made again", extra={"file": index.name})
+        logger.warning("a file index is lost or damaged, and will be rebuilt", extra={"file": index.name})
         await self.discard_index(project_id)
         for workspace in self._used_at:
             if workspace.project.id == project_id:

@@ -155,9 +155,9 @@ class FileIndex(EmbeddedTexts, SqliteWords):
             self._file = _opened(path)
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld) as error:
             is_damaged = isinstance(error, RecordsUnusable)
-            reason = error.message if is_damaged else "it is of another release"
+            reason = error.message if is_damaged else "another release wrote it"
             level = logging.WARNING if is_damaged else logging.INFO
-            logger.log(level, "an index of files is made again", extra={"file": name, "reason": reason})
+            logger.log(level, "a file index is rebuilt", extra={"file": name, "reason": reason})
             self.discard()
             self._file = _opened(path)
         self._note_cut(cut)

@@ -59,7 +59,7 @@ async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: 
         with anyio.fail_after(within_s):
             found = await asyncio.shield(looking)
     except TimeoutError as error:
-        raise DeadlineExceeded(f"the disk with {root} does not answer") from error
+        raise DeadlineExceeded(f"the disk of {root} does not respond") from error
     return Files(found, len(files) > limit)
 
 

@@ -130,7 +130,7 @@ class JobHandlers(Handlers):
             DeadlineExceeded: the job has started, but is not finished in time.
         """
         if isinstance(request, Reflect) and not request.project.sees_user:
-            raise InvalidInput("a reflection looks at the user's memories too, and they are not for this token")
+            raise InvalidInput("a reflection also reads the user's memories, which this token may not see")
         if self._refusal is not None:
             raise ConsolidatorUnavailable(self._refusal)
         lane_time = self.finder.lane_time(request.project) if isinstance(request, Maintain) else None
@@ -149,8 +149,8 @@ class JobHandlers(Handlers):
             if not asked.waiting:  # a job that has started continues
                 self._asked.pop(request, None)
         if self._attempts.made(asked.job):
-            raise DeadlineExceeded("the consolidator is at work on this: ask again in a moment")
-        raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
+            raise DeadlineExceeded("the consolidator is still working on this: ask again in a moment")
+        raise ConsolidatorUnavailable("the consolidator is busy or starting: ask again in a moment")
 
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> tuple[Job, ...]:
         if self._settings.consolidator:
@@ -167,7 +167,7 @@ class JobHandlers(Handlers):
         self._attempts.finish(done, time.monotonic())
         if isinstance(done.work, Reflect | Maintain) and (asked := self._asked.get(done.work)) is not None:
             answer = from_failure(outcome) if isinstance(outcome, Failure) else outcome
-            asked.settle(answer or InternalError("the consolidator has done this and does not say what came of it"))
+            asked.settle(answer or InternalError("the consolidator has done this, but its answer is missing"))
 
     def _next_job(self, sort: JobSort) -> Job | None:
         asked = [each.job for each in self._asked.values() if not each.answer.done()]

@@ -85,10 +85,8 @@ class LaneFollower:
             except RemembrancerError as error:
                 reason = error
             except Exception as error:  # any fault: nobody awaits this task, and the lane would stand still
-                logger.exception(
-                    "a shared lane was not followed for a fault of this release", extra={"lane": lane.name}
-                )
-                reason = InternalError(f"a fault of this release, which the log tells: {error!r}")
+                logger.exception("a bug in this release stopped a shared lane", extra={"lane": lane.name})
+                reason = InternalError(f"a bug in this release (see store.log): {error!r}")
             if lane.silent is None:
                 logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
             # The latest reason: a server that went away may come back and refuse this host.

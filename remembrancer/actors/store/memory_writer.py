@@ -32,17 +32,17 @@ from remembrancer.protocol.writes import (
 Lanes = Mapping[Scope | Literal["unshared"], Records]
 """The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the own space of a user
 who shares a lane, with the memories that could not be shared."""
-NOT_THE_USERS: Final = InvalidInput("the user's memories are not for this token: use scope project or session")
+NOT_THE_USERS: Final = InvalidInput("this token may not see the user's memories: use scope project or session")
 SHARED: Final = (
-    "this memory is shared with other machines, and would be gone for them: store what is of use to you alone anew, "
-    "with the scope user"
+    "this memory is shared with other machines, which would lose it: store what only you need again, with the scope "
+    "user"
 )
 SHARED_WITH_OTHERS: Final = (
-    "this memory is yours, on your machines alone, and the project is shared with others: store anew in the project "
-    "what they may read"
+    "this memory is on your own machines only, and the project is shared with others: store what they may read again, "
+    "in the project"
 )
 NOT_OPEN: Final = FileLocked("the project is being opened: try again in a moment")
-FORWARDED: Final = FileLocked("what is shared has just been opened: try again in a moment")
+FORWARDED: Final = FileLocked("the shared memories have just been opened: try again in a moment")
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
     WHERE a.alias = ?1 AND m.space = @SPACE"""
@@ -156,7 +156,7 @@ class MemoryWriter:
             case StartSession() | EndSession() | RecordEvents():
                 return _of_scope(lanes, seen, "session")
         memory_id = memory_id_of(change)
-        assert memory_id is not None, f"a {type(change).__name__} is no change of records"
+        assert memory_id is not None, f"a {type(change).__name__} does not change records"
         spaces = {space for (space,) in query(_PLACES, (memory_id,))}
         found = next((each for each in broadest_first(seen) if each.space in spaces), None)
         if found is not None:

@@ -87,14 +87,14 @@ class NoteFiles:
             return _write(operation, change)
         except OSError as error:
             if error.errno in NO_SPACE:
-                raise StorageFull(f"there is no space for {change.path}: {error.strerror}") from error
+                raise StorageFull(f"there is no room for {change.path}: {error.strerror}") from error
             reason = error.strerror or str(error)
             raise InvalidInput(f"{change.path} cannot be written: {reason}", field="path") from error
 
 
 def _write(operation: Operation, change: WriteNote) -> NoteWritten:
     if not Path(change.root).is_dir():
-        raise InvalidInput(f"the workspace {shown(change.root)} is not there", field="path")
+        raise InvalidInput(f"the workspace {shown(change.root)} does not exist", field="path")
     real = real_note(change.path, change.root, change.places)
     ignored = _ignore(Path(change.root), change.ignore)
 
@@ -103,7 +103,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
         if done.was_there and saved_at > operation.requested_at - REPEATED_S:  # written, and not recorded
             return done._replace(text=text, replaced="")
         if change.expected and hashlib.sha256(text.encode()).hexdigest() != change.expected:
-            message = f"{change.path} was saved by somebody else meanwhile: nothing is changed"
+            message = f"{change.path} was saved by another program meanwhile: nothing was changed"
             raise InvalidInput(message, field="expected")
         return done
 
@@ -148,7 +148,7 @@ def _read(directory: int, name: str) -> _Version:
         if not stat.S_ISREG(about.st_mode):
             raise InvalidInput(f"{name} is not a file", field="path")
         if about.st_size > MAX_FILE_BYTES:
-            raise InvalidInput(f"{name} has more than {MAX_FILE_BYTES} bytes: begin another note", field="path")
+            raise InvalidInput(f"{name} would have more than {MAX_FILE_BYTES} bytes: begin another note", field="path")
         return _Version(file.read(), stat.S_IMODE(about.st_mode), about.st_mtime)
 
 
@@ -167,7 +167,7 @@ def _replace(directory: int, name: str, edit: Callable[[str, float], Edited]) ->
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
                 os.fsync(directory)
                 return done
-        raise MemoryUnavailable(f"{name} is saved by somebody else all the time: try again")
+        raise MemoryUnavailable(f"{name} is being saved by another program again and again: try again")
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)
@@ -193,7 +193,7 @@ def _edited_bytes(before: _Version, edit: Callable[[str, float], Edited], name: 
     try:
         text = before.data[len(mark) :].decode()
     except UnicodeDecodeError as error:
-        message = f"{name} is not UTF-8 (byte {error.start}): it is not changed, for what it says would be lost"
+        message = f"{name} is not UTF-8 (byte {error.start}): it was not changed, since its text would be lost"
         raise InvalidInput(message, field="path") from error
     done = edit(text, before.saved_at)
     return done, mark + done.text.encode()

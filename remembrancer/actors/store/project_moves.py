@@ -45,7 +45,7 @@ class ProjectMoves(Handlers):
         async with self._moving:
             old, new, files, committer = request.old, request.new, self._files, self._committer
             if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:
-                raise InvalidInput(f"{new.path} is no other place than {old.path}")
+                raise InvalidInput(f"{new.path} is the same place as {old.path}")
             if (source := files.open_project(old)) is None:
                 raise NotFound(f"nothing is remembered of {old.path}")
             for place in (old, new):

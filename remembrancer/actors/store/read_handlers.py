@@ -375,8 +375,8 @@ def _sendable(answer: Found, notices: list[Notice]) -> Found:
     if not is_cut:
         return answer
     text = (
-        f"Of {len(answer.memories)} memories these are the first {len(memories)}: all would be too many bytes for one "
-        "answer (ask for something narrower)."
+        f"These are the first {len(memories)} of {len(answer.memories)} memories: all of them are too large for one "
+        "answer (narrow the request)."
     )
     notices.append(Notice("answer_cut", text))
     return msgspec.structs.replace(answer, memories=memories)

@@ -93,7 +93,7 @@ class RemoteWorkers:
                     await anyio.sleep_forever()
             except RemembrancerError as error:
                 self._error = error.message
-                logger.error("no embedder on another host can come", extra={"reason": error.message})
+                logger.error("embedders on other hosts cannot connect", extra={"reason": error.message})
                 await anyio.sleep(LISTEN_AGAIN_S)
             finally:
                 self.router = None
@@ -160,18 +160,18 @@ class RemoteWorkers:
         connection.error = None
         self._scheduler.lose(connection.peer)
         if state.choice not in self._scheduler.needed:
-            reason = f"this memory uses another model than {state.choice.model[:SHOWN_CHARACTERS]}: invite it anew"
+            reason = f"this memory uses another model than {state.choice.model[:SHOWN_CHARACTERS]}: invite it again"
             self._refuse(connection, reason)
             return
         known = self._scheduler.identity_of(state.choice)
         if known is None and self._scheduler.is_starting:
             return  # this host's own embedder determines the model; the worker is asked again
         if known is not None and known != identity:
-            reason = f"its model is {identity.key[:SHOWN_CHARACTERS]}, and this memory's vectors are of {known.key}"
+            reason = f"its model is {identity.key[:SHOWN_CHARACTERS]}, but this memory's vectors are of {known.key}"
             self._refuse(connection, reason)
             return
         self._refusals.pop(connection.peer.key, None)
-        logger.info("an embedder on another host works", extra={"worker": connection.peer.name})
+        logger.info("an embedder on another host is working", extra={"worker": connection.peer.name})
         credit = max(1, min(state.credit, MOST_CREDIT))
         self._scheduler.hear(connection.peer, msgspec.structs.replace(state, credit=credit))
 

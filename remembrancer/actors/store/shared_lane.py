@@ -104,10 +104,10 @@ _PUT_VECTOR: Final = """INSERT INTO passages (space, memory, model, ordinal, sta
     SELECT space, number, ?, ?, ?, ?, ? FROM memories WHERE space = @SPACE AND id = ? AND content_digest = ?"""
 
 NEWER: Final = (
-    "another member of this shared lane has a newer release, whose entries this one does not know: install it here "
-    "too; what was applied before can be read"
+    "another member of this shared lane has a newer release, whose entries this one cannot read: install it here, too; "
+    "earlier changes can be read"
 )
-LEFT: Final = "this machine has left what is shared: what is changed is changed in what stays here"
+LEFT: Final = "this machine no longer shares these memories: changes are made in its own copy"
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ def decode_entry(body: bytes) -> LaneEntry:
             raise SchemaTooNew(NEWER)
         entry: LaneEntry = _decode(body)
     except msgspec.DecodeError as error:
-        raise EntryDamaged(f"an entry of the journal is none that a member writes: {error}") from error
+        raise EntryDamaged(f"an entry of the journal was not written by a member: {error}") from error
     return entry
 
 
@@ -371,7 +371,7 @@ class SharedLane(Records):
             (mark,) = copy.execute("SELECT journal, position, entry_id FROM lane").fetchall()
             content = copy.serialize()
         if len(content) > MAX_SNAPSHOT_BYTES:
-            raise EntryTooLarge(f"{size_in_words(len(content))} are too much for a snapshot of what is shared")
+            raise EntryTooLarge(f"{size_in_words(len(content))} are too much for a snapshot of the shared memories")
         return LaneMark(*mark), content
 
     def take_in(self, content: bytes, mark: LaneMark) -> tuple[str, ...]:
@@ -445,7 +445,7 @@ class SharedLane(Records):
         try:
             outcomes |= self._read_on(some, position)
         except STOPS as error:
-            raise JournalAway(f"the others have this, and here nothing is applied any more: {error.message}") from error
+            raise JournalAway(f"the other machines have this, but nothing is applied here: {error.message}") from error
         self._may_be_there = False
 
     def _read_on(self, own: Collection[str] = (), position: int = 0) -> dict[str, Outcome]:
@@ -524,9 +524,7 @@ class SharedLane(Records):
                 try:
                     entry = decode_entry(stands.body)
                 except EntryDamaged:
-                    logger.error(
-                        "an entry is damaged and skipped", extra={"lane": self.name, "position": stands.position}
-                    )
+                    logger.error("a damaged entry was skipped", extra={"lane": self.name, "position": stands.position})
                     continue
                 except SchemaTooNew as error:
                     newer = error
@@ -648,7 +646,9 @@ def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
     except (SchemaTooOld, sqlite3.Error, ValueError, MemoryError) as error:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
     if found != "ok" or LaneMark(*its) != mark:
-        raise EntryDamaged(f"a snapshot of the shared lane is damaged, or not of position {mark.position} ({found})")
+        raise EntryDamaged(
+            f"a snapshot of the shared lane at {mark.position} is damaged, or of another position ({found})"
+        )
 
 
 def _entry_id(about: str) -> str:

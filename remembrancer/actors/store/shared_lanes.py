@@ -143,12 +143,10 @@ class SharedLanes:
         if lane is None:
             return ()
         if lane.problem is not None:
-            text = f"Nothing is exchanged with the others any more: {lane.problem.message}"
+            text = f"Nothing is exchanged with the other machines any longer: {lane.problem.message}"
         elif lane.silent is not None and self._is_cut_off(lane):
             since, error = lane.silent
-            text = (
-                f"What others have stored in the last {self._clock() - since:.0f} s is not here yet ({error.message})."
-            )
+            text = f"Changes by other machines in the last {self._clock() - since:.0f} s are missing ({error.message})."
         else:
             return ()
         return (Notice("partial_results", text),)
@@ -259,10 +257,10 @@ class SharedLanes:
             shared, sharer = files.shared.get(key), files.sharer_of(request.lane)
             if shared is not None and shared.name != request.lane:
                 leave = "remembrancer share leave --user" if project is None else "remembrancer share leave"
-                raise InvalidInput(f"{whose} shares {shared.name} already: '{leave}' ends that")
+                raise InvalidInput(f"{whose} already shares {shared.name}: '{leave}' ends that")
             if sharer not in (None, key):
                 move = f"if it was moved here, 'remembrancer admin projects move {sharer} .' first"
-                raise InvalidInput(f"another project ({sharer}) shares {request.lane}, which is for one: {move}")
+                raise InvalidInput(f"another project ({sharer}) already shares {request.lane}: {move}")
             if request.dry_run:
                 own = files.user_file if project is None else files.open_project(project)
                 return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))

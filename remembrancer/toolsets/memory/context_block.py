@@ -145,7 +145,7 @@ def left_out_of(reply: ContextGathered, *scopes: Scope) -> dict[str, list[Recall
 def _but(all_of_it: str, left_out: Mapping[str, Sequence[RecalledMemory]], ids: Mapping[str, str]) -> str:
     """The sentence that nothing else is remembered, apart from what is left out, by name."""
     named = [f"{sort}: {_names_of(memories, ids)}" for sort, memories in left_out.items() if memories]
-    return f"{all_of_it[:-1]}, but for {'; '.join(named)}." if named else all_of_it
+    return f"{all_of_it[:-1]}, except {'; '.join(named)}." if named else all_of_it
 
 
 def _names_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str]) -> str:

@@ -39,7 +39,7 @@ def clean_tag_changes(
     removed = clean_tags(remove, field=f"{prefix}remove")
     both = [tag for tag in added if tag in removed]
     if both:
-        message = f"{prefix}add and {prefix}remove both name {shown(both[0])}: it can be the one or the other"
+        message = f"{prefix}add and {prefix}remove both name {shown(both[0])}: it can only be in one of them"
         raise InvalidInput(message, field=f"{prefix}add")
     return added, removed
 

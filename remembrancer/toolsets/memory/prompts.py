@@ -106,7 +106,7 @@ def check_arguments(name: str, prompt: Prompt, arguments: Mapping[str, str]) -> 
         raise InvalidInput("what is missing: this session's memories are kept in the session anyway", field="what")
     if name == "memory" and ("action" in arguments) != ("about" in arguments):
         missing, given = ("about", "action") if "action" in arguments else ("action", "about")
-        raise InvalidInput(f"{missing} is missing: it goes with {given}", field=missing)
+        raise InvalidInput(f"{missing} is missing: {given} needs it", field=missing)
 
 
 def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> str:

@@ -43,7 +43,7 @@ from remembrancer.toolsets.memory.fields import given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, note_short_ids, tool
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."
-NO_ROOM: Final = "max_tokens is too small for any of them."
+NO_ROOM: Final = "max_tokens is too small for any memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
 """The parts of an answer that are dropped before any memory."""
 OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
@@ -276,7 +276,7 @@ def hint_for(request: Recall, recalled: Recalled) -> str | None:
     """A hint how to find more than this query did; None if it found something."""
     if recalled.memories:
         return None
-    says = "Nothing was near enough to the query." if recalled.below_threshold else "Nothing was found."
+    says = "Nothing is close enough to the query." if recalled.below_threshold else "Nothing was found."
     tries = "Try other words"
     if msgspec.structs.replace(request.filters, include_forgotten=False) != Filters(request.session_id):
         tries += ", fewer filters"

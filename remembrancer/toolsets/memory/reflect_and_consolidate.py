@@ -39,7 +39,7 @@ async def reflect_and_consolidate(
     if undo is not None:
         for name, value in (("strategy", strategy), ("dry_run", dry_run)):
             if value is not None:
-                raise InvalidInput(f"undo and {name} do not go together: undo alone undoes a run", field="undo")
+                raise InvalidInput(f"undo cannot be combined with {name}: undo alone undoes a run", field="undo")
         return await _undo(call, clean_name(undo, field="undo", longest=MAX_RUN_ID))
     request = Reflect(
         project=caller.project,
@@ -98,7 +98,7 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
     answer |= non_empty(run_id=reflected.run_id, skipped=reflected.skipped or None)
     if reflected.not_embedded:
         count = "1 memory has" if reflected.not_embedded == 1 else f"{reflected.not_embedded} memories have"
-        call.warn("not_embedded", f"{count} no vectors yet and could not be looked at: call again in a moment.")
+        call.warn("not_embedded", f"{count} no vectors yet and could not be considered: call again in a moment.")
     return answer
 
 

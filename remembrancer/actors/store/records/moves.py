@@ -144,7 +144,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
         if memory.now.kind == SESSION_RECORD:
             raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
     elif memory.source_project != operation.project.id:
-        came = "came from another project: take it back there" if memory.source_project else "never was a project's"
+        came = "came from another project: take it back there" if memory.source_project else "never was in a project"
         raise InvalidInput(f"{memory.id} is the user's and {came}", field="target_scope")
     portable = writer.space.portable(memory.id)
     assert portable is not None
@@ -178,7 +178,7 @@ def receive_move(writer: Writer, memory: PortableMemory) -> PromotedResult:
     """
     change, present = _promotion(writer), writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
-        raise InvalidInput(f"there is a memory with the id {memory.id} already", field="memory_id")
+        raise InvalidInput(f"a memory with the id {memory.id} already exists", field="memory_id")
     before, project = snapshot_of(memory), writer.operation.project.id
     is_taken_back = memory.scope == "user"
     came_from = project if change.target_scope == "user" else None

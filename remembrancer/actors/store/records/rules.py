@@ -89,7 +89,7 @@ def carry_out(writer: Writer, session_limit: int | None = None) -> Result:
     change = writer.operation.change
     check_session_limit(writer, session_limit)
     if type(change) not in RULES:
-        raise InvalidInput(f"a {type(change).__name__} is no change of records")
+        raise InvalidInput(f"a {type(change).__name__} does not change records")
     result = RULES[type(change)](writer, change)
     if isinstance(change, BY_A_SESSION):
         writer.note_active()
@@ -119,7 +119,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     """Store a memory, which may supersede another. If the text exists already, its memory is merged with the new
     fields."""
     if writer.space.erased_at(change.memory_id) is not None:
-        raise InvalidInput(f"{change.memory_id} was erased for good: it is not stored again", field="memory_id")
+        raise InvalidInput(f"{change.memory_id} was erased for good, and is not stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
     links = _targets(writer, change.memory_id, wanted, "supersedes")
@@ -181,7 +181,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
     """Import a memory unchanged. Does nothing if its id exists already, unless undoing an import has forgotten it."""
     memory = change.memory
     if writer.space.erased_at(memory.id) is not None:
-        raise InvalidInput(f"{memory.id} was erased for good: it is not imported again", field="id")
+        raise InvalidInput(f"{memory.id} was erased for good, and is not imported again", field="id")
     present = writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         if change.run_id is None or present.now.forgotten_reason != IMPORT_UNDONE:

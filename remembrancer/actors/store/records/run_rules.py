@@ -88,7 +88,7 @@ class _Carrying:
         """Apply an edit. Returns the reason if it is skipped."""
         for memory_id in _hangs_on(edit):
             if memory_id in self.passed_over:
-                return f"{memory_id} was passed over"
+                return f"{memory_id} was skipped"
         match edit:
             case AddMemory():
                 return self._outlived(edit.made_of) or self._add(edit.memory)
@@ -102,7 +102,7 @@ class _Carrying:
                 return self._observe(edit)
             case ProposeMemory():
                 if not propose(self.writer, edit):
-                    return "it was proposed before, or is not the project's any more"
+                    return "it was proposed before, or no longer belongs to the project"
             case DropOrphans():
                 self.orphans += self.writer.space.drop_orphans(edit.before)
             case Prune():
@@ -124,9 +124,9 @@ class _Carrying:
         for memory_id, version in made_of:
             memory = self.writer.space.memory(memory_id)
             if memory is None or memory.now.forgotten:
-                return f"{memory_id}, which it is made of, is forgotten or gone"
+                return f"{memory_id}, its source, is forgotten or gone"
             if memory.version != version and not self._made_version(memory_id, version, memory.version):
-                return f"{memory_id}, which it is made of, has been changed since"
+                return f"{memory_id}, its source, has been changed since"
         return None
 
     def _made_version(self, memory_id: str, before: int, after: int) -> bool:
@@ -136,7 +136,7 @@ class _Carrying:
 
     def _add(self, memory: NewMemory) -> str | None:
         if self.writer.space.memory(memory.id) is not None:
-            return "there is a memory with this id already"
+            return "a memory with this id already exists"
         given = {each.name: getattr(memory, each.name) for each in FIELDS if hasattr(memory, each.name)}
         tags = tuple(dict.fromkeys(memory.tags))
         entities = tuple(dict.fromkeys(EntityRef(*entity) for entity in memory.entities))
@@ -148,13 +148,13 @@ class _Carrying:
     def _revise(self, edit: ReviseMemory) -> str | None:
         memory = self.writer.space.memory(edit.memory_id)
         if memory is None:
-            return "it is not here any more"
+            return "it is gone"
         if memory.now.forgotten:
             return "it is forgotten"
         if edit.expected_version not in (None, memory.version):
             return f"it has been changed since: its version is {memory.version}, not {edit.expected_version}"
         if edit.scope is not None and BREADTH[edit.scope] <= BREADTH[memory.now.scope]:
-            return f"its scope is {memory.now.scope} already"
+            return f"its scope is already {memory.now.scope}"
         run_id, chain = self.change.run_id, None
         if edit.chain is not None:
             chain = (*memory.promotion_chain, msgspec.structs.replace(edit.chain, run_id=run_id))
@@ -174,18 +174,18 @@ class _Carrying:
 
     def _link(self, edit: AddLink) -> str | None:
         if edit.source == edit.target:
-            return "a memory is not linked to itself"
+            return "a memory cannot be linked to itself"
         ends = [self.writer.space.memory(memory_id) for memory_id in (edit.source, edit.target)]
         is_here = [end.id for end in ends if end is not None] == [edit.source, edit.target]
         if not is_here or self.writer.link(edit.source, edit.target, edit.relation) is not None:
-            return f"it is linked to {edit.target} already, or one of them is gone"
+            return f"it is already linked to {edit.target}, or one of them is gone"
         self.writer.space.put_link(edit.source, edit.target, edit.relation, edit.strength, self.writer.at)
         return None
 
     def _observe(self, edit: NotePattern) -> str | None:
         memory = self.writer.space.memory(edit.memory_id)
         if memory is None or memory.now.forgotten:
-            return "it is not here any more, or forgotten"
+            return "it is gone or forgotten"
         note_pattern(self.writer, edit)
         return None
 
@@ -256,7 +256,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     undone: list[str] = []
     skipped: list[Skipped] = []
     for memory_id in memory_ids:
-        obstacle = _undo(writer, change.run_id, memory_id) if memory_id in memories else "it is not here any more"
+        obstacle = _undo(writer, change.run_id, memory_id) if memory_id in memories else "it is gone"
         if obstacle is None:
             undone.append(memory_id)
         elif obstacle:
@@ -271,7 +271,7 @@ def _unknown(change: UndoRun) -> UndoneResult:
     if change.if_there:
         return UndoneResult(change.run_id, found=False)
     raise NotFound(
-        f"there is no run with the id {change.run_id} (what is older than 90 days cannot be undone any more)",
+        f"there is no run with the id {change.run_id} (runs older than 90 days can no longer be undone)",
         field="run_id",
     )
 
@@ -286,7 +286,7 @@ def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
     for memory_id in memory_ids:
         memory = writer.space.memory(memory_id)
         if memory is None or memory.id != memory_id:
-            skipped.append(Skipped(memory_id, "it is not here any more"))
+            skipped.append(Skipped(memory_id, "it is gone"))
         elif not memory.now.forgotten:
             history = writer.space.history(memory_id)
             entries = [each for each in history if each.session_id or "imported" in each.details]

@@ -299,7 +299,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 def unusable(path: Path, error: Exception) -> RecordsUnusable:
     """Return the error for a file that is damaged or cannot be opened."""
     return RecordsUnusable(
-        f"{path} cannot be read ({error}): 'remembrancer doctor --repair' makes it whole, or put back a backup"
+        f"{path} cannot be read ({error}): repair it with 'remembrancer doctor --repair', or restore a backup"
     )
 
 
@@ -307,7 +307,7 @@ def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_openin
     """Convert an SQLite error into one of ours. A file that cannot be opened, for no other reason, is damaged."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return FileLocked(f"another program has locked {path}: end what it does there")
+        return FileLocked(f"another program has locked {path}: end that program, or wait")
     # SQLite reports a full disk for writes, but not for a log that it cannot create.
     is_unclear = code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     if code in NO_SPACE or (is_unclear and is_disk_full(path)):

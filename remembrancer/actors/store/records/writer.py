@@ -169,7 +169,7 @@ class Writer:
         )
         self.space.revise(memory, entry, fields, chain)
         for summary in stale:
-            reason = f"{memory.id}, which it says, was changed, superseded or forgotten"
+            reason = f"its source {memory.id} was changed, superseded or forgotten"
             gone = msgspec.structs.replace(summary.now, forgotten=True, forgotten_reason=reason)
             self.revise(summary, gone, "forgotten", reason=reason)
         if is_another:
@@ -203,7 +203,7 @@ class Writer:
             if hidden is None or hidden.now.forgotten or hidden.now.status != "consolidated":
                 continue
             if not self.space.summed_up_in(hidden_id):
-                reason = "what stood for it does not say it any more"
+                reason = "the memory that represented it no longer says it"
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def link(self, source: str, target: str, relation: str) -> Link | None:

@@ -108,7 +108,7 @@ def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFou
     # Entities beyond the limit, and anything farther, are left out of the answer.
     walked = walk(nodes, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
-        text = "The graph is too dense here to be walked whole: the best connected entities were followed."
+        text = "The graph is too dense here to be searched completely: only the best connected entities were followed."
         view.notices.append(Notice("graph_cut", text))
     counts = graph.memory_counts(list(walked.reached)[: request.limit + COUNTED])
 

@@ -156,7 +156,7 @@ class RunningRecall:
         request, question = self._request, self.question
         found = find_candidates(self._view, question, self._searches)
         if question.vector is not None and not found.whole:
-            text = "The vector index is still being opened: words alone were searched in part."
+            text = "The vector index is still being opened: part of the search was by words only."
             self._view.notices.append(Notice("partial_results", text))
         by_meaning, rows = question.vector is not None and found.by_meaning, found.rows
         if SESSION_RECORD not in request.kinds:
@@ -165,7 +165,7 @@ class RunningRecall:
             connected = self._connected(rows)
             if connected is not None:
                 return connected, by_meaning
-            text = "The query names no known entity: meaning and words were searched."
+            text = "The query names no known entity: it was searched by meaning and words."
             self._view.notices.append(Notice("no_entity", text))
             self._strategy = "hybrid"
         if not by_meaning:

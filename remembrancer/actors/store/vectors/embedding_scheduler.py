@@ -488,7 +488,7 @@ class EmbeddingScheduler:
             try:
                 await self._carry_out()
             except RemembrancerError as error:
-                logger.warning("the choice of a model is not written yet", extra={"reason": error.message})
+                logger.warning("the choice of a model could not be stored yet", extra={"reason": error.message})
             for model in list(self._models):
                 if model.identity is not None:
                     await self._hand_out(model.identity)
@@ -612,8 +612,8 @@ def are_vectors(data: bytes, count: int, dimensions: int) -> bool:
 def _fault_of(answer: EmbeddedText, identity: ModelIdentity, length: int) -> str | None:
     """Return the fault in an answer for a text of `length` characters; None if there is none."""
     if not are_vectors(answer.vectors, len(answer.passages), identity.dimensions):
-        return "an answer was no vectors of its model: their number, dimensions or lengths are wrong"
+        return "an answer did not fit its model: the number, dimensions or lengths of its vectors are wrong"
     starts = [each.start for each in answer.passages]
     if starts != sorted(set(starts)) or any(not 0 <= each.start <= each.end <= length for each in answer.passages):
-        return "an answer was of passages that its text does not have"
+        return "an answer had passages that its text does not have"
     return None

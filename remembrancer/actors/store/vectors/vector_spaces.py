@@ -39,7 +39,7 @@ COMPARED_AT_ONCE: Final = 16
 after a crash the rest is compared again."""
 REACH_AGAIN_S: Final = 4.0
 """The delay before Chroma is tried again after a failure."""
-NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install the extra chroma"
+NOT_INSTALLED: Final = "chroma_url is set, but Chroma is not installed: install the extra chroma"
 
 T = TypeVar("T")
 Judge = Callable[[Records, Sequence[NearDuplicate]], list[NearDuplicate]]
