@@ -19,7 +19,7 @@ from remembrancer.config.home import read_settings_file
 from remembrancer.config.named_home import CONFIG_FILE, CONFIG_VARIABLES, HOME_VARIABLES
 from remembrancer.config.other_formats import LOCAL_MODEL, NAMES, PROVIDERS
 from remembrancer.config.reading import DB_PATH, FOREIGN_VARIABLES, REMOTE_URL, UNUSED_VARIABLE
-from remembrancer.config.settings import PREFIX, SETTABLE, Settings
+from remembrancer.config.settings import NOT_SETTINGS, PREFIX, SETTABLE, Settings
 from remembrancer.memory import decay, promotion
 from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, memory_strength
 from remembrancer.memory.features import NAMES as FEATURE_NAMES
@@ -41,6 +41,8 @@ def test_every_setting_and_name_of_another_server_is_documented_and_the_example_
     fields = msgspec.structs.fields(Settings)
     defaults = {field.name.upper(): written(field.default) for field in fields if field.name in SETTABLE}
     assert documented == defaults
+    named = {name for page in pages() for name in re.findall(rf"{PREFIX}([A-Z_]+[A-Z])", page.read_text())}
+    assert named - defaults.keys() - NOT_SETTINGS == set()
     section = settings_page().partition("## Names of other memory servers")[2].partition("\n## ")[0]
     rows = re.findall(r"^- (`.*?):", section, flags=re.MULTILINE)
     foreign = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
@@ -97,7 +99,7 @@ def test_every_link_path_module_function_and_program_of_a_page_is_there() -> Non
             assert not heading or heading in headings, f"{page.name} links to {target}#{heading}"
     text = (ROOT / "docs" / "architecture.md").read_text().partition("\n## The data")[0]
     bases = (ROOT, ROOT / "remembrancer", ROOT / "remembrancer" / "actors" / "store")
-    named = re.findall(r"`([\w/]+(?:/|\.py|\.json))`", text)
+    named = re.findall(r"`([\w/]+(?:/|\.(?:py|js|json|toml|txt)))`", text)
     assert {"commands/", "memory/chunks.py", "records/schema.py"} <= set(named)
     assert [path for path in named if not any((base / path).exists() for base in bases)] == []
 
