@@ -95,7 +95,7 @@ async def _note_page(view: View, path: str, said: str = "", text: str | None = N
     settings = view.shared.service.settings
     try:
         now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
-    except NotFound:  # deleted meanwhile: saving again makes it anew
+    except NotFound:  # deleted meanwhile: saving again recreates it
         if text is None:
             raise
         now = ""

@@ -74,7 +74,7 @@ class CodeIndex:
     """An index file, opened for reading or writing, or created if it does not exist.
 
     Raises:
-        sqlite3.Error: the file does not exist, is no index, or has another version.
+        sqlite3.Error: the file does not exist, is not an index, or has another version.
     """
 
     def __init__(self, path: Path, mode: Mode = "read") -> None:

@@ -124,7 +124,7 @@ def create(file: str | None, force: bool) -> Report:
     Keys (keys/, sharing/), logs and shown.db are not in it."""
     os.umask(PRIVATE_UMASK)
     if file is not None and not Path(file).suffix:  # a word that was meant as a command, such as `list`
-        raise InvalidInput(f"{file!r} is no name of a backup: let it end with .tar.gz or .tar")
+        raise InvalidInput(f"{file!r} cannot be the name of a backup: it must end in .tar.gz or .tar")
     paths = paths_here()
     target = target_of(file, f"remembrancer-{stamp(time.time())}.tar.gz", force=force)
     memories, queued = back_up(paths, target, force=force)

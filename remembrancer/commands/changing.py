@@ -206,7 +206,7 @@ def _unsettle(where: Where, memory: str, other: str, reason: str | None) -> Repo
     """Put two memories that were found to be both true back into review, in either order of their ids.
 
     Raises:
-        InvalidInput: they are no such pair.
+        InvalidInput: they are not such a pair.
     """
     one, two = (where.ask("get_memory", memory_id=each, detail=True) for each in (memory, other))
     for source, target in ((one, two["id"]), (two, one["id"])):

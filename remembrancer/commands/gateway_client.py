@@ -39,7 +39,7 @@ def reach(starter: Starter, until: float) -> socket.socket | None:
         starter.tend(now)
         if starter.failure is not None or now + LEAST_START_S >= until:
             return None
-        pause(LOOK_S)  # the appearance of a socket is no event to wait for
+        pause(LOOK_S)  # there is no event for a new socket
     starter.connected()
     link.settimeout(max(LOOK_S, until - time.monotonic()))
     return link

@@ -42,7 +42,7 @@ class Visit(msgspec.Struct, frozen=True):
     slow="Looking through the memories",
 )
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -> Report:
-    """Archive memories that have not been used for long, delete those that were archived long ago, sum up related ones
+    """Archive memories that have not been used for a long time, delete those archived long ago, summarise related ones
     and clean up loose ends. This also happens automatically in the background. 'remembrancer undo' reverses a run
     within 90 days, except for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1:
@@ -113,7 +113,7 @@ def _memory_lines(place: Place, report: Maintained) -> Iterator[str]:
     ids = [memory_id for _, memory_id in named]
     words = HomeReader(paths_here()).find(None if place is None else place.id, ids).words if named else {}
     for what, memory_id in named:
-        yield f"{what}: {words.get(memory_id, 'not here any more')}  {short(memory_id)}"
+        yield f"{what}: {words.get(memory_id, 'gone')}  {short(memory_id)}"
 
 
 COMMANDS = {"maintain": maintain}

@@ -72,7 +72,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
 
 
 def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> ProjectRef:
-    """The project to move. It need not exist any more, so its path is compared as written."""
+    """The project to move. It may no longer exist, so its path is compared as written."""
     place = Path(named).expanduser().absolute()
     wanted = {str(each) for path in (place, Path(os.path.realpath(place))) for each in (path, path / GIT_DIRECTORY)}
     known = described.projects

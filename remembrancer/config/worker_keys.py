@@ -53,7 +53,7 @@ class Invitation(msgspec.Struct, frozen=True):
             invitation = _decode_invitation(read_file(path))
         except (OSError, msgspec.DecodeError) as error:
             raise FileUnusable(
-                f"{path} is no key file ({error}): make one with remembrancer admin embedder --invite"
+                f"{path} is not a key file ({error}): 'remembrancer admin embedder --invite' makes one"
             ) from error
         if any(len(key) != KEY_CHARACTERS for key in invitation.keys if key is not None):
             raise FileUnusable(f"{path} holds no keys of CURVE: make one with remembrancer admin embedder --invite")

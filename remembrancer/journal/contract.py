@@ -85,7 +85,7 @@ class LaneSnapshot(msgspec.Struct, frozen=True):
     size_bytes: int
     """The size as it is stored, sealed."""
     form: int = 1
-    """The form of a snapshot's content and seal. Release 0.2.0 wrote form 1, which is not read any more."""
+    """The form of a snapshot's content and seal. Release 0.2.0 wrote form 1, which is no longer read."""
 
 
 class Trimmed(RemembrancerError, retry_possible=True):

@@ -30,7 +30,7 @@ NOT_LOOKED_AT: Final = frozenset(
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "ignore", "places"),
     }
 )
-"""The arguments without text of the caller's, or with text to be removed: a stored secret must be removable."""
+"""Arguments that hold no text of the caller, or text to be removed: a stored secret must be removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
 """The names of arguments that differ from the fields of the change."""
 MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
@@ -376,7 +376,7 @@ def _masked_member(name: str, value: Any) -> Any:
 
 LABELLED: Final = (("content", "summary"), ("summary", "content"))
 VALUE_WORDS: Final = 3
-"""A text of more words than "it is frosch2217" is no value that the other one labels."""
+"""A text of more words (than "it is frosch2217") is not a value with the other text as its label."""
 
 
 def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None:

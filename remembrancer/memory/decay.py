@@ -18,7 +18,7 @@ STALE_BELOW_ACCESSES: Final = 3
 
 class Fading(NamedTuple):
     """The decay of the memories of a scope. Each access lengthens the half-life by the fraction `access_gain`. A memory
-    is archived if it is weaker, older and less used than the last three, all of them."""
+    is archived if it is weaker, older and less used than the last three fields say."""
 
     half_life_s: float
     access_gain: float
@@ -71,8 +71,8 @@ def is_stale(status: Status, last_accessed_at: float, access_count: int, now: fl
 
 
 def should_archive(memory: Material, now: float) -> bool:
-    """True if an active memory of a project or of the user is of something that happened, and is weak enough to be
-    archived. What holds does not fade."""
+    """True if an active memory of a project or of the user is about an event, and weak enough to be archived. Lasting
+    facts do not fade."""
     rule = FADING.get(memory.scope)
     if rule is None or memory.status != "active" or memory.type != "episodic":
         return False

@@ -135,7 +135,7 @@ def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
 
 @cache
 def _names(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The JSON names of a struct's fields, and of its tag field (which is no attribute)."""
+    """The JSON names of a struct's fields, and of its tag field (which is not an attribute)."""
     names = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
     tag_field = kind.__struct_config__.tag_field
     return names if tag_field is None else {**names, tag_field: ""}

@@ -37,7 +37,7 @@ EXPIRED: Final = 1.0
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
 """The kinds of memories that apply to many tasks, without sharing their words."""
 OF_A_RULE: Final = -0.25
-"""The difference in standing of a valid rule with none of the query's words; with all of them it has no need of it."""
+"""The difference in standing between a valid rule with none of the query's words and one with all of them."""
 
 UNKNOWN: Final = frozenset({"cosine", "opening", "context_cosine", "context_coverage"})
 """Columns that may have unknown values."""

@@ -24,7 +24,7 @@ MOST_FOR_PROMPT: Final = 2
 """The least probability that a prompt needs a memory that is shown with it, and the largest number of these."""
 COSINE, RELEVANCE, RULE, INTERCEPT = 10.0, 0.62, 2.34, -6.8
 """The weights of a logistic regression on the cosine, the logit of the relevance, and 1 for a rule of work: a prompt
-is no question, and seldom looks like the rules that it has to follow."""
+is not a question, and seldom resembles the rules that it has to follow."""
 
 
 def needed_for_prompt(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:

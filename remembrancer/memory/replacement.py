@@ -198,8 +198,8 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
 
     def is_replaced(memory: ListedMemory) -> bool:
         later = [present[key].content for key in memory.possibly_superseded_by if key in present]
-        anew = {form for text in later for form in forms_of(text)}
-        return bool(later) and not memory.is_open and anew.issuperset(forms_of(memory.content))
+        renewed = {form for text in later for form in forms_of(text)}
+        return bool(later) and not memory.is_open and renewed.issuperset(forms_of(memory.content))
 
     return frozenset(key for key, memory in present.items() if is_replaced(memory))
 
@@ -386,6 +386,6 @@ def probability(pair: TextPair) -> float:
 
 
 def share_of(earlier: Read, later: Read) -> float:
-    """The factor of the probability that texts of these lengths say the same thing anew."""
+    """The factor by which the lengths of two texts reduce the probability."""
     is_long = len(earlier.sequence) > LONG_EARLIER, len(later.sequence) > LONG_LATER
     return float(LONG_SHARE ** sum(is_long))

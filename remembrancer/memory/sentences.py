@@ -22,7 +22,7 @@ _PREFACE: Final = re.compile(
     r"(?:(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
     re.IGNORECASE,
 )
-"""Says of a text when, by whom and as what it was noted: "2026-02-18 Correction from Marta: "."""
+"""The words that say when, by whom and as what a text was noted: "2026-02-18 Correction from Marta: "."""
 
 
 def split_sentences(text: str) -> list[str]:

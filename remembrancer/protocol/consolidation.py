@@ -18,7 +18,7 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
-"""The sorts of jobs, of which one of each runs at a time: reflections, which an assistant waits for; ends of sessions
+"""The sorts of jobs; one job of each sort runs at a time: reflections, which an assistant waits for; ends of sessions
 and promotions; work on a whole space."""
 
 

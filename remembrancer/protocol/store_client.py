@@ -225,7 +225,7 @@ class StoreClient(Dealer[OthersWrote]):
         return self.health.usable
 
     def peer_failed(self, failure: PeerFailed) -> None:
-        """Note that the store cannot be started, and why. Nothing waits for it any more."""
+        """Note that the store cannot be started, and why. From then on, nothing waits for it."""
         self.health.failure = failure
         self._announce()
 

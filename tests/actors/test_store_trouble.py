@@ -202,7 +202,7 @@ async def test_a_file_that_was_lost_is_not_made_anew_before_somebody_says_so(rig
         path.with_name(path.name + beside).unlink(missing_ok=True)
     await rig.start()
     for ask in (rig.gateway.store("the mole is long"), rig.gateway.recall("mole", strategy="keyword")):
-        with pytest.raises(RecordsUnusable, match=r"doctor --repair.*to begin anew"):
+        with pytest.raises(RecordsUnusable, match=r"doctor --repair.*to start over"):
             await ask
     await rig.stop()
     shutil.rmtree(path.parent / BACKUPS)

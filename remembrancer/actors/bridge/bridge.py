@@ -85,7 +85,7 @@ OPTIONS = (*SETTINGS, "project", "data-dir", "url", "token-file", "ca-file")
 
 
 class ClientGoneError(Exception):
-    """The client does not read any more."""
+    """The client no longer reads."""
 
 
 class Bridge:

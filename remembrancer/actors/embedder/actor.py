@@ -93,7 +93,7 @@ class EmbedderActor(Actor):
         self._error: str | None = None
         self._leaving = False
         self._news = asyncio.Event()
-        """Set when there is a text, no model any more, or no time to wait."""
+        """Set when there is a text, no longer a model, or no time to wait."""
         self._texts: dict[int, str] = {}
         """Texts that are not begun yet, by the ids of the requests."""
         self._open: dict[int, OpenText] = {}

@@ -227,7 +227,7 @@ class Session(ClientConversation):
     # --- messages in ---
 
     async def _take_lines(self) -> None:
-        """Take the bridge's lines until the connection ends. Then requests get no answers any more."""
+        """Take the bridge's lines until the connection ends. After that, requests get no answers."""
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
                 self.take_line(line)

@@ -73,7 +73,7 @@ from remembrancer.toolsets.service import Asked, Caller, MemoryService, Written
 MOMENT_S: Final = 0.3
 """For this time after its last answer a store may just be slow: a write waits as long before it is queued."""
 LEAST_BUDGET_S: Final = 0.25
-"""The budget that a request gets at least, even if the client has waited for long."""
+"""The budget that a request gets at least, even if the client has waited a long time."""
 LOST_PAUSE_S: Final = 0.02
 """The pause before a request whose connection was lost is sent again."""
 MARGIN_S: Final = 0.2
@@ -284,7 +284,7 @@ class StoreAccess(MemoryService):
             raise MemoryUnavailable(f"the record of what was shown cannot be changed: {error}") from error
 
     async def _quotes_of(self, operation: Operation) -> tuple[str, ...] | None:
-        """The texts by which quotes of a memory are recognised; None if the session sees none (any more)."""
+        """The texts by which quotes of a memory are recognised; None if the session sees no such memory."""
         try:
             question = GetMemory(operation.project, operation.session_id, memory_id_of(operation.change) or "")
             shown = await self.require(question, ERASE_S)

@@ -99,8 +99,8 @@ class Runtime(NamedTuple):
     `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are the variables
     that may include those for embedders (None: they are in `environ`). `command` gives the command line of a role.
     `in_memory`: the content of the home is deleted after an orderly stop; after a crash the next runtime continues with
-    it. `no_token`: HTTP is open to every program of this machine. `when_started` is called when no failure to start is
-    possible any more.
+    it. `no_token`: HTTP is open to every program of this machine. `when_started` is called when it can no longer fail
+    to start.
     """
 
     paths: RuntimePaths
@@ -276,7 +276,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
 
         def on_exit(child: Child, ending: int | Failure) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this child any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this child
                 loop.call_soon_threadsafe(self._on_exit, child, ending, exited)
 
         wanted = secret_variables(self._settings, settings.engine) if order.role == "embedder" else ()

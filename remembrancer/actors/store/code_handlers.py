@@ -88,7 +88,7 @@ class CodeHandlers(Handlers):
             self._indexer.announce(trees=trees)
 
     async def remake_lost(self) -> None:
-        """Make the lost indexes of the projects in use anew."""
+        """Rebuild the lost indexes of the projects in use."""
         for project_id in {Path(tree.database).parent.parent.name for tree in self._indexer.work.trees}:
             async with self._listing:
                 for tree in tuple(self._of(project_id).values()):
@@ -189,7 +189,7 @@ class CodeHandlers(Handlers):
         return (await self._describe_one(project_id, tree),)
 
     async def _listed(self, project_id: str, root: str, *, watch: bool) -> CodeTree:
-        """The tree of a directory, added to the list or marked as asked for again. A lost index is made anew."""
+        """The tree of a directory, added to the list or marked as asked for again. A lost index is rebuilt."""
         trees = dict(self._of(project_id))
         before = next((tree for tree in trees.values() if tree.root == root), None)
 
@@ -211,7 +211,7 @@ class CodeHandlers(Handlers):
         return await asyncio.to_thread(keep)
 
     async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
-        """Ask the index of a tree, as of one moment. A damaged index is deleted, and made anew as a lost one is.
+        """Ask the index of a tree, as of one moment. A damaged index is deleted, and rebuilt as a lost one is.
 
         Raises:
             sqlite3.Error: it cannot be read.

@@ -282,7 +282,7 @@ class _Change:
             self._connection.execute("DELETE FROM files WHERE number = ?", (number,))
 
     def finish(self) -> FilesIndexed:
-        """Delete texts that are in no file any more."""
+        """Delete texts that are no longer in any file."""
         self._connection.execute(
             f"""DELETE FROM texts WHERE number IN {AMONG}
                 AND NOT EXISTS (SELECT 1 FROM chunks WHERE text = texts.number)""",  # noqa: S608 - fixed

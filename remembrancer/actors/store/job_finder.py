@@ -92,7 +92,7 @@ class Attempts:
         """By a job's key: the number of attempts, and the time of the next one."""
 
     def keep(self, due: Sequence[Job]) -> None:
-        """Forget the attempts at what is not due any more."""
+        """Forget the attempts at jobs that are no longer due."""
         self._made = {job.key: self._made[job.key] for job in due if job.key in self._made}
 
     def take(self, due: Sequence[Job], sort: JobSort, now: float) -> Job | None:
@@ -110,7 +110,7 @@ class Attempts:
             self._made[job.key] = made, now + RETRY_S[min(made, len(RETRY_S) - 1)]
 
     def forget(self, job: Job) -> None:
-        """Begin anew with a job."""
+        """Forget the attempts at a job."""
         self._made.pop(job.key, None)
 
     def made(self, job: Job) -> int:

@@ -62,7 +62,7 @@ class LaneFollower:
         """The time at which this host removes erased memories from the journal, unless another one does."""
 
     def start(self) -> None:
-        """Begin to follow, or begin anew with another connection."""
+        """Begin to follow the lane, or start over with another connection."""
         self.lane.silent = None
         self._following = asyncio.create_task(self._follow())
 

@@ -53,7 +53,7 @@ class MemoryFiles:
     """The records of a home, in its one database. The database is opened at once and, if that fails, retried. A project
     gets its space on first use; a shared project is also read from its lane.
 
-    A database that existed once and is now missing or empty is not made anew: writes wait until somebody decides.
+    A database that existed once and is now missing or empty is not recreated: writes wait until somebody decides.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ def _refuse_if_lost(path: Path) -> None:
     if was_made(path) and is_empty(path):
         raise RecordsUnusable(
             f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' puts back its last "
-            f"copy, 'remembrancer backup restore' a backup; or delete {path.parent / BACKUPS} to begin anew"
+            f"copy, 'remembrancer backup restore' a backup; or delete {path.parent / BACKUPS} to start over"
         )
 
 

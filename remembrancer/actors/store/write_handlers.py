@@ -130,7 +130,7 @@ class WriteHandlers(Handlers):
                 await self._apply(start)
 
     async def _without_commit(self, operation: Operation) -> Outcome | None:
-        """Return the outcome of an operation that is no change of records, having opened its project; else None."""
+        """Return the outcome of an operation that does not change records, having opened its project; else None."""
         await self._open_for(operation)
         project, change = self._files.open_project(operation.project), operation.change
         if isinstance(change, WriteNote):

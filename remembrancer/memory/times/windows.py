@@ -161,8 +161,8 @@ def _related(span: Span, before: str, now: datetime) -> Span:
 
 
 def _away(span: Span, distance: re.Match[str], now: datetime) -> Span:
-    """The span a distance before or after another, and until it or from it: events dated relative to a day are told on
-    that day."""
+    """The span a distance before or after another, and until it or from it: an event dated relative to a day is
+    often mentioned on that day."""
     least, most, unit = counted(distance)
     count = most or least
     if distance["word"].lower() == "before":

@@ -134,8 +134,7 @@ def build_block(
 
 
 def left_out_of(reply: ContextGathered, *scopes: Scope) -> dict[str, list[RecalledMemory]]:
-    """The memories that a context leaves out, by what they are, for a block that names them; only those with one of the
-    scopes, if any are given."""
+    """The memories that a context leaves out but names, by the reason; only those of the given scopes, if any."""
     sorts = {"what is probably replaced": reply.replaced, "closed open ends": reply.closed}
     return {
         sort: [each for each in memories if each.scope in (scopes or (each.scope,))] for sort, memories in sorts.items()

@@ -114,7 +114,7 @@ def shown(reply: MemoryShown, version: int | None = None) -> Answer:
 def _all_fields(memory: PortableMemory) -> Answer:
     is_forgotten = memory.forgotten_at is not None
     answer = {"id": memory.id, **_recorded(memory, forgotten=is_forgotten)}
-    changed_at = max((memory.updated_at, *(each.changed_at for each in memory.history)))  # a forgetting is no update
+    changed_at = max((memory.updated_at, *(each.changed_at for each in memory.history)))  # not the forgetting
     answer |= fields_of(memory, "created_at") | {"updated_at": iso(changed_at)} | fields_of(memory, "version")
     return answer | fields_of(memory, "forgotten_at", "forgotten_reason") if is_forgotten else answer
 

@@ -25,7 +25,7 @@ async def search_knowledge_graph(
     include_memories: bool = True,
     limit: Annotated[int, Meta(ge=1, le=100)] = 20,
 ) -> Answer:
-    """Find the entities related to an entity, or give an overview of the graph. An unknown entity is no error."""
+    """Find the entities related to an entity, or give an overview of the graph. An unknown entity is not an error."""
     request = SearchGraph(
         project=call.caller.project,
         session_id=call.caller.session_id,

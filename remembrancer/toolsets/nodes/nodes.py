@@ -75,7 +75,7 @@ async def write_node(
     call: Call, change: StoreMemory | UpdateMemory, no_ids: Sequence[str], allow_secrets: bool
 ) -> Answer:
     """Write a node, and return it whole; only its id if the write is queued, or the node was just deleted or cannot be
-    read now. `no_ids` are links that are no ids."""
+    read now. `no_ids` are links that are not ids."""
     result = await call.submit(change, allow_secrets=allow_secrets)
     assert isinstance(result, StoredResult | UpdatedResult | None)
     node: Answer = {"id": change.memory_id, "status": "queued"}

@@ -149,7 +149,7 @@ class SqliteFile:
     def leave_nothing(self, ids: Sequence[str] = (), texts: Sequence[str] = ()) -> None:
         """Remove deleted content from the log, and delete the copies of former releases: all copies of the database,
         and those files of release 0.2.0 that contain one of these ids or texts. The database is rewritten if it still
-        contains one of the texts, or if these are not known (any more): when SQLite moves rows between pages, it leaves
+        contains one of the texts, or if these are unknown: when SQLite moves rows between pages, it leaves
         their bytes in unused space, which `secure_delete` does not reach.
 
         Raises:

@@ -35,7 +35,7 @@ from remembrancer.protocol.writes import (
 
 DERIVED: Final = "derived_from"
 RELEASED: Final = "released"
-"""The name in the history of a change that reactivates a memory because no other stands for it any more."""
+"""The name in the history of a change that reactivates a memory because no other memory represents it any longer."""
 REVIVED: Final = "revived"
 """The name in the history of a change that makes an archived memory active again because it was used."""
 RECORD_IMPORTANCE: Final = 0.6

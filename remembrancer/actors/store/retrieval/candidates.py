@@ -183,7 +183,7 @@ class Candidates:
 
 
 def find_words(view: View, question: Question) -> Searches:
-    """Do all of a recall that does not need the question's vector."""
+    """Do the part of a recall that does not need the question's vector."""
     survey = view.reader.survey(question.units, question.filters.session_id, FEW)
     searches: dict[int, Search] = {}
     for space, source in view.sources.items():

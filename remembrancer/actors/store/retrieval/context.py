@@ -104,8 +104,8 @@ class Gathering:
     def _first(
         self, order: Order, kinds: tuple[Kind, ...] = (), *, or_none: bool = False
     ) -> tuple[list[RecalledMemory], bool]:
-        """Return the first memories in an order that belong here, and whether these are all. `or_none`: return none
-        where there are too many."""
+        """Return the first matching memories in an order, and whether these are all. `or_none`: return none if there
+        are too many."""
         filters = Filters(self._request.session_id, kinds=kinds)
         room = self._request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []

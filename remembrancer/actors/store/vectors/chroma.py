@@ -137,7 +137,7 @@ class ChromaVectors(ExactVectors):
     """The vectors of one large space: searched in a collection, which has all passages but the newest, and in memory
     once that has failed.
 
-    A collection that has anything else than the records is made anew. Methods block, and raise `ChromaUnavailable`,
+    A collection that disagrees with the records is rebuilt. Methods block, and raise `ChromaUnavailable`,
     apart from searches.
     """
 
@@ -168,7 +168,7 @@ class ChromaVectors(ExactVectors):
         return self.records.passages(self.model, after=int(self._numbers.max(initial=0)))
 
     def follow(self, goes_on: Callable[[], bool]) -> None:
-        """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for long."""
+        """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for minutes."""
         extent, recorded = self.records.extent(self.model), self.records.passage_numbers(self.model)
         missing, gone = np.setdiff1d(recorded, self._numbers), np.setdiff1d(self._numbers, recorded)
         for start in range(0, len(gone), DELETED_AT_ONCE):

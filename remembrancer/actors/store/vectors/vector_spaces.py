@@ -121,7 +121,7 @@ class VectorSpaces:
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
         """Find and store the near-duplicates of one memory at once.
 
-        Uses other `threads` than the upkeep's own, which may be busy for long.
+        Uses other `threads` than the upkeep's own, which may be busy for minutes.
         """
         vectors = self.searchable(name)
         if vectors is not None and vectors.records.links_duplicates:
