@@ -1,4 +1,4 @@
-"""The consolidator does the work that is not urgent, one job of each sort at a time, at the lowest priority.
+"""The consolidator does the work that is not urgent, one job of each sort at a time, with low priority.
 
 It owns nothing. The store gives it jobs that it finds in the records, and the results are submitted as operations. So
 it may be killed at any moment: the job is found again, and no operation is applied twice.
