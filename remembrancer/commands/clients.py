@@ -40,7 +40,7 @@ _YAML_COMMENT: Final = re.compile(r"(?:^|\s)#")
 _BLOCK: Final = re.compile(r"\n*<!-- remembrancer -->.*?<!-- /remembrancer -->\n?", re.DOTALL)
 RULES: Final = """<!-- remembrancer -->
 Long-term memory is served by the MCP server `remembrancer`. Call `recall_memories` before a decision that may have been
-made already and when earlier work is spoken of. Call `store_memory` when the user states a preference or corrects you,
+made already and when earlier work is mentioned. Call `store_memory` when the user states a preference or corrects you,
 and when a decision, the cause of a fault or a procedure is settled: one fact each, understandable without this
 conversation; `scope` is `project`, or `user` for what holds everywhere. Never store credentials.
 <!-- /remembrancer -->

@@ -207,7 +207,7 @@ def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(visi
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 0
     of_the_user = visit.stored("The north gate is open", scope="user")
     page = visit.do("/change", id=[*ids, of_the_user, "memory:" + "0" * 26], what="user", back="/")
-    assert "Not of 1 of them" in Page(page).text
+    assert "Except 1 of them" in Page(page).text
     visit.undo(page)
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 1
     assert visit.send("/change", id=ids, what="tag", tags=" ", back="/").status_code == 400
@@ -381,7 +381,7 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
     sessions = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
     abouts = [Page(visit.get(f"/sessions/{each}")).text for each in sessions]
     assert any("Was given which port does the API use 1 memory The API listens on port 8080" in each for each in abouts)
-    assert "of another project, or long past" in Page(visit.get("/sessions/session:of-another")).text
+    assert "of another project, or a long time ago" in Page(visit.get("/sessions/session:of-another")).text
 
 
 def test_today_undoes_a_move_by_a_move_and_a_restoring_by_forgetting(visit: Visit) -> None:
@@ -498,7 +498,7 @@ def test_an_edit_that_is_refused_is_not_lost(visit: Visit) -> None:
     memory = visit.stored("The harbour opens at seven")
     typed = "The harbour opens with ghp_" + "a1B2c3D4e5F6" * 3
     refused = visit.send(f"/memory/{memory}/edit", content=typed, summary="Opening hours", version="1", tags="gate")
-    assert (refused.status_code, "Nothing is saved: content seems to contain a credential" in refused.text) == (
+    assert (refused.status_code, "Nothing was saved: content seems to contain a credential" in refused.text) == (
         400,
         True,
     )

@@ -28,7 +28,7 @@ function show(answer) {
   const stored = ids && ids.map((id, place) => ({ scope: answer.scope || given.scope || "project", kind: answer.kind || given.kind, ...texts[place], id, content: texts[place]?.content || "", isNew: !answer.already_known }));
   const memories = stored || (answer.memories || []).filter((each) => each.answers ? each.answers !== "hardly" : answer.degraded).slice(0, 5);
   list.replaceChildren(...memories.map(card));
-  said.textContent = answer.error ? answer.message : memories.length ? "" : "Nothing that answers is remembered.";
+  said.textContent = answer.error ? answer.message : memories.length ? "" : "No memory answers this.";
 }
 
 function card(memory) {
