@@ -102,9 +102,9 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
                 connection.execute(sql)
             recount(connection)
             connection.execute("COMMIT")
-            said = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if said != "ok":
-                raise RecordsUnusable(f"{damaged} could not be made whole ({said}): please report this")
+            outcome = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if outcome != "ok":
+                raise RecordsUnusable(f"{damaged} could not be made whole ({outcome}): please report this")
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
         fresh.replace(target)
@@ -307,8 +307,8 @@ def _merge_table(
     for row_key in of_copy - read:
         if gaps.have(row_key) and all(row_key in keys for keys in whole):
             name = f"SELECT {table.name_column or 'NULL'} FROM {table.name} WHERE {where}"  # noqa: S608
-            ((said,),) = connection.execute(name, row_key).fetchall()
-            done.from_copy.append(RowName(table.name, _name(row_key, said)))
+            ((value,),) = connection.execute(name, row_key).fetchall()
+            done.from_copy.append(RowName(table.name, _name(row_key, value)))
         else:
             connection.execute(f"DELETE FROM {table.name} WHERE {where}", row_key)  # noqa: S608
     lost = indexed.keys() - read - of_copy

@@ -127,9 +127,9 @@ def passages(text: str) -> Iterator[tuple[str, str]]:
 
 async def save_note(view: View) -> Response:
     """Save an edited note, if the file has not changed since it was loaded."""
-    path, text = view.said("path"), view.exactly("text").replace("\r\n", "\n")
+    path, text = view.field("path"), view.exactly("text").replace("\r\n", "\n")
     try:
-        await view.call("memory_store", path=path, content=text, mode="replace", expected=view.said("digest"))
+        await view.call("memory_store", path=path, content=text, mode="replace", expected=view.field("digest"))
     except InvalidInput as error:
         return await _note_page(view, path, error.message, text)
     return view.go("/notes/file", path=path, done="edit")
@@ -137,7 +137,7 @@ async def save_note(view: View) -> Response:
 
 async def remember(view: View) -> Response:
     """Store a passage of a note as a memory."""
-    path = view.said("path")
+    path = view.field("path")
     answer = await view.call("store_memory", content=view.exactly("passage"), source={"file": path})
     memory_id = await view.whole_id(str(answer["memory_id"]))
     return view.go("/notes/file", path=path, done="remember", undo=f"{memory_id}~forget")

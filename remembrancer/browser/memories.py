@@ -211,23 +211,23 @@ async def edit(view: View) -> Response:
     """Change the fields of a memory that differ from the version in which the page showed it; others keep what
     somebody else may have changed meanwhile. Nothing is saved if both have changed the text."""
     now = await _now(view, _id_of(view))
-    before = next((each.record for each in now.history if str(each.version) == view.said("version")), now)
+    before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
     content = view.exactly("content").replace("\r\n", "\n")
     if not content.strip():
         raise InvalidInput("A memory cannot be empty: forget it instead.")
     changes: dict[str, Any] = {}
     if content not in (before.content, now.content):
         changes["content"] = content
-    if view.said("summary") != (before.summary or ""):
-        changes["summary"] = view.said("summary")
-    if view.said("kind") and view.said("kind") != before.kind:
-        changes["kind"] = view.said("kind")
-    importance = view.said("importance")
+    if view.field("summary") != (before.summary or ""):
+        changes["summary"] = view.field("summary")
+    if view.field("kind") and view.field("kind") != before.kind:
+        changes["kind"] = view.field("kind")
+    importance = view.field("importance")
     if importance and round(float_of(importance), 2) != round(before.importance, 2):
         changes["importance"] = float_of(importance)
-    if changes.get("kind", before.kind) == before.kind == OPEN_END and view.said("due") != day(before.due):
-        changes["due"] = view.said("due")
-    tags = set(tags_in(view.said("tags")))
+    if changes.get("kind", before.kind) == before.kind == OPEN_END and view.field("due") != day(before.due):
+        changes["due"] = view.field("due")
+    tags = set(tags_in(view.field("tags")))
     if tags != set(before.tags):
         changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
     if "content" in changes and before.content != now.content:
@@ -236,7 +236,7 @@ async def edit(view: View) -> Response:
         kept = [each for each in now.tags if each in tags or each not in before.tags]
         return await memory(view, {**changes, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
     if changes:
-        secrets = {"allow_secrets": True} if view.said("allow_secrets") else {}
+        secrets = {"allow_secrets": True} if view.field("allow_secrets") else {}
         try:
             await view.call("update_memory", memory_id=now.id, **changes, **secrets)
         except InvalidInput as error:  # it seems to hold a credential, say: what was typed is not lost
@@ -247,7 +247,7 @@ async def edit(view: View) -> Response:
 
 async def erase(view: View) -> Response:
     """Delete a memory for good, after confirmation."""
-    if view.said("sure") != "yes":
+    if view.field("sure") != "yes":
         raise InvalidInput("Erasing cannot be undone: tick the box to confirm.")
     await view.call("erase_memory", memory_id=_id_of(view))
     return view.go("/", done="erase")
@@ -256,14 +256,14 @@ async def erase(view: View) -> Response:
 async def change(view: View) -> Response:
     """Make one change of all given memories; the address of the next page knows how to undo it."""
     chosen = [value for name, value in view.form if name == "id"]
-    what = view.said("what")
+    what = view.field("what")
     if not chosen:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
     undo: dict[str, str] = {}
     failures: list[RemembrancerError] = []
     for memory_id in chosen[:PAGE]:
         try:
-            undo[memory_id] = await _changed(view, memory_id, view.said(memory_id) if what == "undo" else what)
+            undo[memory_id] = await _changed(view, memory_id, view.field(memory_id) if what == "undo" else what)
         except (InvalidInput, NotFound) as error:
             failures.append(error)
     if len(failures) == len(chosen):
@@ -277,7 +277,7 @@ async def _changed(view: View, memory_id: str, what: str) -> str:
     before = await _now(view, memory_id)
     update = partial(view.call, "update_memory")
     match what.split("/"):
-        case ["tag"] if tags := tags_in(view.said("tags")):
+        case ["tag"] if tags := tags_in(view.field("tags")):
             await view.call("tag_memory", memory_id=memory_id, add=list(tags))
         case ["done" | "reopen"]:
             if before.done == (what == "done"):
@@ -334,7 +334,7 @@ def done_of(view: View) -> dict[str, Any]:
 
 def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str], failed: int = 0) -> Response:
     """The page that a form names, or that of the memory."""
-    back = view.said("back") or f"/memory/{memory_id}"
+    back = view.field("back") or f"/memory/{memory_id}"
     ways = ",".join(f"{each}~{way}" for each, way in undo.items() if way)
     return view.go(back if back.startswith("/") else "/", done=done, undo=ways, failed=failed or None)
 

@@ -173,7 +173,7 @@ class View:
         """A field of the query string."""
         return self.request.query_params.get(name, default).strip()
 
-    def said(self, name: str, default: str = "") -> str:
+    def field(self, name: str, default: str = "") -> str:
         """A field of the form."""
         return dict(self.form).get(name, default).strip()
 

@@ -135,9 +135,9 @@ def _rules(lines: Sequence[str]) -> pathspec.GitIgnoreSpec | None:
 def _is_ignored(path: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]]) -> bool:
     """True if a path is ignored. The innermost file with a matching pattern decides."""
     for directory, spec in reversed(specs):
-        said = spec.check_file(path[len(directory) + 1 :] if directory else path).include
-        if said is not None:
-            return bool(said)
+        included = spec.check_file(path[len(directory) + 1 :] if directory else path).include
+        if included is not None:
+            return bool(included)
     return False
 
 

@@ -288,7 +288,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
         with opened(path) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             schema.refuse(path, version)
-            said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
+            faults = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
             dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall())
     except (SchemaTooNew, SchemaTooOld) as error:
         return examined("problem", *error.message.removeprefix(f"{path} ").split(": ", 1))
@@ -297,8 +297,8 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
         if isinstance(problem, RecordsUnusable):
             return examined("problem", f"cannot be read: {error}", advice_if_damaged)
         return examined("warning" if isinstance(problem, FileLocked) else "problem", *problem.message.rsplit(": ", 1))
-    if said != ["ok"]:
-        return examined("problem", f"damaged: {said[0]} (and {len(said) - 1} more)", advice_if_damaged)
+    if faults != ["ok"]:
+        return examined("problem", f"damaged: {faults[0]} (and {len(faults) - 1} more)", advice_if_damaged)
     if dangling:
         return examined("problem", f"{dangling} rows refer to rows that are gone", advice_if_damaged)
     if 0 < version < schema.latest and not is_former:

@@ -284,5 +284,5 @@ def disk_full(message: str, path: Path) -> StorageFull:
         free_bytes = shutil.disk_usage(path.parent).free
     except OSError:  # a missing file or directory is reported by another error
         return StorageFull(message)
-    said = f"{message} ({size_in_words(free_bytes)} are free on the disk of {path})"
-    return StorageFull.at_limit(said, current_bytes=current_bytes, limit_bytes=current_bytes + free_bytes)
+    text = f"{message} ({size_in_words(free_bytes)} are free on the disk of {path})"
+    return StorageFull.at_limit(text, current_bytes=current_bytes, limit_bytes=current_bytes + free_bytes)

@@ -286,13 +286,13 @@ class _Way:
         url, status = self._remote.url, response.status
         try:
             error = json.loads(response.read())["error"]
-            code, said = int(error["code"]), str(error["message"])
+            code, reason = int(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             if status >= 500:
                 raise LostError from None  # a proxy whose server is down
             raise MendError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
-            raise MendError(f"{url} refuses ({status}): {said}")
+            raise MendError(f"{url} refuses ({status}): {reason}")
         if status == 404 and self._remote.session:
             self._remote.session = {}
             raise LostError
@@ -301,7 +301,7 @@ class _Way:
         is_busy = status in (408, 429) or status >= 500
         if message.get("method") and message.get("id") is not None:
             code = UNAVAILABLE if is_busy else code or INVALID_REQUEST
-            self._say(error_line(message["id"], code, said, retry=is_busy))
+            self._say(error_line(message["id"], code, reason, retry=is_busy))
 
     def _listen(self) -> None:
         """Pass on the messages that the host sends on its own initiative."""
@@ -341,5 +341,5 @@ def _header(value: str) -> str:
     return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="
 
 
-def _sentence(said: object) -> bytes:
-    return " ".join(str(said).split()).encode("utf-8", "replace")
+def _sentence(text: object) -> bytes:
+    return " ".join(str(text).split()).encode("utf-8", "replace")

@@ -55,7 +55,7 @@ class Starter:
         """The exit status with which the runtime gave that error; 0 if there is none."""
         self.is_lasting = False
         """True if the error persists until a person corrects it."""
-        self._said: IO[bytes] | None = None
+        self._output: IO[bytes] | None = None
         """The file with the standard error output of our runtime."""
 
     def dial(self) -> socket.socket | None:
@@ -140,12 +140,12 @@ class Starter:
             environ["REMEMBRANCER_CONFIG"] = self._places.config
         self._reached = False
         self._forget_said()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - until it was read
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - until it was read
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions", "--secrets-on-stdin"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=self._said,
+            stderr=self._output,
             cwd="/",
             env=environ,
             start_new_session=True,
@@ -191,15 +191,15 @@ class Starter:
 
     def _reason(self) -> str | None:
         """The reason that our runtime gave for its end, if any."""
-        if self._said is None:
+        if self._output is None:
             return None
-        said = os.pread(self._said.fileno(), _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
-        return said.removeprefix(_SPEAKER) if said.startswith(_SPEAKER) else None
+        output = os.pread(self._output.fileno(), _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
+        return output.removeprefix(_SPEAKER) if output.startswith(_SPEAKER) else None
 
     def _forget_said(self) -> None:
-        said, self._said = self._said, None
-        if said is not None:
-            said.close()
+        output, self._output = self._output, None
+        if output is not None:
+            output.close()
 
     def reap(self) -> None:
         """Reap our runtime if it has ended since it was reached, so that no zombie is left."""

@@ -236,8 +236,8 @@ class _Passing(ModelUnusable, code=ModelUnusable.code):
 def _reason_in(response: httpx.Response) -> str:
     """The reason in an answer: OpenAI's `error.message`, Voyage's `detail`."""
     try:
-        said = response.json()
-        error = said.get("error", said.get("detail", ""))
+        content = response.json()
+        error = content.get("error", content.get("detail", ""))
         return str(error.get("message", "") if isinstance(error, dict) else error)
     except (ValueError, AttributeError, RecursionError):
         return ""

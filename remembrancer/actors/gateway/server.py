@@ -111,8 +111,8 @@ class Handlers:
                 self._service,
                 lambda: [*session.take_notices(), *self._service.take_refused(caller)],
             )
-            said = await tool.answer(call, tool.decoder.decode(arguments))
-            answer = text_result(said) if tool.answers_text else CallResult(said, answer_text(said))
+            fields = await tool.answer(call, tool.decoder.decode(arguments))
+            answer = text_result(fields) if tool.answers_text else CallResult(fields, answer_text(fields))
         except RemembrancerError as error:
             answer = self._error_result(error, tool)
         except Exception:

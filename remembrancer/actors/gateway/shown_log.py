@@ -81,9 +81,9 @@ class ShownLog:
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
         """Log these memories as shown, in this order. Cheap enough for a request: it only queues them."""
         if self._kept_s:
-            at, said = self._clock(), question[: 2 * MAX_QUESTION]
+            at, asked = self._clock(), question[: 2 * MAX_QUESTION]
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
-            self._pending.extend(Shown(at, project, session_id, each, place, tool, said) for place, each in shown)
+            self._pending.extend(Shown(at, project, session_id, each, place, tool, asked) for place, each in shown)
 
     async def run(self) -> None:
         """Write queued entries in batches, until cancelled; the last batch is still written then."""

@@ -215,8 +215,8 @@ def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
 
     def edit(text: str, _: float) -> Edited:
         nonlocal missing
-        said = {line.strip().strip("!/") for line in text.splitlines()}
-        missing = tuple(each for each in new if each.strip("/") not in said)
+        ignored = {line.strip().strip("!/") for line in text.splitlines()}
+        missing = tuple(each for each in new if each.strip("/") not in ignored)
         ends = not missing or not text or text.endswith("\n")
         return Edited(text + ("" if ends else "\n") + "".join(f"/{each.strip('/')}/\n" for each in missing), "", 0)
 

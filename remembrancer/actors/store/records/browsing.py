@@ -192,8 +192,8 @@ def _graph(records: Reader, request: ReadGraph) -> GraphRead:
     )
     relations: dict[tuple[str, str], tuple[int, str]] = {}
     for source, target, memories, relation in links:
-        count, said = relations.get((source, target), (0, ""))
-        relations[source, target] = count + memories, said or relation
+        count, known = relations.get((source, target), (0, ""))
+        relations[source, target] = count + memories, known or relation
     places = {key: place for place, (key, *_) in enumerate(nodes)}
     return GraphRead(
         tuple(GraphNode(name, kind, memories) for _, name, kind, memories, _ in nodes),

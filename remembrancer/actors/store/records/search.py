@@ -210,10 +210,10 @@ class SqliteSearch(SqliteWords):
                     AND m.type = 'episodic' AND {condition} ORDER BY m.number""",  # noqa: S608 - fixed clauses
             (times * INTERLEAVED, times * INTERLEAVED, times * TOGETHER_S, json_list(numbers), *arguments),
         )
-        told: defaultdict[tuple[str, str], list[tuple[int, RankingFacts]]] = defaultdict(list)
+        by_session: defaultdict[tuple[str, str], list[tuple[int, RankingFacts]]] = defaultdict(list)
         for session, number, *facts in rows:
-            told[session, facts[SCOPE_COLUMN]].append((number, RankingFacts(*facts)))
-        return neighbours_in(told.values(), set(numbers), and_theirs=and_theirs)
+            by_session[session, facts[SCOPE_COLUMN]].append((number, RankingFacts(*facts)))
+        return neighbours_in(by_session.values(), set(numbers), and_theirs=and_theirs)
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         """Return those of the memories that pass the filters; with None all of them, whoever may see them."""

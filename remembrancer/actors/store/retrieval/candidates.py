@@ -254,8 +254,8 @@ def describe(
     others: dict[Ref, RankingFacts] = {}
     turns = [ref for ref, each in facts.items() if each.type == "episodic"]
     if turns:
-        told = view.reader.neighbours(turns, question.filters, and_theirs=len(first) > 0)
-        around, others = told.steps, told.facts
+        neighbours = view.reader.neighbours(turns, question.filters, and_theirs=len(first) > 0)
+        around, others = neighbours.steps, neighbours.facts
         known |= {other: others[other] for ref in first for other in around.get(ref, ()) if other not in known}
     refs, count = list(known), len(known)
     places = {ref: place for place, ref in enumerate(refs)}

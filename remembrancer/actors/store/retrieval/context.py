@@ -174,13 +174,13 @@ class Gathering:
             seen = self._view.visible(into.values(), Filters(self._request.session_id)).values()
             shown = {target for target, each in seen if not has_ended(each.valid_until, self._now)}
             found = [each for each in found if into.get(each.id) not in shown]
-        said: set[str] = set()
+        texts: set[str] = set()
         once: list[RecalledMemory] = []
         for each in found:
             text = normalised(each.content)
-            if each.type == "episodic" or text not in said:
+            if each.type == "episodic" or text not in texts:
                 once.append(each)
-            said.add(text)
+            texts.add(text)
         # A summary of what is probably replaced does not stand for its sources, until that is settled.
         sources = {each.id: each for each in once if each.status == "consolidated"}
         outdated = {name for name, each in sources.items() if each.possibly_superseded_by}

@@ -378,8 +378,8 @@ class Graph:
                     LEFT JOIN {APART} ON {IS_OVER.format("r")} GROUP BY r.subject, r.entity, r.edge""",  # noqa: S608 - fixed clauses
                 (self._now, number, spellings, self._session_id, most),
             )
-            cut = cut or sum(said for *_, said in of_one) >= most
-            rows += ((*edge, live, said - live) for *edge, live, said in of_one)
+            cut = cut or sum(stated for *_, stated in of_one) >= most
+            rows += ((*edge, live, stated - live) for *edge, live, stated in of_one)
         rows.sort(key=lambda row: (-row[3], -row[4], row[:3]))
         return rows[:MOST_EDGES], cut or len(rows) > MOST_EDGES
 

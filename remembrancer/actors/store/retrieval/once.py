@@ -181,12 +181,12 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
         else:
             groups[place] = [place, *(member for each in rivals for member in groups.pop(each))]
     kept: list[Entry] = []
-    said: set[str] = set()
+    represented: set[str] = set()
     for place, members in sorted(groups.items(), key=lambda item: min(item[1])):
         entry = _standing_for(ordered, place, members) if len(members) > 1 else ordered[place]
         sources = entry.record.derived_from
-        if said.isdisjoint(sources) or not set(sources).issuperset(entry.stands_for):
-            said.update((entry.record.id, *entry.stands_for))
+        if represented.isdisjoint(sources) or not set(sources).issuperset(entry.stands_for):
+            represented.update((entry.record.id, *entry.stands_for))
             kept.append(entry)
     return kept
 
