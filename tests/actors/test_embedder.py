@@ -154,7 +154,7 @@ async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_t
     async with store_at(home) as store, worker_in(home, actor) as worker:
         try:
             failed = await store.expect(WorkerState)
-            assert "still being loaded after 0.01 s" in str(failed.error)
+            assert "still loading after 0.01 s" in str(failed.error)
             assert worker.health().error == failed.error
             store.ask("anybody there?", 9)
             number, why = await store.expect(Embedded)

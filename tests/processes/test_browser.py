@@ -223,7 +223,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visi
     assert re.search(r'<rect class="plus" x="50.0" width="[\d.]+"', page)
     assert "same words" in page
     text = Page(page).text
-    assert "It is in the answer, at place" in text or "It was weighed, and is left out" in text
+    assert "It is in the answer, at place" in text or "It was considered, and left out" in text
     assert "It is forgotten" in Page(visit.get("/", q="deploy", **{"not": gone})).text
     assert "by the scope" in Page(visit.get("/", q="deploy", scope="user", **{"not": other})).text
     assert "no memory of that id" in Page(visit.get("/", q="deploy", **{"not": "0" * 26})).text
@@ -481,7 +481,7 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert "harbour" in visit.get("/", tag="harbour")
     typed = {"content": "the harbour opens at eight", "kind": "decision", "importance": "0.80", "tags": "quay"}
     refused = visit.send(f"/memory/{memory}/edit", **fields | typed | {"summary": "its hours"})
-    assert (refused.status_code, "nothing is saved" in refused.text) == (400, True)
+    assert (refused.status_code, "nothing was saved" in refused.text) == (400, True)
     for value in ("0.80", "harbour,quay", "its hours"):
         assert f'value="{value}"' in refused.text, "the tag of somebody else, too"
     assert '<option value="decision" selected>' in refused.text

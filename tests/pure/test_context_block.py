@@ -169,7 +169,7 @@ def test_a_block_does_not_claim_to_be_all_where_memories_cannot_be_read(of: list
 def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_is_overdue() -> None:
     left_out = [memory(f"We deploy on day {n} of the week, after the market and before noon") for n in range(7)]
     made = block([memory("We deploy on Tuesdays")], 2000, left_out={"what is probably replaced": left_out})
-    assert f"{ALL[:-1]}, but for what is probably replaced: 0 (We deploy on day 0 of …), " in made.text
+    assert f"{ALL[:-1]}, except what is probably replaced: 0 (We deploy on day 0 of …), " in made.text
     assert made.text.endswith(" …) and 2 more.")
     assert made.memory_ids == ("memory:0",)
     ends = [memory(f"Ask\n\n{name}", kind="open_end", due=day * 86_400.0) for name, day in (("Ann", 8), ("Bea", 9))]
@@ -178,9 +178,9 @@ def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_i
     text = block(ends, 2000, left_out={"closed open ends": done, "others": []}, today="1970-01-10").text
     assert "overdue 1970-01-09: Ask Ann\n" in text
     assert " due 1970-01-10: Ask Bea\n" in text
-    assert text.endswith(f"{ALL[:-1]}, but for closed open ends: 0 ({asked}).")
+    assert text.endswith(f"{ALL[:-1]}, except closed open ends: 0 ({asked}).")
     nothing = block([], 2000, left_out={"closed open ends": done}).text
-    assert nothing.endswith(f"Nothing is remembered here, but for closed open ends: 0 ({asked}).")
+    assert nothing.endswith(f"Nothing is remembered here, except closed open ends: 0 ({asked}).")
 
 
 @pytest.mark.parametrize("max_tokens", [60, 500])
