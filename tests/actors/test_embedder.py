@@ -263,7 +263,7 @@ def test_a_provider_that_wants_to_be_left_alone_for_a_moment_is(provider: FakePr
         (Trouble(500), "500: something is wrong"),
         (HANGS, "did not answer within 1 s"),
         (Trouble(vectors="short"), "1023 numbers"),
-        (Trouble(vectors="nan"), "not finite|no vectors"),
+        (Trouble(vectors="nan"), "not finite|not answer with vectors"),
         (Trouble(vectors="none"), "where 1×1024 were expected"),
         (Trouble(400), "refuses a text, or the model"),
     ],

@@ -127,7 +127,7 @@ def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_
         (ReviseMemory(ONE, "archived", status="archived"), "it is forgotten"),
         (ReviseMemory("mem_gone", "archived", status="archived"), "it is gone"),
         (ReviseMemory(FOUR, "promoted", scope="project"), ""),
-        (ReviseMemory(FOUR, "promoted", scope="project"), "its scope is project already"),
+        (ReviseMemory(FOUR, "promoted", scope="project"), "its scope is already project"),
     ]
     result = rig.carry_out(*(edit for edit, _ in edits))
     assert result.edits == 1
