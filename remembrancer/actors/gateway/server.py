@@ -98,7 +98,7 @@ class Handlers:
         context.timing.tool = "unknown tool" if tool is None else name
         try:
             if name in session.withheld:
-                raise InvalidInput(f"this token only reads, and {name} may change something", field="name")
+                raise InvalidInput(f"this token is read only, and {name} may change something", field="name")
             if tool is None:
                 raise InvalidInput(unknown_tool(name, session.tools), field="name")
             caller = await session.caller()
