@@ -27,6 +27,7 @@ from bench.measures import NAMES, Answered, by_kind, percentages
 from remembrancer.actors.embedder.engine import Engine, scale_of
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
@@ -74,7 +75,7 @@ class Asking:
             self.records.close()
             making.rename(self.path)
             self.records = Records(SqliteFile(self.path), PROJECT.id, lambda: self.now)
-        while self.records.find_names():
+        while find_names(self.records.spaces.file, self.now):
             pass  # as the store does in the background
         vectors_of_all = ExactVectors(self.records, self.model, scale_of(engine))
         self._view = View([Source(self.records, vectors_of_all)])

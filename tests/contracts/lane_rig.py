@@ -10,6 +10,7 @@ import numpy as np
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.lane_follower import LaneFollower
+from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits
 from remembrancer.actors.store.records.types import EmbeddedMemory
@@ -97,7 +98,7 @@ class Host:
         row = np.ones((1, 4), dtype=np.float32)
         embedded = [EmbeddedMemory(n, digests[n], (Passage(0, len(text)),), row) for n, text in texts.items()]
         self.lane.save_embeddings("model", embedded)
-        self.lane.find_names()
+        find_names(self.lane.spaces.file, self.clock)
 
     def catch_up(self) -> None:
         """Apply what others have appended, after a snapshot if the journal does not go back far enough."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from remembrancer.actors.store.memory_files import scrub_spaces
 from remembrancer.actors.store.memory_writer import Lanes, MemoryWriter
+from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list
@@ -150,7 +151,7 @@ class RecordsRig:
 
     def find_names(self) -> None:
         """Do what is left for later: names are found in texts."""
-        while self.records.find_names():
+        while find_names(self.records.spaces.file, self.clock.now):
             pass
 
     def files_with(self, word: str) -> list[str]:

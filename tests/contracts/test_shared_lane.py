@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store import shared_lane
+from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT
@@ -99,7 +100,7 @@ def test_hosts_that_write_offline_have_the_same_lane_in_the_end(
                     host.lane.close()
                     host.open()
                 case "names":
-                    host.lane.find_names()
+                    find_names(host.lane.spaces.file, host.clock)
                 case "read":
                     with suppress(JournalAway, Trimmed):
                         host.lane.touch([1, 2, 2], host.clock, SESSION, ["mem_one"])

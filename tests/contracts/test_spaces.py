@@ -21,6 +21,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.read_handlers import list_memories
 from remembrancer.actors.store.records.browsing import BROWSER_READS
+from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
@@ -54,7 +55,7 @@ SECRET = "zanzibar"
 WRITES = {
     "note_commit",
     *("apply", "touch", "rename_project", "complete", "apply_in"),
-    *("find_names", "close"),
+    "close",
     *("save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
@@ -82,7 +83,7 @@ def fill(records: Records, word: str) -> list[str]:
         assert number is not None
         vector = np.eye(4, dtype=np.float32)[:1]
         records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(text), (Passage(0, 5),), vector)])
-    while records.find_names():
+    while find_names(records.spaces.file, REQUESTED_AT):
         pass
     return ids
 
@@ -170,7 +171,7 @@ OFTEN: dict[str, Callable[[Records], Any]] = {
     "number_of": READS["number_of"],
     "outcome_of": READS["outcome_of"],
     "store": lambda it: it.apply([store_operation(f"{next(NEW)}", "a beacon on Skagen and Thyborøn")]),
-    "find_names": lambda it: it.find_names(),
+    "find_names": lambda it: find_names(it.spaces.file, REQUESTED_AT),
 }
 """Questions that every store, recall or answer with short ids asks, and what every store does."""
 
@@ -223,6 +224,19 @@ def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(spaces:
     assert len(theirs.keyword_hits(WORD, ALL, 5)) == found
     assert theirs.describe_session(SESSION).started_at is not None
     assert theirs.passage_numbers(MODEL)
+
+
+def test_names_are_found_in_all_spaces_by_one_round_and_counted_in_each(tmp_path: Path) -> None:
+    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+        ours, theirs = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, USER))
+        ours.apply([store_operation(f"{n}", f"{n} boats left src/{n}.py for Skagen today") for n in range(2)])
+        theirs.apply([store_operation("2", "two boats left src/2.py for Skagen today")])
+        assert not find_names(database, REQUESTED_AT), "nothing is left"
+        found = [
+            records.surroundings(memory_id_of(store_operation(name, "")), "", None).found_entities
+            for records, name in ((ours, "0"), (ours, "1"), (theirs, "2"))
+        ]
+    assert found == [("src/0.py",), ("src/1.py",), ("src/2.py",)], "Skagen is in three memories, but not of one space"
 
 
 def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path: Path) -> None:
@@ -403,7 +417,7 @@ def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str
                 changes.append(change_operation(f"link{place}{other}", link, session_id=session))
             spaces[name].apply(changes)
             known[memory_id] = name, session if is_own else None, word
-        while any(records.find_names() for records in spaces.values()):
+        while find_names(database, REQUESTED_AT):
             pass
         numbers = [number for (number,) in database.read("SELECT number FROM memories")]
         for session, names in (("alice", (OURS, LANE, USER)), ("bob", (OURS, LANE)), ("bob", (THEIRS, USER))):

@@ -25,7 +25,9 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers
 from remembrancer.actors.store.readers import Readers
+from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
+from remembrancer.actors.store.records.types import RECORDS
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Dispatcher, StoreParts
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
@@ -73,6 +75,8 @@ class StoreActor(Actor):
         self._readers = Readers()
         self._counted: tuple[object, Counts | None] = (None, None)
         """The counts of all memories, and the version of the records that they are of."""
+        self._named: object = None
+        """The version of the records in which no names were left to be found."""
         self._asked = 0
         """The number of requests by clients and commands, apart from those about the store's state."""
         self._gateway: Peer | None = None
@@ -250,11 +254,10 @@ class StoreActor(Actor):
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house()
             await self._tolerantly("code", self._code.remake_lost())
-            for records in self._files:
-                while time.monotonic() >= self._scheduler.served_at + IDLE_S and await self._tolerantly(
-                    records.name, self._committer.run(records.name, records.find_names)
-                ):
-                    pass
+            while self._files.version != self._named and time.monotonic() >= self._scheduler.served_at + IDLE_S:
+                version, find = self._files.version, partial(find_names, self._files.database, time.time())
+                if not await self._tolerantly("names", self._committer.run(RECORDS, find)):
+                    self._named = version
 
     async def _count_accesses(self) -> None:
         """Store the accesses to memories shown in answers. On return, none from before the call are pending."""

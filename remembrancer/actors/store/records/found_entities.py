@@ -5,9 +5,11 @@ with edges marked as found, if it is certain or occurs in enough memories, unles
 distinguish them.
 """
 
+import sqlite3
 from typing import Final
 
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.memory.found_names import FoundName, found_names
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -26,26 +28,34 @@ FOUND_ORDINAL: Final = -1
 """The ordinal of such an edge among those of its memory. Given edges never have it."""
 
 
-def find_entities(edits: SqliteEdits) -> bool:
-    """Look for names in some of the queued memories. Returns whether more may be queued. Inside a transaction."""
-    noted = edits.execute(
-        """SELECT n.memory, m.content, m.kind FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
-           WHERE m.space = @SPACE ORDER BY n.memory LIMIT ?""",
+def find_names(database: SqliteFile, now: float) -> bool:
+    """Find names in some new or changed memories of any space, which become entities marked as found. Returns whether
+    more may be left. Runs on a thread that writes."""
+    if not database.read("SELECT 1 FROM names_to_find LIMIT 1"):
+        return False
+    with database.transaction(durable=False) as connection:  # derived, so clients do not wait for its commit
+        return _find_some(connection, now)
+
+
+def _find_some(connection: sqlite3.Connection, now: float) -> bool:
+    noted = connection.execute(
+        """SELECT n.memory, m.space, m.content, m.kind FROM names_to_find AS n
+           CROSS JOIN memories AS m ON m.number = n.memory ORDER BY n.memory LIMIT ?""",
         (AT_ONCE,),
     ).fetchall()
-    touched: dict[str, None] = {}
-    for memory, content, kind in noted:
-        edits.execute("DELETE FROM names_to_find WHERE memory = ?", (memory,))
+    touched: dict[tuple[int, str], None] = {}
+    for memory, space, content, kind in noted:
+        connection.execute("DELETE FROM names_to_find WHERE memory = ?", (memory,))
         names = () if kind == SESSION_RECORD else found_names(content, is_entity=kind == "entity")
         for name in names:
             key = name_key(name.name)
-            touched[key] = None
-            edits.execute(
+            touched[space, key] = None
+            connection.execute(
                 "INSERT OR REPLACE INTO found_names VALUES (?, ?, ?, ?, ?)",
                 (key, memory, name.name, name.type, name.is_certain),
             )
-    for key in touched:
-        _link(edits, key)
+    for space, key in touched:
+        _link(SqliteEdits(connection, space, now), key)
     return len(noted) == AT_ONCE
 
 

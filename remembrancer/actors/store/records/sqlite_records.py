@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final, NamedTuple, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
-from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.moves import end_move, memory_to_move, receive_move
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
@@ -131,8 +130,6 @@ class Records(Reader, EmbeddedTexts):
         super().__init__(space, clock, frozenset({space.number} if self.is_users else ()))
         self.name = name
         self._limits = limits
-        self._tidied_at = -1
-        """The number of commits when no name was left to be found."""
 
     @property
     def commits(self) -> int:
@@ -233,20 +230,6 @@ class Records(Reader, EmbeddedTexts):
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
             revive(edits, edits.archived(numbers), at)
-
-    def find_names(self) -> bool:
-        """Find names in some new or changed memories, which become entities marked as found. Returns whether more is
-        left. Runs on the thread that writes."""
-        if self._file.commits == self._tidied_at:
-            return False
-        waiting = """SELECT 1 FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
-                     WHERE m.space = @SPACE LIMIT 1"""
-        if self._file.read(waiting):
-            with self._edits(durable=False) as edits:  # derived, so clients do not wait for its commit
-                if find_entities(edits):
-                    return True
-        self._tidied_at = self._file.commits
-        return False
 
     # Reading.
 
