@@ -24,7 +24,7 @@ from remembrancer.protocol.writes import (
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Ranking = Literal["fitted", "composite", "pagerank"]
-"""The rankings of results: by their own signals, or also by PageRank over the graph of memories and entities."""
+"""The rankings of results: by probability, or by one of two formulas, which `memory/ranking.py` has."""
 Order = Literal["important", "latest", "valid", "due"]
 """`valid`: the latest beginning of validity first. `due`: open ends that are not done, by due date; those without one
 last."""

@@ -35,6 +35,18 @@ async def test_each_result_says_in_a_word_how_surely_it_answers(client: RawClien
         assert least <= memory["relevance_score"] <= most
 
 
+async def test_a_ranking_by_name_orders_by_its_formula_and_judges_nothing(client: RawClient) -> None:
+    important = (await client.store("A lantern, and much else that nobody asked for", importance=1.0))["memory_id"]
+    relevant = (await client.store("Lantern lantern lantern", importance=0.0))["memory_id"]
+    for ranking, first in (("fitted", relevant), ("composite", important)):
+        answer = await client.call("recall_memories", query="lantern", ranking=ranking)
+        assert answer["memories"][0]["id"] == first
+        assert ("answers" in answer["memories"][0]) == (ranking == "fitted")
+    assert {each["id"] for each in answer["memories"]} == {relevant, important}
+    refused = await client.call("recall_memories", query="lantern", ranking="best")
+    assert (refused["error"], refused["field"]) == ("invalid_input", "ranking")
+
+
 FILLER = "and whoever comes by in the evening sees its light from the pier and from the ferry"
 
 

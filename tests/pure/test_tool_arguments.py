@@ -90,7 +90,13 @@ STORED: dict[str, tuple[Any, Any]] = {
     "valid_until": ("2026-03-20T00:00:00Z", 1773964800.0),
 }
 """Arguments as they are given, and the fields that they become."""
-FILTERS: dict[str, Any] = {"strategy": "keyword", "limit": 50, "min_importance": 0.2, "include_forgotten": True}
+FILTERS: dict[str, Any] = {
+    "strategy": "keyword",
+    "ranking": "composite",
+    "limit": 50,
+    "min_importance": 0.2,
+    "include_forgotten": True,
+}
 
 
 def test_what_is_left_out_has_the_designs_defaults_and_all_that_is_given_arrives() -> None:

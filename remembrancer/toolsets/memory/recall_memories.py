@@ -30,6 +30,7 @@ from remembrancer.protocol.reads import (
     ListedMemory,
     ListMemories,
     ProfileName,
+    Ranking,
     Recall,
     Recalled,
     RecalledMemory,
@@ -84,6 +85,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     time_range: TimeRange | None = None
     include_forgotten: bool = False
     profile: ProfileName | None = None
+    ranking: Ranking = "fitted"
     reference_time: str | None = None
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None
     detail: bool = False
@@ -101,7 +103,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     """The likely and possible answers in full, or else the nearest memory; one line for each of the others. Names the
     sources that were not searched.
 
-    With `detail` all memories are in full, as in a degraded answer, where nothing is judged.
+    With `detail` all memories are in full, as with a ranking by name and in a degraded answer, where nothing is judged.
     """
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
@@ -118,12 +120,12 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         places = await find_code(call, arguments.query, request.limit)
         if arguments.max_tokens is not None:
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
-    detail, is_degraded = arguments.detail, call.degraded
+    detail, is_unjudged = arguments.detail, call.degraded or arguments.ranking != "fitted"
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, ListedMemory]()
     total, open_ends = recalled.total_matched, set[str]()
-    asks_for_all = not (detail or is_degraded) and arguments.limit is None and _asks_for_open_ends(request)
-    if not (detail or is_degraded):
+    asks_for_all = not (detail or is_unjudged) and arguments.limit is None and _asks_for_open_ends(request)
+    if not (detail or is_unjudged):
         memories = with_lines(memories, arguments.limit)
         if asks_for_all:
             found = await _open_ends(call)
@@ -142,7 +144,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     def entry_of(memory: RecalledMemory) -> Answer:
         if memory.id in full:
             # Each open end is an answer to a question for all of them, whatever it says.
-            return memory_of(memory, detail=detail, is_judged=not is_degraded and memory.id not in open_ends)
+            return memory_of(memory, detail=detail, is_judged=not is_unjudged and memory.id not in open_ends)
         return standing_line(memory) if memory.id in standing else line_of(memory, terms)
 
     hint = None
@@ -150,7 +152,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         hint = AND_STANDING
     elif asks_for_all and not open_ends:
         hint = NOTHING_OPEN
-    elif none_answers and not (is_degraded or places):
+    elif none_answers and not (is_unjudged or places):
         hint = NEAREST if memories else hint_for(request, recalled)
     answer: Answer = {
         "memories": [*map(entry_of, memories), *map(standing_line, behind)],
@@ -259,6 +261,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         before=before,
         include_forgotten=arguments.include_forgotten,
         profile=arguments.profile,
+        ranking=arguments.ranking,
         reference_time=seconds_of(arguments.reference_time, "reference_time"),
         counts_accesses=arguments.max_tokens is None,  # memories that are left out were not shown
         sources=tuple(dict.fromkeys(each for each in arguments.sources if each != CODE)),
