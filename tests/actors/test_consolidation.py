@@ -124,10 +124,12 @@ class Workplace:
 
 
 @asynccontextmanager
-async def consolidating(rig: StoreRig, work: CarryOut = carry_out) -> AsyncIterator[tuple[JobLoop, StoreConnection]]:
+async def consolidating(
+    rig: StoreRig, work: CarryOut = carry_out, **settings: Any
+) -> AsyncIterator[tuple[JobLoop, StoreConnection]]:
     """A consolidator at work, and its link to the store."""
     link = StoreConnection(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
-    loop = JobLoop(link, Settings(), time.time, work)
+    loop = JobLoop(link, Settings(**settings), time.time, work)
     async with link, anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
         yield loop, link
@@ -227,6 +229,17 @@ async def test_what_only_one_project_knows_is_proposed_and_goes_to_the_user_when
     await place.start("session:later")
     await place.end("session:later")
     assert await proposals(place) == {}
+
+
+@pytest.mark.parametrize(("sums_up", "status"), [(True, "consolidated"), (False, "active")])
+async def test_the_end_of_a_session_sums_up_unless_the_settings_say_no(home: Path, sums_up: bool, status: str) -> None:
+    async with store_rig(home) as rig, consolidating(rig, consolidation_on_shutdown=sums_up) as (_, link):
+        await rig.worker()
+        place = Workplace(rig, link)
+        await place.start()
+        notes = await place.observe()
+        await place.end()
+        assert {each for name, each in (await place.statuses()).items() if name in notes} == {status}
 
 
 async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(place: Workplace) -> None:

@@ -17,7 +17,8 @@ from remembrancer.actors.gateway.write_queue import INTERNAL_TRIES, Drain, Write
 from remembrancer.command_line import main
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError, MemoryUnavailable
+from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError, MemoryUnavailable, QueueFull
+from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
@@ -251,6 +252,26 @@ async def test_another_question_gets_what_this_session_was_shown_last_and_no_oth
                     assert answer["degraded"] is True
 
 
+async def test_a_question_that_takes_too_long_gets_what_was_found_last_and_says_so(
+    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with quick_rig.over_store() as (_, client):
+        await client.store("The harbour is deep")
+        await client.call("recall_memories", query="harbour")
+        exchange = quick_rig.gateway.access._store.exchange
+
+        async def late(question: Request[Any], *, timeout_s: float) -> Reply[Any]:
+            quick_rig.gateway.access.store_health.note_answer()  # other questions are answered
+            if isinstance(question, Recall):
+                raise DeadlineExceeded("the deadline has passed")
+            return await exchange(question, timeout_s=timeout_s)
+
+        monkeypatch.setattr(quick_rig.gateway.access._store, "exchange", late)
+        answer = await client.call("recall_memories", query="lighthouse")
+    assert [each["content"] for each in answer["memories"]] == ["The harbour is deep"]
+    assert (warned(answer), answer["degraded"]) == (["query_timeout"], True)
+
+
 async def test_what_another_machine_erases_is_in_no_answer_that_is_kept(home: Path) -> None:
     rig = Rig(home, AWAY)
     async with rig.over_store() as (_, client):
@@ -303,8 +324,8 @@ def operation(number: int, content: str = "x", project: str = "p_0") -> Operatio
 
 
 @asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[WriteQueue]:
-    queue = WriteQueue(path, 1000)
+async def opened(path: Path, limit: int = 1000) -> AsyncIterator[WriteQueue]:
+    queue = WriteQueue(path, limit)
     try:
         await queue.open()
         yield queue
@@ -356,6 +377,14 @@ async def test_the_head_is_bounded_in_number_and_size_but_never_empty(queue: Wri
     for number in range(5):
         await queue.append(operation(number, "y" * 1000))
     assert [len(await queue.head("p_0", *most)) for most in ((3, 10**9), (5, 3000), (5, 10))] == [3, 2, 1]
+
+
+async def test_a_full_queue_refuses_what_is_new(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db", 1) as queue:
+        await queue.append(operation(1))
+        with pytest.raises(QueueFull, match="1 writes"):
+            await queue.append(operation(2))
+        assert queue.depth == 1
 
 
 class FailingStore:

@@ -87,6 +87,8 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(client: 
     coming = await client.store("The harbour is closed", kind="fact", due="2030-06-01")
     assert coming["kind"] == "open_end"
     assert [each["code"] for each in coming["warnings"]] == ["kind_changed"]
+    draft = await client.store("Perhaps it opens at noon", kind="scratchpad")
+    assert (draft["scope"], [each["code"] for each in draft["warnings"]]) == ("session", ["scope_changed"])
 
 
 async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(client: RawClient) -> None:

@@ -228,11 +228,12 @@ async def test_a_reflection_answers_by_design(served: Rig, client: RawClient, mo
 
     async def reflected(request: Reflect, timeout_s: float) -> Reflected:
         asked.append(request)
-        return Reflected((CLUSTER,), (PATTERN,), 15, "run_1", skipped=1)
+        return Reflected((CLUSTER,), (PATTERN,), 15, "run_1", skipped=1, not_embedded=2)
 
     with monkeypatch.context() as patch:
         patch.setattr(served.gateway.access, "require", reflected)  # as from a consolidator
         answer = await client.call(TOOL)
+    assert [each["code"] for each in answer.pop("warnings")] == ["not_embedded"]
     assert answer == {
         "note": DATA,
         "consolidated_memories": [

@@ -262,6 +262,9 @@ async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_
     three_hops = await say(rig, "It was built in 1930.", "Building", "Architect::drawn_by")
     unrelated = await say(rig, "Bread is baked at four, pager or not.", "Bakery")
     await rig.gateway.until_embedded()
+    answer = await rig.gateway.recall("who bakes bread?", strategy="graph")
+    assert (answer.strategy_used, answer.memories[0].id) == ("hybrid", unrelated)
+    assert [each.code for each in rig.gateway.notices] == ["no_entity"]
     answer = await rig.gateway.recall("who gets the pager of the auth service?", strategy="graph")
     found = [memory.id for memory in answer.memories]
     assert answer.strategy_used == "graph"
