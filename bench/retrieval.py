@@ -1,4 +1,4 @@
-"""Measures the quality of recall: `python -m bench.retrieval --data FILE [--only N]`.
+"""Measures the quality of recall: `python -m bench.retrieval --data FILE [--only N] [--json]`.
 
 FILE is LongMemEval or LoCoMo (`bench/datasets.py`). Each question (or conversation) is a project of a temporary
 runtime; its events are stored by `store_memory` with their dates, embedded, and asked for by `recall_memories`. The
@@ -8,6 +8,7 @@ baselines answer the same questions over the same memories.
 import argparse
 import asyncio
 import functools
+import json
 import sys
 import time
 from collections import defaultdict
@@ -92,10 +93,14 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
     return measured
 
 
-def print_tables(measured: Sequence[Measured]) -> None:
+def print_figures(measured: Sequence[Measured], *, as_json: bool) -> None:
     """Print the figures of each system, and ours by the kind of question; shares are in per cent."""
     answers = {system: [one for each in measured for one in each.answers[system]] for system in measured[0].answers}
     times = [ms for each in measured for ms in each.recall_ms]
+    if as_json:
+        systems = {name: percentages(its) for name, its in answers.items()}
+        print(json.dumps({"questions": len(times), "systems": systems}))
+        return
     console = Console(width=None if sys.stdout.isatty() else 132)
     table = Table(f"{len(times)} questions, in per cent", *NAMES)
     kinds = Table(f"{OURS}, by type", "questions", *NAMES)
@@ -112,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="JSON, or that packed by xz or gzip")
     parser.add_argument("--only", type=int, metavar="N", help="the first N questions alone")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     sets = load_sets(given.data).values()
     haystacks = list(first_questions([each for haystacks in sets for each in haystacks], given.only))
@@ -120,7 +126,7 @@ def main() -> None:
     for first in range(0, len(haystacks), TOGETHER):
         batch = haystacks[first : first + TOGETHER]
         measured += asyncio.run(play_in_projects(batch, play_one, content_limit_bytes=str(CONTENT_LIMIT_BYTES)))
-    print_tables(measured)
+    print_figures(measured, as_json=given.json)
 
 
 if __name__ == "__main__":
