@@ -27,6 +27,7 @@ from remembrancer.code.index import CodeIndex
 from remembrancer.code.read_files import read_file
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
+from remembrancer.memory.limits import EARLIEST_S, LATEST_S
 from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.files import (
@@ -183,6 +184,8 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileInd
     )
     assert memories.ranking_facts([hit], ALL)[hit].happened_at == 50.0
     assert memories.ranking_facts([hit], Filters("session", after=60.0)) == {}
+    assert memories.ranking_facts([hit], Filters("session", after=LATEST_S)) == {}
+    assert memories.ranking_facts([hit], Filters("session", after=EARLIEST_S))
     assert memories.matching(Filters("session", scopes=("session",)), 5) == []
     assert memories.matching(ALL, 5) == memories.top(ALL, "latest", 5) == [hit]
 

@@ -431,8 +431,8 @@ class FileMemories:
         times = () if filters is None else ((filters.after, ">="), (filters.before, "<="))
         for at, comparison in times:
             if at is not None:
-                clauses.append(f"f.mtime_ns {comparison} ?")
-                arguments.append(int(at * 1e9))
+                clauses.append(f"f.mtime_ns / 1e9 {comparison} ?")
+                arguments.append(at)
         return " AND ".join(clauses), arguments
 
 
