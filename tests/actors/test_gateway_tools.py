@@ -238,6 +238,15 @@ async def test_a_client_that_leaves_does_not_take_its_write_with_it(quick_rig: R
         await until(lambda: gateway.health().queue_depth == 0)
 
 
+async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(client: RawClient) -> None:
+    tags = b",".join([b'"a"'] * 1_000_000)
+    called = b'{"name":"store_memory","arguments":{"content":"x","tags":[' + tags + b"]}}"
+    await client.say(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":' + called + b"}")
+    answer = await client.hear()
+    assert (answer["id"], answer["error"]["code"]) == (77, -32600)
+    assert "values at most" in answer["error"]["message"]
+
+
 async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others(
     served: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

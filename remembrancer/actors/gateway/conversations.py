@@ -37,6 +37,7 @@ from remembrancer.protocol.gateway_link import (
     CONTROL,
     END,
     INVALID,
+    INVALID_REQUEST,
     MAX_HELLO_BYTES,
     MAX_LINE_BYTES,
     MAX_STAMP_BYTES,
@@ -58,6 +59,8 @@ ROOTS_WAIT_S: Final = 1.0
 """The time that a tool call waits for the client's list of roots."""
 MAX_IN_FLIGHT: Final = 512
 """The most requests of one session that run at once; further ones wait in its connection."""
+MAX_VALUES: Final = 300_000
+"""The most values in one message, counted by separators: parsing more would block every session for seconds."""
 MAX_WAITING: Final = 64
 """The most messages that wait for the SDK's server, or come from it."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
@@ -256,7 +259,9 @@ class Session(ClientConversation):
         except ValueError:
             logger.warning("a line without a stamp was dropped")
             return
-        if not (self._has_plain_calls and self._take_plain_call(text, sent_ms, read_at)):
+        if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
+            self._refuse(text, INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
+        elif not (self._has_plain_calls and self._take_plain_call(text, sent_ms, read_at)):
             self._take_message(text, sent_ms, read_at)
 
     def _take_plain_call(self, text: bytes, sent_ms: int, read_at: float) -> bool:
@@ -279,8 +284,7 @@ class Session(ClientConversation):
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
-            refusal = {"code": PARSE_ERROR, "message": f"not an MCP message ({type(error).__name__})"}
-            self._write(_json.encode({"jsonrpc": "2.0", "id": _id_in(text), "error": refusal}) + b"\n")
+            self._refuse(text, PARSE_ERROR, f"not an MCP message ({type(error).__name__})")
             return
         metadata = ServerMessageMetadata(request_context=CallContext(self, sent_ms / 1000))
         match message:
@@ -305,6 +309,10 @@ class Session(ClientConversation):
                 self._tasks.create_task(self.caller())
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ends
             self._inbox_send.send_nowait(SessionMessage(message, metadata))
+
+    def _refuse(self, text: bytes, code: int, message: str) -> None:
+        error = {"jsonrpc": "2.0", "id": _id_in(text), "error": {"code": code, "message": message}}
+        self._write(_json.encode(error) + b"\n")
 
     def _note_request(self, request: mcp.JSONRPCRequest) -> None:
         if self.client is None:
