@@ -3,10 +3,10 @@
 FILE is the split `Conflict_Resolution` of MemoryAgentBench (arXiv 2507.05257) as JSON: `[{"context", "questions":
 [text], "answers": [[accepted text]], "metadata": {"source"}}]`. A context is a line `Here is a list of facts:` and
 lines such as `17. The author of Emma is Ann.`; of two with the same beginning the later one holds. Each list of at most
-`--most` facts is a project, each fact a memory, and no replacement is declared. Each question is a recall of ten. If
-the source is `factconsolidation_sh_…`, it names the subject of a fact that ends with its answer; if `…_mh_…`, that of a
-fact that ends with this subject: questions of more steps are left out, as are those of which no fact is outdated.
-Figures, in percent: the newest fact of each step is found; each of them is above its outdated ones.
+`--most` facts is a project, each fact a memory, and no replacement is declared. If the source is `…_sh_…`, a question
+names the subject of a fact that ends with its answer; if `…_mh_…`, that of a fact that ends with this subject, and is
+asked again with this fact. Others are left out, as are those of which no fact is outdated. Figures, in percent: the
+newest fact of each step is among ten results; each of them is above its outdated ones.
 """
 
 import argparse
@@ -40,8 +40,7 @@ def steps_of(question: str, answers: Sequence[str], facts: Sequence[str], steps:
     chains: list[tuple[float, list[str]]] = [(LEAST_SHARE, [])]
     pairs = ((fact.removesuffix(each), fact) for fact in facts for each in answers if fact.endswith(f" {each}"))
     for last in (beginning for beginning, fact in pairs if versions(beginning)[-1] == fact):
-        if steps == 1:
-            chains.append((share(last, question), [last]))
+        chains += [(share(last, question), [last])] if steps == 1 else []
         for fact in facts if steps == 2 else ():
             ends = (place.end() for place in re.finditer(" ", fact))
             start = next((start for start in ends if f" {fact[start:]} " in f" {last}"), 0)
@@ -62,18 +61,19 @@ async def play(running: Runtime, directory: Path, row: Any) -> list[Figure]:
         for fact in facts:
             await answered(client, "store_memory", content=fact)
         await settle(running, client, 1800.0)
-    asked = found = above = 0
+    played: list[list[bool]] = []
     async with running.client(directory) as client:
         for question, answers in zip(row["questions"], row["answers"], strict=True):
-            steps = steps_of(question, answers, facts, 2 if "_mh_" in source else 1)
-            if any(old for _, old in steps):
-                answer = await answered(client, "recall_memories", query=question, limit=10, detail=True)
+            steps, query, outcomes = steps_of(question, answers, facts, 2 if "_mh_" in source else 1), question, []
+            for new, old in reversed(steps) if any(old for _, old in steps) else ():
+                answer = await answered(client, "recall_memories", query=query, limit=10, detail=True)
                 texts = [memory["content"] for memory in answer["memories"]]
-                asked += 1
-                found += all(new in texts for new, _ in steps)
-                above += all(new in texts and old.isdisjoint(texts[: texts.index(new)]) for new, old in steps)
-    name, shares = f"{source}, {asked} questions: newest", {"found": found, "above outdated": above}
-    return [Figure(f"{name} {each}", 100 * count / max(1, asked), "%", 0) for each, count in shares.items()]
+                outcomes.append((new in texts, new in texts and old.isdisjoint(texts[: texts.index(new)])))
+                query = f"{question} {new}"
+            played += [list(map(all, zip(*outcomes, strict=True)))] if outcomes else []
+    named = zip(("found", "above outdated"), zip(*played, strict=True), strict=False)
+    of = f"{source}, {len(played)} questions: newest"
+    return [Figure(f"{of} {name}", 100 * sum(column) / len(played), "%", 0) for name, column in named]
 
 
 def main() -> None:
