@@ -151,9 +151,9 @@ def search(
 ) -> Report:
     """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
     to answer, standard error says so."""
+    if asks_for_open_ends(" ".join(query)) and not (given["kind"] or sources):
+        return _in_order(where, "due", given, exit_codes.FAILED)
     number = given["number"]
-    asks_for_all = asks_for_open_ends(" ".join(query)) and not given["kind"]
-    is_open = is_open or asks_for_all
     # Results count as shown, so no more are requested than printed; some open ends may turn out to be done.
     as_json = click.get_current_context().params["as_json"]
     is_whole = shows_all or is_open or as_json
@@ -165,12 +165,9 @@ def search(
     memories, warnings, total = _gather(where, "recall_memories", arguments)
     warnings |= unread
     memories = [memory for memory in memories if not (is_open and memory.get("done"))]
-    for memory in memories if asks_for_all else ():
-        memory.pop("answers", None)  # each open end is an answer, whatever it says
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
-        found_none = "Nothing is open here." if asks_for_all else "Nothing was found."
-        nothing = found_none if has_notes else _nothing(where, found_none)
+        nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
         return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
     most = len(memories) if shows_all else min(BEST, len(memories))
     others = (len(memories) if is_whole else min(total, number)) - most
@@ -206,6 +203,11 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
         if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):
             raise InvalidInput(f"--{about} lists everything: leave out the other filters and orders")
         return _stale(where) if about == "stale" else _waiting(where)
+    return _in_order(where, order, given)
+
+
+def _in_order(where: Where, order: str | None, given: Answer, status_of_none: int = exit_codes.OK) -> Report:
+    """The memories that fit the options, newest first unless there is another order."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
     if 0 < most < MOST_LISTED:
@@ -220,7 +222,9 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
         memories.sort(key=lambda memory: memory["importance"] if order else latest(memory), reverse=True)
     none_fits = "Nothing is open here." if order == "due" else "No memory here fits these options."
     nothing = "" if memories else _nothing(where, none_fits)
-    return _listing(memories[:most], warnings, note=nothing, more=more)
+    return _listing(
+        memories[:most], warnings, note=nothing, more=more, status=exit_codes.OK if memories else status_of_none
+    )
 
 
 def _nothing(where: Where, otherwise: str) -> str:

@@ -245,6 +245,9 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")
     assert "overdue since 2020-02-20" in shell("show", memory_id)
+    shell("add", "What is left to do with the oars", "--kind", "open_end")
+    asked = shell("search", "what is left to do?").splitlines()
+    assert [each.split("\t")[4] for each in asked] == ["Paint the boat", "What is left to do with the oars"]
     shell("tag", memory_id, "boat")
     history = " ".join(shell("show", memory_id, "--history").split())
     assert ("due: none → 2020-02-20" in history, "tags: none → boat" in history) == (True, True)
