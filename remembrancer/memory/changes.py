@@ -259,7 +259,7 @@ def changed_line(before: str, passage: TextEdit) -> str:
     start, end = above.rpartition("\n")[2], below.partition("\n")[0]
     left = start if len(start) <= AROUND else f"…{start[-AROUND:]}"
     right = end if len(end) <= AROUND else f"{end[:AROUND]}…"
-    new = passage.new if len(passage.new) <= 2 * AROUND else f"{passage.new[:AROUND]}…{passage.new[-AROUND:]}"
+    new = passage.new if len(passage.new) <= 3 * AROUND else f"{passage.new[:AROUND]}…{passage.new[-AROUND:]}"
     return f"{left}{new}{right}"
 
 

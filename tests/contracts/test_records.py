@@ -282,7 +282,7 @@ LAMPS = "Lamps:\n- the oil of the first lantern lasts until six in the morning, 
     [
         ("six", "seven", "…he oil of the first lantern lasts until seven in the morning, and then it is dark"),
         ("first", "second", "- the oil of the second lantern lasts until six in the morning,…"),
-        ("wicks", "a " * 40 + "b", f"- {'a ' * 20}… {'a ' * 19}b"),
+        ("wicks", "a " * 60 + "b", f"- {'a ' * 20}… {'a ' * 19}b"),
         ("Lamps", "x " * 35 + "Lamps", f"{'x ' * 35}Lamps:"),
     ],
 )
