@@ -84,8 +84,8 @@ def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
 
 
 class Attempts:
-    """The attempts at jobs that are still due: whether it failed, its consolidator died of it, or it has changed
-    nothing, a job is handed out again after longer and longer pauses. Pure; times are monotonic seconds."""
+    """The attempts at jobs that are still due. A job is handed out again after longer and longer pauses, whether it
+    failed, killed its consolidator, or changed nothing. Pure; times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._made: dict[object, tuple[int, float]] = {}
@@ -154,7 +154,7 @@ class JobFinder:
         self._end_at = 0.0
         """The earliest time to end a session, after the end of one could not be written."""
         self.due: list[Job] = []
-        """The jobs that the last look has found for this host."""
+        """The jobs that the last check found for this host."""
 
     def note_presence(self, message: NotePresence) -> None:
         """Record the connected sessions."""

@@ -67,7 +67,7 @@ class LaneFollower:
         self._following = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        """Follow no more. Can be called twice."""
+        """Stop following. Can be called twice."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)

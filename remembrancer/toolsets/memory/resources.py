@@ -151,7 +151,7 @@ def knowledge_graph(graph: GraphFound) -> str:
     entities, relationships = graph.total_entities, graph.total_relationships
     lines = ["## Project Knowledge Graph", MARK]
     if not entities:
-        return "\n".join([*lines, "No entities yet. Memories that name related_entities make the graph."]) + "\n"
+        return "\n".join([*lines, "No entities yet. The graph is made from memories with related_entities."]) + "\n"
     possible = entities * (entities - 1)
     density = f"{relationships / possible:.4g}" if possible else "0"
     lines += [
