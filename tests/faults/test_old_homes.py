@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tarfile
@@ -15,6 +16,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -36,7 +38,7 @@ from remembrancer.protocol.reads import ListMemories
 from remembrancer.protocol.writes import PromoteMemory
 from tests.actors.gateway_rig import Rig
 from tests.actors.store_process import store_rig
-from tests.forked import is_killed
+from tests.forked import is_killed, run_forked
 from tests.operations import PROJECT, change_operation
 from tests.patience import until
 from tests.runtime import command
@@ -167,6 +169,21 @@ def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(tm
         check(copied, before)
         assert portraits(copied, tmp_path) == before, "the old files are unchanged"
         shutil.rmtree(home)
+
+
+def die_once_it_is_in_place(paths: RuntimePaths) -> None:
+    def die(_: Path) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with mock.patch(f"{bring_forward.__module__}.sync_directory", die):
+        bring_forward(paths)
+
+
+def test_a_kill_as_soon_as_the_database_is_in_place_leaves_no_copy_of_an_old_file(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    before = portraits(paths, tmp_path)
+    assert run_forked(die_once_it_is_in_place, paths) == -signal.SIGKILL
+    check(paths, before)
 
 
 def test_a_backup_of_release_0_2_0_takes_the_place_of_a_database(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def bring_forward(paths: RuntimePaths) -> None:
                 _finish(paths, connection)
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
+        delete_database(copy)  # before a kill after which nobody looks for it
         fresh.replace(database)
         sync_directory(database.parent)
     except sqlite3.Error as error:
