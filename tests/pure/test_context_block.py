@@ -403,6 +403,12 @@ def test_an_excerpt_takes_no_character_apart(content: str, max_tokens: int) -> N
 
 
 # --- What is shown for a query or a prompt, in which length, and the advice of an empty answer.
+@pytest.mark.parametrize("detail", [False, True])
+def test_an_answer_has_the_day_of_a_change_after_the_day_of_storing(detail: bool) -> None:
+    changed = [memory_of(recalled(version=2, updated_at=days * 86_400.0), detail=detail) for days in (0.5, 9)]
+    assert [each.get("updated") for each in changed] == [None, "1970-01-10"]
+
+
 def test_the_hint_says_whether_filters_narrowed_the_question() -> None:
     filters: dict[str, Any] = {"kinds": ("fact",), "min_importance": 0.5}
     for fields, below, hint in (

@@ -120,9 +120,8 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
             **fields_of(memory, "id", "content", "scope"),
             **relevance,
             "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
-            **updated(memory),
         }
-    return answer | _unusual(memory) | non_empty(code=memory.code)
+    return answer | updated(memory) | _unusual(memory) | non_empty(code=memory.code)
 
 
 def _unusual(memory: RecalledMemory) -> Answer:
