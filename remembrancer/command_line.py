@@ -109,8 +109,12 @@ def group() -> click.Group:
         def resolve_command(
             self, ctx: click.Context, args: list[str]
         ) -> tuple[str | None, click.Command | None, list[str]]:
-            if args[0] in MEANT:
-                ctx.fail(f"No such command {args[0]!r}. Did you mean {MEANT[args[0]]}?")
+            if args[0] not in COMMANDS:
+                import difflib
+
+                near = difflib.get_close_matches(args[0], [*COMMANDS, *MEANT], n=1)
+                if near and near[0] in MEANT:
+                    ctx.fail(f"No such command {args[0]!r}. Did you mean {MEANT[near[0]]}?")
             return super().resolve_command(ctx, args)
 
         def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
