@@ -69,8 +69,6 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     relevance: float
     """The probability in [0, 1] that the memory answers the query. With a ranking by name, and during an outage without
     vectors, the degree of match."""
-    importance: float
-    recency: float
     shares: dict[str, float] = {}
     """The contribution of each feature of `memory/features.py` to the score, if there is one."""
     cosine: float | None = None

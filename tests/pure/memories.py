@@ -59,6 +59,6 @@ def recalled(content: str = "", number: int = 0, *, cosine: float | None = None,
         "scope": "project",
         "created_at": 0.0,
         "source": SourceRef(),
-        "scores": Scores(0.5, 0.5, 0.5, 0.5, cosine=cosine),
+        "scores": Scores(0.5, 0.5, cosine=cosine),
     }
     return RecalledMemory(content=content, **known | fields)

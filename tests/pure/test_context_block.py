@@ -441,14 +441,14 @@ def test_the_first_words_of_a_text_or_of_the_sentence_that_matches_best_are_on_o
 
 def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_whole_like_it() -> None:
     def found(cosine: float | None, kind: Kind, relevance: float = 0.2) -> RecalledMemory:
-        return recalled(id=f"{kind} {cosine}", kind=kind, scores=Scores(1.0, relevance, 0.5, 0.5, cosine=cosine))
+        return recalled(id=f"{kind} {cosine}", kind=kind, scores=Scores(1.0, relevance, cosine=cosine))
 
     rule, fact, far = found(0.5, "convention"), found(0.5, "fact"), found(0.2, "convention")
     assert needed_for_prompt([fact, far, rule, found(None, "decision")]) == [rule]
     assert needed_for_prompt([found(0.5, "fact", relevance=0.95)])
     assert len(needed_for_prompt([found(0.5 + place / 10, "procedure") for place in range(4)])) == MOST_FOR_PROMPT
     old, new, other = (
-        recalled(id=name, scores=Scores(relevance, relevance, 0.5, 0.5), possibly_superseded_by=by)
+        recalled(id=name, scores=Scores(relevance, relevance), possibly_superseded_by=by)
         for name, relevance, by in (("old", 0.7, ("new",)), ("new", 0.02, ()), ("other", 0.02, ()))
     )
     assert given_whole([old, new, other], with_nearest=False) == {"old", "new"}

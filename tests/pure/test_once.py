@@ -38,7 +38,7 @@ def entry(
     known |= {"number": 1, "id": memory_id, "scope": scope, "importance": 0.5, "source": SourceRef(), "version": 1}
     known |= {"created_at": NOW, "access_count": 0, "forgotten": False, "near_duplicates": ()}
     record = MemoryRecord(**known | fields)
-    return Entry(1, record, Scores(final, relevance=final, importance=0.5, recency=1.0), strength, vector)
+    return Entry(1, record, Scores(final, relevance=final), strength, vector)
 
 
 def apart(degrees: float) -> Vectors:
@@ -157,7 +157,7 @@ def test_whatever_replaces_what_nothing_is_lost_or_said_twice(links: list[list[i
 def in_order(*entries: Entry) -> list[Entry]:
     """The entries that are left of some, ranked as they are given: their final scores are 100, 99 …"""
     for place, each in enumerate(entries):
-        object.__setattr__(each, "scores", type(each.scores)(100.0 - place, 1.0, 0.5, 1.0))
+        object.__setattr__(each, "scores", type(each.scores)(100.0 - place, 1.0))
     return each_once(entries)
 
 

@@ -173,7 +173,7 @@ def test_patterns_conventions_preferences_procedures_and_facts_go_to_the_user() 
 
 def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answer_are_used() -> None:
     def found(name: str, probability: float, origin: FileSource | None = None) -> RecalledMemory:
-        return recalled(name, id=name, scores=Scores(1.0, probability, 0.5, 1.0), origin=origin)
+        return recalled(name, id=name, scores=Scores(1.0, probability), origin=origin)
 
     shown = [found("note", 0.9, "notes"), found("a", 0.9), found("b", 0.5), found("c", 0.51), found("d", 0.9)]
     assert used_in(shown) == ["a", "c"]

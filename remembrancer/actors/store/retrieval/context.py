@@ -20,9 +20,8 @@ from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.contexts import Choice, choose, in_sections, section_of
-from remembrancer.memory.decay import has_ended, recency
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.names import name_key
-from remembrancer.memory.ranking import composite_score
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import SESSION_RECORD, STANDING, Kind
@@ -194,10 +193,7 @@ class Gathering:
         return [each for each in once if each.id not in hidden] or once
 
     def _shown(self, record: MemoryRecord) -> RecalledMemory:
-        recent = recency(record.happened_at, self._now)
-        final = composite_score(0.0, record.importance, recent)  # no query, so no relevance
-        scores = Scores(final, relevance=0.0, importance=record.importance, recency=recent)
-        return as_recalled(record, scores, self._now)
+        return as_recalled(record, Scores(0.0, 0.0), self._now)  # no query, so no relevance
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -225,7 +225,7 @@ def _memories(
     """
     filters = Filters(request.session_id)
     ranked: list[tuple[int, float, Ref]] = []
-    known: dict[Ref, tuple[float, float, float, float]] = {}
+    scores: dict[Ref, Scores] = {}
     near = near_memories(graph, chosen, filters, request.limit, wanted)
     for ref, nodes in graph.nodes_named_by(near, chosen).items():
         facts, entities = near[ref], [chosen[node] for node in nodes]
@@ -233,7 +233,9 @@ def _memories(
         stands = 1.0 - standing(facts.status, facts.valid_until, now) / 10
         nearest = min(each.distance for each in entities)
         ranked.append((nearest, -stands * composite_score(0.0, facts.importance, recent), ref))
-        known[ref] = connection(entities), facts.importance, recent, stands
+        nearness = connection(entities)
+        final = stands * composite_score(nearness, facts.importance, recent)
+        scores[ref] = Scores(final, nearness, {"graph": nearness})
     ranked.sort()
     best = [ref for _, _, ref in ranked[: request.limit]]
     records = view.load(best, filters)
@@ -241,11 +243,7 @@ def _memories(
     for ref in best:
         record = records.get(ref)
         if record is not None and (record.id not in memories or record.scope == "user"):
-            nearness, importance, recent, stands = known[ref]
-            final = stands * composite_score(nearness, importance, recent)
-            memories[record.id] = as_recalled(
-                record, Scores(final, nearness, importance, recent, {"graph": nearness}), now
-            )
+            memories[record.id] = as_recalled(record, scores[ref], now)
     return tuple(memories.values()), {ref: near[ref].space for ref in best}
 
 

@@ -27,7 +27,7 @@ from remembrancer.actors.store.retrieval.graph_search import connections
 from remembrancer.actors.store.retrieval.once import Entry, Ranked, as_recalled, shortlist
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, View
-from remembrancer.memory.decay import has_ended, recency
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.features import (
     EXPIRED,
     NAMES,
@@ -282,7 +282,7 @@ class RunningRecall:
 
         Memories for a task need not answer it, so none are cut.
         """
-        request, asked_at = self._request, self.question.asked.asked_at
+        request = self._request
         by_formula = self._strategy == "graph" or request.ranking != "fitted"
         least = 0.0 if request.is_task else weighed.least_probability
         ranked: list[tuple[Ref, Scores]] = []
@@ -292,13 +292,11 @@ class RunningRecall:
         may_answer = weighed.probabilities >= least
         self._below = len(rows) - int(np.count_nonzero(may_answer))
         for place in (order if request.left_out else order[may_answer[order]]).tolist():
-            facts, score, cosine = rows.facts[place], float(finals[place]), float(rows.cosine[place])
+            score, cosine = float(finals[place]), float(rows.cosine[place])
             shares = zip(NAMES, rounded[place], strict=True)
             scores = Scores(
                 final=score,
                 relevance=min(1.0, max(0.0, score)) if by_formula else probabilities[place],
-                importance=facts.importance,
-                recency=recency(facts.happened_at, asked_at),
                 shares={name: share for name, share in shares if share},
                 cosine=cosine if request.is_task and not math.isnan(cosine) else None,
             )
@@ -370,8 +368,6 @@ class RunningRecall:
                 Scores(
                     final=float(len(best) - place),
                     relevance=ANSWERS_BY_TIME if is_asked_for else float(probability),
-                    importance=facts[key].importance,
-                    recency=1.0,
                 ),
             )
             for place, (is_asked_for, _, probability, key) in enumerate(best)
