@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from remembrancer.actors.shell import EXIT_STOPPED
 from remembrancer.actors.store.committer import Committer
@@ -23,6 +24,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     StorageFull,
 )
+from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
@@ -68,6 +70,18 @@ async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> Non
     assert await rig.gateway.found("x", project=ProjectRef("../user", "/x")) == []
     assert stored_ids(rig) == []
     assert list(rig.home.parent.glob(f"{rig.home.name}/**/*.db")) == [rig.paths.database], "no other was made"
+
+
+async def test_a_text_that_another_scope_has_is_named_when_it_is_stored(rig: StoreRig) -> None:
+    known: list[str] = []
+    scopes: tuple[Scope, ...] = ("project", "user", "session")
+    for scope in scopes:
+        result = result_of(await rig.gateway.submit(store_operation(scope, "a lantern", scope=scope)))
+        assert sorted(result.duplicates) == sorted(known)
+        known.append(result.memory_id)
+    without_user = replace(PROJECT, sees_user=False)
+    again = result_of(await rig.gateway.submit(store_operation("token", "a lantern", project=without_user)))
+    assert (again.memory_id, again.duplicates) == (known[0], (known[2],)), "what is the user's is not for this token"
 
 
 async def test_a_stop_in_good_order_answers_what_was_begun_and_leaves_the_files_whole(rig: StoreRig) -> None:

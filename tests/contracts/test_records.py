@@ -410,9 +410,9 @@ def test_what_a_sessions_own_memory_superseded_does_not_name_that_to_others(rig:
 def test_a_text_and_an_earlier_version_that_are_a_sessions_own_are_nothing_to_another_one(rig: RecordsRig) -> None:
     own, other = (rig.say("a draft", scope="session", session_id=session) for session in (SESSION, OTHER_SESSION))
     assert rig.shown(other).id == other
+    known = rig.say("a draft")
     for session, seen in ((SESSION, own), (OTHER_SESSION, other)):
-        again = store_operation(session, "a draft", session_id=session)
-        assert rig.do(again.change, session=session).duplicates == (seen,)
+        assert rig.records.copies_of(known, "a draft", session) == (seen,)
     rig.do(UpdateMemory(own, content="another draft"))
     rig.do(PromoteMemory(own, "project"))
     assert rig.refused(RestoreMemory(own, 1), session=OTHER_SESSION).field == "version"

@@ -91,7 +91,7 @@ class MemoryWriter:
             return [Outcome(error) for _ in operations]
         for records in changed:
             records.note_commit()
-        return [self.with_short_ids(each, operation) for each, operation in zip(outcomes, operations, strict=True)]
+        return [self.with_duplicates(each, operation) for each, operation in zip(outcomes, operations, strict=True)]
 
     def _apply_one(
         self, database: SqliteFile, connection: sqlite3.Connection, changed: set[Records], operation: Operation
@@ -112,18 +112,22 @@ class MemoryWriter:
             changed |= {source, destination}
         return outcome
 
-    def with_short_ids(self, outcome: Outcome, operation: Operation) -> Outcome:
-        """Return the outcome of a committed store with short forms of its ids; without them if a file cannot be
-        read."""
-        reply = outcome.reply
+    def with_duplicates(self, outcome: Outcome, operation: Operation) -> Outcome:
+        """Return the outcome of a committed store with the memories of the same text in all scopes, and short forms of
+        the ids; without them if a file cannot be read."""
+        reply, change = outcome.reply, operation.change
         if isinstance(reply, RemembrancerError) or not isinstance(reply.result, StoredResult):
             return outcome
-        ids = {reply.result.memory_id, *reply.result.duplicates}
+        assert isinstance(change, StoreMemory), "only a store has this result"
+        result = reply.result
         with contextlib.suppress(RemembrancerError):
             lanes = broadest_first(self._lanes_of(operation.project.id))
             seen = [each for each in lanes if operation.project.sees_user or not each.is_users]
-            short_ids = Reader.of(seen, self._opened()).short_forms(ids)
-            return replace(outcome, reply=msgspec.structs.replace(reply, short_ids=short_ids))
+            reader = Reader.of(seen, self._opened())
+            copies = reader.copies_of(result.memory_id, change.content, operation.session_id)
+            short_ids = reader.short_forms({result.memory_id, *copies})
+            result = msgspec.structs.replace(result, duplicates=copies)
+            return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
         return outcome
 
     def _place(

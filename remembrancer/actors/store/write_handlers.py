@@ -110,7 +110,7 @@ class WriteHandlers(Handlers):
                 outcome = await self._committer.submit(self._writer, operation)
             if isinstance(outcome, Forwarded) and outcome.lane is not None:
                 outcome = await self._committer.submit(outcome.lane, operation)
-                outcome = self._writer.with_short_ids(outcome, operation)
+                outcome = self._writer.with_duplicates(outcome, operation)
         except RemembrancerError as error:
             return error
         if isinstance(outcome.reply, Applied) and not outcome.reply.replayed:

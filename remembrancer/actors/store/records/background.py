@@ -142,6 +142,11 @@ class SqliteBackground:
         )
         return {number for (number,) in rows}
 
+    def copies_of(self, memory_id: str, content: str, session_id: str) -> tuple[str, ...]:
+        """Return the other memories of that text that the session may see and that are not forgotten, oldest first."""
+        rows = self._file.read(_COPIES, (digest_of(content), memory_id, session_id))
+        return tuple(copy for copy, _ in rows)
+
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
         space only its copies here are returned."""
@@ -167,12 +172,7 @@ class SqliteBackground:
             patterns = "SELECT source_projects FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?"
             projects = [project for (project,) in query(origin, (memory_id,))]
             projects += (each for (listed,) in query(patterns, (memory_id,)) for each in _decode_projects(listed))
-            copies = query(
-                f"""SELECT id, scope FROM memories AS m
-                    WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
-                    AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number""",  # noqa: S608 - fixed
-                (digest_of(content), memory_id, session_id),
-            )
+            copies = query(_COPIES, (digest_of(content), memory_id, session_id))
             found = query(
                 """SELECT DISTINCT e.name FROM memories AS m JOIN memory_entities AS s ON s.memory = m.number
                    JOIN entities AS e ON e.number = s.entity
@@ -191,6 +191,9 @@ class SqliteBackground:
         return self._file.read_together(read)
 
 
+_COPIES: Final = f"""SELECT id, scope FROM memories AS m
+    WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
+    AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number"""  # noqa: S608 - fixed
 MOST_PROPOSALS: Final = 50
 """The number of proposals in one answer."""
 

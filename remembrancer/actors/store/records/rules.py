@@ -124,8 +124,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
     links = _targets(writer, change.memory_id, wanted, "supersedes")
     _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
-    same = writer.space.same_content(change.content, writer.operation.session_id)
-    known = writer.known_as(change, same)
+    known = writer.known_as(change)
     if known is None:
         fields = change.fields() | {
             "related_entities": tuple(dict.fromkeys(change.related_entities)),
@@ -133,12 +132,9 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         }
         first = MemoryVersion(**fields)
         writer.insert(change.memory_id, first)
-        duplicates = tuple(memory_id for memory_id, _, _ in same)
-        edges = len(first.related_entities)
-        result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
+        result = StoredResult(change.memory_id, change.type, change.scope, len(first.related_entities))
     else:
-        others = tuple(memory_id for memory_id, _, _ in same if memory_id != known.id)
-        result = _store_again(writer, change, known, others)
+        result = _store_again(writer, change, known)
     # The operation's session, which may differ from the memory's; only now, as the insert refuses an id that is taken.
     writer.note_active()
     if links or change.related:
@@ -164,7 +160,7 @@ def check_session_limit(writer: Writer, limit: int | None) -> None:
         )
 
 
-def _store_again(writer: Writer, change: StoreMemory, known: Memory, others: tuple[str, ...]) -> StoredResult:
+def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredResult:
     """Merge a restated text into the memory that has it, and make the new id an alias of it."""
     revised = writer.revise(known, joined(known.now, change), "stored again")
     writer.space.add_alias(change.memory_id, known.id)
@@ -173,7 +169,7 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory, others: tup
     had = known.now.related_entities
     edges = len({*had, *change.related_entities}) - len(had)
     return StoredResult(
-        known.id, known.now.type, known.now.scope, edges, others, already_known=True, updated_fields=revised.fields
+        known.id, known.now.type, known.now.scope, edges, already_known=True, updated_fields=revised.fields
     )
 
 
