@@ -136,10 +136,11 @@ def _is_backup(arguments: list[str]) -> bool:
         return False
     from pathlib import Path
 
-    from remembrancer.memory.short_ids import part_of_id
+    from remembrancer.memory.short_ids import WHOLE, part_of_id
 
     named = [each for each in arguments[1:] if not each.startswith("-")]
-    return any("." in each or (part_of_id(each) is None and Path(each).is_file()) for each in named[:1])
+    has_id = any(part_of_id(each) or WHOLE.fullmatch(each) for each in named)  # after the text of a --reason
+    return not has_id and any("." in each or Path(each).is_file() for each in named[:1])
 
 
 def _renamed(arguments: list[str]) -> list[str]:

@@ -288,7 +288,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert shell("list", "--forgotten").rstrip().endswith("\tforgotten")
     later = shell.json("add", "The harbour is quiet")["memory_id"]
     shell("forget", later)
-    shell("restore", memory_id)
+    shell("restore", "--reason", "It was right.", memory_id)
     shell("forget", memory_id)
     [line] = shell("list", "--only-forgotten", "-n", "1").splitlines()
     assert line.startswith(f"{memory_id}\t"), "it was forgotten last"
