@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -89,6 +90,8 @@ MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
 MAX_SESSIONS: Final = 512
+MAX_SESSIONS_OF_ONE: Final = 256
+"""Sessions of one token: a client that never ends its sessions must not keep everybody out."""
 
 logger = logging.getLogger(__name__)
 
@@ -430,6 +433,9 @@ class HttpServer:
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
             visitor = await self._visitor(key, session, scope, headers, grant, client_name(head.params))
+            own = [each for each, other in self._visitors.items() if other.owner == visitor.owner] if begins else []
+            if len(own) >= MAX_SESSIONS_OF_ONE:
+                await self._manager.end_idlest(own)
         elif (known := self._visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
@@ -546,6 +552,14 @@ class Sessions(StreamableHTTPSessionManager):
         if transport is not None and transport.idle_scope is not None:
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
             transport.idle_scope.deadline = max(transport.idle_scope.deadline, until)
+
+    async def end_idlest(self, session_ids: Iterable[str]) -> None:
+        """End the session that has been without a request for longest. One with an open request is not idle."""
+        scopes = {each: self._server_instances[each].idle_scope for each in session_ids}
+        deadlines = {each: scope.deadline for each, scope in scopes.items() if scope is not None}
+        idlest = min(deadlines, key=deadlines.__getitem__)
+        if deadlines[idlest] < math.inf:
+            await self._discard_session(idlest, self._server_instances[idlest])
 
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
         self._when_ended(session_id)
