@@ -44,7 +44,7 @@ ACTOR: Final[Command] = actor_command
     option(
         "--http",
         is_flag=False,
-        flag_value=f"{os.environ.get('FLOOD_MEMORY_HOST', '127.0.0.1')}:{os.environ.get('FLOOD_MEMORY_PORT', '8080')}",
+        flag_value="",
         metavar="[HOST:]PORT",
         help="Serve MCP over HTTP as well (default: 127.0.0.1:8080).",
     ),
@@ -103,7 +103,8 @@ def _detach() -> Callable[[], None]:
 
 
 def _address(text: str) -> tuple[str, int]:
-    """A host and a port. Raises `InvalidInput`."""
+    """A host and a port, by default those of another server's variables. Raises `InvalidInput`."""
+    text = text or f"{os.environ.get('FLOOD_MEMORY_HOST', '')}:{os.environ.get('FLOOD_MEMORY_PORT', '8080')}"
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65_536:
         raise InvalidInput(f"--http needs [HOST:]PORT with a port from 1 to 65535, not {text[:60]!r}")

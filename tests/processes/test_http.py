@@ -18,6 +18,7 @@ from mcp import Client
 from bench.client import ClientError, StdioClient
 from remembrancer.commands import exit_codes
 from tests import patience
+from tests.forked import start_command
 from tests.links import Link
 from tests.patience import PATIENCE_S
 from tests.ports import QuietHandler, free_port, serving
@@ -282,6 +283,16 @@ def test_up_refuses_to_need_no_token_where_it_does_not_serve_http(home: Path) ->
     refused = command("up", "--no-token", home=home)
     assert refused.returncode == exit_codes.USAGE
     assert "add --http" in refused.stderr
+
+
+def test_the_variables_of_another_server_give_address_and_token(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMEMBRANCER_HTTP_PORT")
+    another = {"HOST": "localhost", "PORT": str(door.port), "AUTH_TOKEN": "sesame"}
+    environ = os.environ | {f"FLOOD_MEMORY_{name}": value for name, value in another.items()}
+    door.opened = start_command("up", "--http", environ=environ, printed=Path(os.devnull))
+    until(door.is_up)
+    assert [door.post(LISTED, token).status_code for token in ("", "rmb_wrong", "sesame")] == [401, 401, 200]
+    assert files_with(door.home, b"sesame") == []
 
 
 def test_up_refuses_an_address_at_which_it_cannot_listen(home: Path) -> None:
