@@ -41,7 +41,6 @@ from remembrancer.toolsets.service import Caller, MemoryService
 DEFAULT_TOOLSETS: Final = ("memory",)
 MOST_SERIOUS: Final = (
     *("memory_unavailable", "query_timeout", "records_unusable", "schema_too_new", "schema_too_old", "file_locked"),
-    "too_many_files",
     *("embedding_failed", "queued_rejected", "queued"),
 )
 """Codes of warnings, the most serious first; all other codes come after these."""

@@ -20,6 +20,7 @@ from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.consolidation import NotePresence
+from remembrancer.protocol.files import SearchFiles
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import NearMemory, Operation, ProjectRef, Submit, UpdateMemory
@@ -186,6 +187,14 @@ async def test_recalled_memories_have_the_designs_fields_and_signals_on_demand(s
     assert plain["memories"] == [brief]
     assert "note" not in plain, "that memories are data is said once"
     assert len(answer_text({**brief, "content": ""})) / 4 <= 35, "tokens around a memory"
+
+
+async def test_a_search_of_notes_has_the_bounds_of_the_settings_unless_it_names_others(served: Rig) -> None:
+    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "files"}) as client:
+        await client.call("memory_search", query="ferry")
+        await client.call("memory_search", query="ferry", maxResults=2, minScore=0.5)
+    bounds = [(each.limit, each.min_score) for each in served.asked if isinstance(each, SearchFiles)]
+    assert bounds == [(8, 0.3), (2, 0.5)]
 
 
 async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warned_of(served: Rig) -> None:

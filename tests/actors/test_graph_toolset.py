@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from remembrancer.protocol.reads import Recall
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import RawClient, Rig
 
@@ -44,8 +45,10 @@ async def test_a_fact_is_asked_for_then_and_now(served: Rig) -> None:
         now = [f"Invoices are kept in {each}" for each in ("Postgres", "MySQL")]
         assert await contents(client, "get_valid_at", timestamp="2025-12-01") == now
         assert await contents(client, "get_valid_at", timestamp="2025-12-01", limit=1, offset=1) == now[1:]
-        for tool in ("search_text", "recall"):
+        for tool in ("search_text", "recall", "search"):
             assert await contents(client, tool, query="where are invoices kept") == now[:1]
+        asked = [(each.strategy, each.ranking) for each in served.asked if isinstance(each, Recall)]
+        assert asked == [("keyword", "fitted"), ("hybrid", "pagerank"), ("vector", "fitted")]
         found = await client.call("recall", query="where are invoices kept", include_invalid=True)
         (over,) = (each for each in found["memories"] if "valid" in each)
         assert {name: over[name] for name in ("id", "valid", "invalid_reason", "superseded_by", "metadata")} == {
@@ -103,7 +106,8 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(served: 
         assert (heavier["id"], heavier["updated_fields"]) == (old["id"], ["weight"])
         assert "already_known" not in heavier
         await client.call("create_relation", from_id=ids["Postgres"], to_id=ids["Disk: fast"], relation_type="runs on")
-        await client.call("invalidate", id=old["id"], reason="moved", replaced_by=new["id"])
+        ending = {"reason": "moved", "replaced_by": new["id"], "at": "2025-06-01"}
+        await client.call("invalidate", id=old["id"], **ending)
 
         near = await client.call("get_related", entity_id=billing["id"])
         assert near["entity"] == {
@@ -113,9 +117,16 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(served: 
         assert [(each["id"], each["distance"]) for each in near["related"]] == [(ids["Postgres"], 1), (ids["MySQL"], 1)]
         first, second = near["relations"]
         assert first == {"id": new["id"], **uses, "to_id": ids["Postgres"]}
-        assert {**second, "valid_until": ""} == {
-            **{"id": old["id"], **uses, "to_id": ids["MySQL"], "weight": 0.7, "valid": False},
-            **{"valid_from": "2024-01-01T00:00:00Z", "valid_until": "", "invalid_reason": "moved"},
+        assert second == {
+            **{
+                "id": old["id"],
+                **uses,
+                "to_id": ids["MySQL"],
+                "weight": 0.7,
+                "valid": False,
+                "invalid_reason": "moved",
+            },
+            **{"valid_from": "2024-01-01T00:00:00Z", "valid_until": "2025-06-01T00:00:00Z"},
         }
         far = await client.call("get_related", entity_id=ids["Disk: fast"], depth=2, direction="in")
         assert [(each["name"], each["distance"]) for each in far["related"]] == [("Postgres", 1), ("Billing", 2)]
@@ -193,9 +204,10 @@ async def test_nodes_are_linked_both_ways_and_walked_over(served: Rig) -> None:
             "access_count": 0,
         }
         unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-        second = await call("remember", content="Redis runs on port 6380", links=[first["id"], unknown])
+        second = await call("remember", content="Redis runs on port 6380", links=[first["id"], unknown, "no id"])
         assert second["links"] == [first["id"]]
-        assert [(each["code"], unknown in each["message"]) for each in second["warnings"]] == [("unknown_link", True)]
+        (warning,) = second["warnings"]
+        assert (warning["code"], f"{unknown}, no id" in warning["message"]) == ("unknown_link", True)
         third = await call("remember", content="Port 6379 is taken by the proxy", links=[second["id"]])
 
         (found,) = (await call("recall", query="which cache", tags=["cache"]))["nodes"]
@@ -222,3 +234,5 @@ async def test_nodes_are_linked_both_ways_and_walked_over(served: Rig) -> None:
         assert (await call("forget", node_id=third["id"]))["already_erased"]
         assert (await call("connections", node_id=second["id"]))["nodes"][0]["links"] == []
         assert (await call("update", node_id=third["id"], content="back"))["error"] == "not_found"
+        again = await call("remember", content="The cache is Redis", source="tuesday")
+        assert (again["id"], again["source"]) == (first["id"], "monday; tuesday")

@@ -55,6 +55,9 @@ async def test_what_a_person_wrote_is_found_by_words_and_meaning_and_followed(ho
         in_shell = await asyncio.to_thread(command, "search", "PostgreSQL", home=home, directory=workspace)
         assert in_shell.stdout.split("\t")[:3] == ["memory/decisions.md:1", "", "notes"]
 
+        (warning,) = (await found(client, "PostgreSQL", path="memory/no.md"))["warnings"]
+        assert warning["code"] == "unknown_path"
+
         note.write_text(DATABASE.replace("PostgreSQL", "CockroachDB"))
 
         await until(partial(found, client, "database of the billing service"), lambda said: "CockroachDB" in str(said))
@@ -166,6 +169,9 @@ async def test_what_is_stored_is_in_the_log_of_the_day_and_is_found_and_read(hom
         )
         assert replaced["replaced"] == "It leaves at seven.\n\n- Bring cash."
         assert log.read_text() == "## Boats\n\n## Ferry\n\nAt eight.\n"
+        await client.call("memory_store", content="- one more\n" * 60, path="memory/long.md")
+        read = await client.call("memory_read", path="memory/long.md")
+        assert (read["fromLine"], read["toLine"], read["totalLines"]) == (1, 50, 60)
 
 
 HOLDER = """
@@ -245,7 +251,9 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
         assert sorted(log.read_text().splitlines()) == everything
 
 
-async def test_what_was_said_in_earlier_sessions_is_found(home: Path, repository: Path, tmp_path: Path) -> None:
+async def test_what_was_said_in_earlier_sessions_and_what_lies_elsewhere_is_found(
+    home: Path, repository: Path, tmp_path: Path
+) -> None:
     folder = "".join(each if each.isalnum() else "-" for each in str(repository))
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     transcript = tmp_path / "projects" / folder / "5e55.jsonl"
@@ -258,8 +266,12 @@ async def test_what_was_said_in_earlier_sessions_is_found(home: Path, repository
                 said("assistant", [{"type": "text", "text": "The Aurora, at seven."}], 2, cwd=str(place)),
             )
         )
-    pattern = f"{tmp_path}/projects/*/*.jsonl"
-    async with note_session(home, repository, transcripts="true", transcripts_path=pattern) as client:
+    shared = tmp_path / "shared" / "tea.md"
+    shared.parent.mkdir()
+    pattern, extra = f"{tmp_path}/projects/*/*.jsonl", str(shared.parent)
+    async with note_session(
+        home, repository, transcripts="true", transcripts_path=pattern, notes_extra_paths=extra
+    ) as client:
 
         async def search(query: str, **arguments: Any) -> list[dict[str, Any]]:
             found = await client.call("memory_search", query=query, minScore=0, **arguments)
@@ -289,6 +301,10 @@ async def test_what_was_said_in_earlier_sessions_is_found(home: Path, repository
         await client.call("memory_sync", source="sessions")
         await until(partial(search, "Borealis"), lambda found: "Borealis" in str(found))
         assert len(await search("ferry to Helsinki")) == 1
+        shared.write_text("# Tea\n\nThe samovar is on the upper deck.\n")
+        await until(partial(paths, client, "samovar deck"), lambda found: found[:1] == [str(shared)])
+        refused = await client.call("memory_store", path=str(shared), content="no more")
+        assert refused["field"] == "path", "it is read, and never written"
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.config.project import directory_of, project_of
+from remembrancer.config.project import directory_of, project_of, workspace_root
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.wire import encoder
 from tests.git import git
 
@@ -29,6 +30,8 @@ def test_the_worktrees_and_the_folders_of_one_repository_are_one_project(tmp_pat
     for directory in ("main/src/deep", "main/.git/hooks", "elsewhere/tree", "elsewhere/tree/src"):
         assert project_of(tmp_path / directory) == project, directory
     assert project_of(tmp_path / "elsewhere") != project
+    notes = [workspace_root(str(main), settings) for settings in (Settings(), Settings(workspace="~/notes"))]
+    assert notes == [str(main), str(Path("~/notes").expanduser())]
 
 
 def test_a_bare_repository_beside_the_file_that_names_it_is_one_project_with_its_worktrees(tmp_path: Path) -> None:
