@@ -55,7 +55,7 @@ _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,40}://\S+|(?<!\S)\S+@\S+")
 _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
 """Data rather than a word: the patterns would take quadratic time, during which no other thread runs."""
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
-_SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[(\[\"“«])|\s[-–—]\s")
+_SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
 _CAPITALISED: Final = re.compile(r"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{2,}(?:[ -][A-Z][a-zà-öø-ÿ]{2,}){0,2}(?![\w/@])")
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
 """The first word of a sentence, including a bullet or number before it."""
