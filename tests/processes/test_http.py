@@ -167,6 +167,9 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     refused = door.call("store_memory", reader, content="no")
     assert (refused["error"], "read only" in refused["message"]) == ("invalid_input", True)
     assert door.post(LISTED, ben, x_remembrancer_project=str(mine)).status_code == 403
+    hidden = door.token("hidden", "--project", str(mine), "--no-user")
+    refused = door.call("store_memory", hidden, content="Prefers tea", scope="user")
+    assert "the user's memories" in refused["message"]
 
     session = door.open_session(ana)
     assert door.post(LISTED, ana, **session).status_code == 200
@@ -191,7 +194,7 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     assert door.post(LISTED, ana).status_code == 401
     assert ended.wait(PATIENCE_S), "an open stream has ended"
     names = [each["name"] for each in json.loads(done("token", "list", "--json", home=door.home))["tokens"]]
-    assert names == ["ben", "reader", "short"]
+    assert names == ["ben", "reader", "short", "hidden"]
     for token in (ana, ben, reader):
         assert files_with(door.home, token.encode()) == []
 

@@ -27,6 +27,7 @@ from remembrancer.memory.features import STANDINGS
 from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, FOR_KIND, IMPORTANCE_SHARE, MOST_FOR_USE
 from remembrancer.memory.ranking import fitted_for
+from remembrancer.protocol.errors import _BY_CODE
 from remembrancer.protocol.gateway_link import HOOK_EVENTS
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SCOPES, STATUSES, type_of_kind
 from remembrancer.toolsets.tools import load_tools
@@ -61,10 +62,13 @@ def test_every_page_names_each_command_warning_and_feature_that_there_is() -> No
     for command in COMMANDS:
         assert re.search(rf"\bremembrancer {command}\b", page), command
     sources = [path.read_text() for path in (ROOT / "remembrancer").rglob("*.py")]
-    codes = {code for source in sources for code in re.findall(r'Notice\(\s*"(\w+)"', source)}
+    codes = {code for source in sources for code in re.findall(r'(?:Notice|warn)\(\s*"(\w+)"', source)}
     page = (ROOT / "docs" / "design-differences.md").read_text()
     assert "queued" in codes
     assert {code for code in codes if f"`{code}`" not in page} == set()
+    section = page.partition("## Errors and warnings")[2].partition("\n## ")[0]
+    fields = {"retry_possible", "current_size"}
+    assert set(re.findall(r"`([a-z]+_[a-z_]+)`", section)) <= codes | fields | _BY_CODE.keys()
     page = (ROOT / "docs" / "retrieval.md").read_text()
     weights = fitted_for("").weights
     for name in FEATURE_NAMES:
