@@ -15,7 +15,7 @@ import click
 import tomlkit
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Line, Report, Rows, command, option
+from remembrancer.commands.report import Line, Report, Rows, command, flag, option
 from remembrancer.config.home import Home, beside, locate, read_settings_file, read_settings_text
 from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.other_formats import read_other_format
@@ -43,10 +43,11 @@ from remembrancer.protocol.paths import write_whole
         metavar="FILE",
         help="Make config.toml of another memory server's configuration, or of release 0.2.0's in JSON or Markdown.",
     ),
+    flag("--all", "shows_all", help="Also show the settings that have their defaults."),
 )
-def config(assignment: str | None, imported: str | None) -> Report:
-    """Show the settings that a runtime would start with now, and where each comes from. Exit status 7: something is
-    wrong with them."""
+def config(assignment: str | None, imported: str | None, shows_all: bool) -> Report:
+    """Show the settings that a runtime would start with now and that are not the defaults, and where each comes from.
+    Exit status 7: something is wrong with them."""
     if assignment is not None and imported is not None:
         raise click.UsageError("give one of --set and --import")
     home = locate(os.environ)
@@ -60,7 +61,7 @@ def config(assignment: str | None, imported: str | None) -> Report:
     configuration = read_configuration(os.environ, home.file)
     problems = [f"remembrancer config: {problem}" for problem in configuration.problems]
     status = exit_codes.CONFIGURATION if problems else exit_codes.OK
-    return Report(as_object(home, configuration), as_lines(home, configuration), status, problems)
+    return Report(as_object(home, configuration), as_lines(home, configuration, shows_all=shows_all), status, problems)
 
 
 def write_setting(home: Home, assignment: str) -> str:
@@ -143,18 +144,22 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def as_lines(home: Home, configuration: Configuration) -> list[Line]:
+def as_lines(home: Home, configuration: Configuration, *, shows_all: bool) -> list[Line]:
     """The lines for a person."""
     lines: list[Line] = [f"home    {home.directory}  ({home.named_by})"]
     if home.in_memory:
         lines.append(f"        in RAM, instead of {home.on_disk}: it is deleted when the runtime ends")
     lines.append(f"file    {home.file or f'none (looked for {CONFIG_FILE} in {home.on_disk})'}")
-    meanings = _meanings()
+    meanings, origins = _meanings(), configuration.origins
+    listed = _listed(configuration)
     rows = [
-        (name, written(value), str(configuration.origins.get(name, "default")), meanings.get(name, ""))
-        for name, value in _listed(configuration)
+        (name, written(value), str(origins.get(name, "default")), meanings.get(name, ""))
+        for name, value in listed
+        if shows_all or name in origins
     ]
-    lines += ["", Rows(("setting", "value", "from", "meaning"), rows)]
+    lines += ["", Rows(("setting", "value", "from", "meaning"), rows)] if rows else []
+    if len(rows) < len(listed):
+        lines += ["", f"{count(len(listed) - len(rows), 'setting')} with the default value: --all shows them"]
     if configuration.warnings:
         lines += ["", *(f"! {warning}" for warning in configuration.warnings)]
     return lines

@@ -189,7 +189,7 @@ def check_configuration(at: Examination) -> Finding:
         return Finding("problem", error.message, "fix that setting: no runtime can start with it")
     if configuration.warnings:
         text = f"{count(len(configuration.warnings), 'setting')} without effect, or to check"
-        return Finding("warning", text, "'remembrancer config' shows all settings", few(configuration.warnings))
+        return Finding("warning", text, "'remembrancer config' shows them", few(configuration.warnings))
     return Finding("ok", "all settings are valid")
 
 

@@ -267,7 +267,7 @@ def unknown_name(name: str, known: list[str]) -> str:
     bare = {each.removeprefix(PREFIX): each for each in known}
     close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
     near = [each for each in known if each.startswith(name)] or [bare[each] for each in close]
-    listed = f"known are {', '.join(known)}" if len(known) <= MOST_NAMED else "'remembrancer config' shows all"
+    listed = f"known are {', '.join(known)}" if len(known) <= MOST_NAMED else "'remembrancer config --all' shows all"
     hint = f"did you mean {near[0]}?" if near else listed
     return f"unknown name {name}: {hint}"
 

@@ -166,7 +166,8 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
     assert len(said["warnings"]) == 1
     assert said["problems"] == []
 
-    done = config(MEMORY_LOG_LEVEL="warn")
+    assert "engine" not in config(MEMORY_LOG_LEVEL="warn").stdout
+    done = config("--all", MEMORY_LOG_LEVEL="warn")
     assert done.returncode == exit_codes.OK
     told = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
     assert told["embedders"][:4] == ["2", "embedders", "in", str(file)]
