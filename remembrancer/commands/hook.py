@@ -154,7 +154,7 @@ def main(argv: list[str]) -> int:
     """Record the event that `argv` or the input names. Returns 0, whatever happens."""
     began, failure = _started(), "the event is not recorded"
     try:
-        if argv[:1] in (["-h"], ["--help"]):
+        if {"-h", "--help"} & set(argv):
             _write(1, USAGE)
             return 0
         argument, client, *_ = [*argv, "", ""]

@@ -225,6 +225,7 @@ def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
 
 def test_broken_input_and_a_home_that_is_none_are_complained_of_and_fail_nobody(home: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
+    assert run(b"", "Stop", "--help").stdout.startswith(b"usage: ")
     for stdin, *arguments in ((b"\xff\xfe\x00", "Stop"), (b"[" * 200_000, "Stop"), (b"{}",), (EVENT, "Stop")):
         elsewhere = {"REMEMBRANCER_HOME": str(tmp_path / "file" / "home")} if stdin == EVENT else {}
         finished = run(stdin, *arguments, **elsewhere)
