@@ -33,7 +33,7 @@ from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.sharing import MoveProject
 from tests.actors.store_process import store_rig
-from tests.operations import PROJECT, SESSION, store_operation
+from tests.operations import PROJECT, SESSION, change_of, store_operation
 from tests.patience import until
 from tests.spaces import has_space
 
@@ -207,16 +207,22 @@ async def test_asking_for_memories_whose_files_are_gone_makes_no_space(home: Pat
         assert not has_space(rig.paths, PROJECT.id)
 
 
-async def test_a_file_that_another_tree_of_the_project_has_is_not_gone(home: Path, tmp_path: Path) -> None:
+async def test_a_file_that_another_tree_of_the_project_has_is_not_gone_nor_asked_for_by_a_replaced_memory(
+    home: Path, tmp_path: Path
+) -> None:
     async with store_rig(home) as rig:
         for name in ("one", "two"):
             (tmp_path / name / "src").mkdir(parents=True)
             await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path / name), watch=False))
         (tmp_path / "two" / "src" / "pool.py").touch()
-        await rig.gateway.submit(store_operation("1", "The lantern is lit in src/pool.py", project=PROJECT))
+        lit = store_operation("1", "The lantern is lit in src/pool.py", project=PROJECT)
+        await rig.gateway.submit(lit)
         assert await rig.gateway.ask(ListStale(PROJECT)) == ()
         (tmp_path / "two" / "src" / "pool.py").unlink()
         assert [each.code for each in await rig.gateway.ask(ListStale(PROJECT))] == ["gone: src/pool.py"]
+        replaced = change_of(lit).memory_id
+        await rig.gateway.submit(store_operation("2", "It is lit at six", project=PROJECT, supersedes=replaced))
+        assert await rig.gateway.ask(ListStale(PROJECT)) == (), "what is replaced is past"
 
 
 def be_ready(folder: Path) -> None:

@@ -124,7 +124,8 @@ class CodeHandlers(Handlers):
             numbers = (records.matching(of_nobody, EVERY) or []) if roots else []
             for start in range(0, len(numbers), AT_ONCE):
                 for each in records.load(numbers[start : start + AT_ONCE], of_nobody).values():
-                    if each.kind != SESSION_RECORD and (gone := _gone_file(each.content, each.source.file, roots)):
+                    is_past = each.kind == SESSION_RECORD or each.superseded_by
+                    if not is_past and (gone := _gone_file(each.content, each.source.file, roots)):
                         yield StaleMemory(each.id, each.content, f"gone: {gone}")
 
         return await self._readers.read(lambda: tuple(look()))
