@@ -32,7 +32,6 @@ RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Part of the error message for the id of an erased memory, and not for an ending that no id has."""
-QUEUED: Final = "Queued: it will be done as soon as possible."
 UNCHANGED: Final = "Nothing was changed: it already is so."
 UNDONE: Final = "undone"
 """The reason in the history for a change that `undo` made."""
@@ -495,8 +494,8 @@ def _changed_back(fields: Iterable[str], after: Answer) -> str:
 
 
 def _if_applied(answer: Answer, line: str) -> str:
-    """The line about a change, or another one if the change is queued."""
-    return QUEUED if answer.get("status") == "queued" else line
+    """The line about a change, or the warning that it is queued."""
+    return next((message for message, code in warnings_of(answer).items() if code == "queued"), line)
 
 
 def _done(answer: Answer, line: str) -> Report:

@@ -307,8 +307,8 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 
 
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
-    """The warnings as lines, without the codes that programs get."""
-    return [re.sub(r" \(\w+\)$", "", message) for message in warnings]
+    """The warnings as lines, without the codes that programs get; that a change is queued is in its report."""
+    return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code != "queued"]
 
 
 def short(memory: str) -> str:
