@@ -23,6 +23,7 @@ from remembrancer.config.project import directory_of, project_of
 from remembrancer.config.tokens import Grant, as_granted
 from remembrancer.protocol.consolidation import ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef
@@ -152,7 +153,9 @@ class Browser:
     async def _enter(self, request: Request) -> Response:
         """Sign in: by a link that the command line printed, or by a token in a form."""
         # A page instead of a redirect, because a SameSite cookie is not sent after a click on another site.
-        welcome = HTMLResponse(self._shared.render("enter.html", is_in=True, said=""))
+        project = PROJECT_ID.fullmatch(request.query_params.get("project", ""))
+        first = f"/p/{project[0]}/today" if project else "/"
+        welcome = HTMLResponse(self._shared.render("enter.html", is_in=True, said="", first=first))
         if request.method == "POST":
             self._door.check_origin(request)
             form = dict(await read_form(request))

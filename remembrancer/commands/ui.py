@@ -13,19 +13,21 @@ from remembrancer.protocol.paths import write_whole
 
 
 @command(
-    option("--project", metavar="DIR", help="The project where it begins (default: of this directory)."),
+    option("--project", metavar="DIR", help="The project where it begins, or its id (default: of this directory)."),
     flag("--print", "prints", help="Print the link instead of opening it."),
 )
 def ui(project: str | None, prints: bool) -> Report:
     """Open the memory browser: see, correct and undo what is remembered. It is served to this machine alone, and signs
     you in by a link that works once, within 10 minutes."""
-    from remembrancer.commands.runtime_client import paths_here
+    from remembrancer.commands.runtime_client import directory_here, paths_here
     from remembrancer.commands.selection import Conversation, Where
 
     place = Where(project).places()[0]
     url = Conversation(place).call("open_browser")["url"]
     home = paths_here().home
-    link = f"{url}/enter?link={Tokens(home).link(place.tree, time.time())}"
+    # The directory of a project that is named by its id may be gone, or be a part of another project now.
+    tree, to = (str(directory_here().absolute()), f"&project={place.name}") if place.name else (place.tree, "")
+    link = f"{url}/enter?link={Tokens(home).link(tree, time.time())}{to}"
     prints |= click.get_current_context().params["as_json"]
     is_open = not prints and webbrowser.open(_page_to(link, home).as_uri())
     return Report({"link": link}, f"The memory browser is at {url}/" if is_open else link)
@@ -36,7 +38,7 @@ def _page_to(link: str, home: Path) -> Path:
     page = home / "browse.html"
     address = html.escape(link)
     lead = f'<meta http-equiv="refresh" content="0; url={address}">'
-    text = f'<!doctype html><title>Remembrancer</title>{lead}<a href="{address}">Go on to your memories</a>\n'
+    text = f'<!doctype html><title>Remembrancer</title>{lead}<a href="{address}">Continue to your memories</a>\n'
     write_whole(page, text.encode())
     return page
 

@@ -21,6 +21,7 @@ from remembrancer.config.project import project_of
 from remembrancer.config.tokens import LINK_S, Tokens
 from tests.cases import cases
 from tests.conftest import PATIENT_ENVIRONMENT
+from tests.git import git
 from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Page, Visit
 from tests.processes.http_door import Door, http_door
@@ -302,6 +303,13 @@ def test_a_command_opens_it_also_where_http_is_off(home: Path, tmp_path: Path) -
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     (link,) = set(re.findall(r'http://[^"]+/enter\?link=[\w-]+', page.read_text()))
     assert get(link).status_code == 200, "the page leads on, and the browser's arguments say nothing"
+    (gone := tmp_path / "gone").mkdir()
+    git("init", at=gone)
+    done("add", "The ferry is blue", "--project", str(gone), home=home)
+    project = project_of(gone).id
+    shutil.rmtree(gone)
+    link = done("ui", "--print", "--project", project, home=home).strip()
+    assert f"/p/{project}/today" in get(link).text, "and not to what lies where the project was"
 
 
 def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(come: Come, visit: Visit) -> None:
