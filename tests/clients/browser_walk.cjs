@@ -173,6 +173,8 @@ const walks = {
       const page = await opened(browser, { colorScheme, viewport: { width: 360, height: 740 } });
       const base = page.url().replace(/\/$/, "");
       page.on("pageerror", (error) => said.push(`${page.url()}: ${error.message}`));
+      await page.goto(base + "/code");
+      await page.getByText("retry_policy").waitFor(WAIT);
       await page.goto(base + "/today");
       const session = (await page.locator(".part h2 a").first().getAttribute("href")).replace(/.*\/p\/p_\w+/, "");
       for (const path of [...PAGES, `/memory/${id}`, session]) {

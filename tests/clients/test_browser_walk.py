@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from remembrancer.commands.runtime_client import ask_store
+from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
+from remembrancer.protocol.code import IndexCode
 from tests.clients.test_protocol_clients import CLIENTS
 from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Visit
@@ -38,6 +41,10 @@ def walk(door: Door, which: str, folder: Path) -> None:
     link = f"{visit.base}/enter?link={Tokens(door.home).link(str(door.home), time.time())}"
     if which == "actions":
         visit.consolidated(visit.stored("The old gate is rusty"), visit.stored("The old gate squeaks"))
+    if which == "pages":
+        (folder / "retry_policy_of_payments.py").touch()
+        environ = {**os.environ, "REMEMBRANCER_HOME": str(door.home)}
+        ask_store(IndexCode(project_of(door.home), str(folder), watch=False), environ=environ)
     processes = json.loads(command("status", "--json", home=door.home).stdout)["processes"]
     gateway = next(each["pid"] for each in processes if each["role"] == "gateway")
     about = json.dumps({"token": visit.token, "url": door.url, "gateway": gateway})
