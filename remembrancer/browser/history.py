@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from remembrancer.browser.memories import day_of, done_of, float_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MOST, PEOPLE, Handler, View, who
+from remembrancer.memory.sentences import without_marks
 from remembrancer.protocol.browsing import (
     ActivityRead,
     FindPairs,
@@ -69,7 +70,8 @@ async def review(view: View) -> Response:
     about_code = stale[:PAGE]
 
     def render() -> Response:
-        pairs = [(each, word_diff(each.older.content, each.newer.content, least=0.5)) for each in found]
+        texts = [[without_marks(one.content) for one in (each.older, each.newer)] for each in found]
+        pairs = [(each, word_diff(*both, least=0.5)) for each, both in zip(found, texts, strict=True)]
         return view.page(
             "review.html",
             proposals=waiting,
@@ -118,8 +120,8 @@ async def today(view: View) -> Response:
     The default is today, or else the last day that has any changes.
     """
     wanted = view.asked("day")
-    now = datetime.now().astimezone()
-    day = now.date() if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
+    current = datetime.now().astimezone().date()
+    day = current if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
     activity, log, earlier = await _done_on(view, day)
     if not wanted and earlier and not (activity.changes or activity.runs or log):
         day = earlier
@@ -129,16 +131,15 @@ async def today(view: View) -> Response:
     return view.page(
         "today.html",
         day=day,
-        is_today=day == now.date(),
-        now=now.timestamp(),
-        parts=parts_of(activity, queries, await view.sessions(), can_undo=day == now.date()),
+        is_today=day == current,
+        parts=parts_of(activity, queries, await view.sessions(), can_undo=day == current),
         totals=_totals(activity.changes),
         texts=await view.texts(
             memory_id for several in queries.values() for each in several[:FEW] for memory_id in each.memory_ids[:FEW]
         ),
         ends=[each for each in ends.memories if each.is_open],
         earlier=earlier and view.at("/today", day=earlier.isoformat()),
-        later=day < now.date() and view.at("/today", day=(day + timedelta(1)).isoformat()),
+        later=day < current and view.at("/today", day=(day + timedelta(1)).isoformat()),
         more=activity.more,
         done=done_of(view),
     )

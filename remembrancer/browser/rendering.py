@@ -18,7 +18,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from remembrancer.memory.features import FEATURES
-from remembrancer.memory.sentences import excerpt
+from remembrancer.memory.sentences import excerpt, without_marks
 from remembrancer.memory.text import count, harmless
 
 HERE: Final = Path(__file__).parent
@@ -30,8 +30,6 @@ per 10,000 characters."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
 """Code in which no word is marked as changed."""
-_MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*+>]|\d+\.)\s+|^[\s|:-]+$")
-"""The marks at the beginning of a Markdown line, and the line below a table's head."""
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MEANS: Final = {
     "same words": ("words", "bm25", "names_missed", "context_words"),
@@ -174,16 +172,6 @@ def _ago(at: float, now: float, local: datetime) -> str:
     return local.strftime("%d %b" if past < 300 * 86_400 else "%d %b %Y")
 
 
-def without_marks(text: str) -> str:
-    """A Markdown text without the marks of headings, lists and tables, for a one-line summary."""
-    lines = []
-    for line in text.splitlines():
-        words = _MARKS.sub("", line).strip(" |").replace(" | ", ", ")
-        if words:
-            lines.append(f"{words} ·" if line.lstrip().startswith(("#", "|")) else words)
-    return " ".join(lines).removesuffix(" ·")
-
-
 def inline(text: str) -> Markup:
     """A line of text with code marked up as code; markup in it is kept."""
     if isinstance(text, Markup):
@@ -196,10 +184,10 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
 
 
-def when_due(due: float, now: float) -> str:
+def when_due(due: float) -> str:
     """A due date relative to today."""
     on = datetime.fromtimestamp(due, UTC).date()
-    days = (on - datetime.fromtimestamp(now).astimezone().date()).days
+    days = (on - datetime.now().astimezone().date()).days
     if 1 < days < 7:
         return on.strftime("%A")
     date = f"{on.day} {on:%B}" if abs(days) < 300 else f"{on.day} {on:%B %Y}"
@@ -230,11 +218,12 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals["now"] = time.time
     made.filters |= {
         **{"markdown": markdown, "moment": moment, "day": day, "excerpt": excerpt, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "scope": lambda scope: SCOPES.get(scope, scope),
-        "without_marks": without_marks,
+        "line": lambda text, length: inline(excerpt(without_marks(text[: 9 * length]), length)),
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
     }
     return made

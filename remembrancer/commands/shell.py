@@ -31,7 +31,7 @@ from remembrancer.commands.selection import (
     warnings_of,
 )
 from remembrancer.memory.open_ends import asks_for_open_ends
-from remembrancer.memory.sentences import excerpt, one_line
+from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count
 from remembrancer.memory.times.windows import TimeWindow, time_windows
@@ -687,7 +687,7 @@ def log(where: Where, day: Sequence[str]) -> Report:
     rows, piped = [], []
     for each in answer["changes"]:
         minute, text, mark = _minute(each["at"]), one_line(each["text"]), "forgotten" if "forgotten" in each else ""
-        start = excerpt(text, LONGEST)
+        start = excerpt(without_marks(each["text"]), LONGEST)
         rows.append((minute, each["did"], f"{start} ({mark})" if mark else start, short(each["id"])))
         piped.append("\t".join((short(each["id"]), minute, each["did"], text, mark)))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]

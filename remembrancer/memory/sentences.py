@@ -24,6 +24,10 @@ _PREFACE: Final = re.compile(
 )
 """The words that say when, by whom and as what a text was noted: "2026-02-18 Correction from Marta: "."""
 
+_MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*])\s+|^[\s|:-]+$")
+"""The marks at the beginning of a Markdown line, and the line below a table's head. Numbers stay: "24. December"."""
+_BOLD: Final = re.compile(r"(?<![\w*])\*\*(?=\S)((?:[^*`\n]|`[^`\n]*`)+)(?<=\S)\*\*(?![\w*])")
+
 
 def split_sentences(text: str) -> list[str]:
     """The sentences in order, without surrounding white space and list markers. Blank ones are left out.
@@ -78,6 +82,16 @@ def cut_at_word(text: str, length: int) -> str:
 def one_line(text: str) -> str:
     """The text without line breaks."""
     return " ".join(text.split())
+
+
+def without_marks(text: str) -> str:
+    """A Markdown text on one line, without the marks of headings, lists, tables and bold words."""
+    lines = []
+    for line in _BOLD.sub(r"\1", text).splitlines():
+        words = _MARKS.sub("", line).strip(" |").replace(" | ", ", ")
+        if words:
+            lines.append(words if words == line.strip() else f"{words} ·")
+    return " ".join(lines).removesuffix(" ·")
 
 
 def excerpt(text: str, length: int = 200) -> str:

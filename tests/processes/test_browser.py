@@ -361,13 +361,16 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
 def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visit: Visit) -> None:
     kept = visit.stored("The API listens on port 8080")
     visit.call("update_memory", memory_id=kept, content="The API listens on port 9090")
-    new = visit.stored("The gate opens at seven", kind="decision")
+    new = visit.stored("## The gate\n\n- opens at **seven**", kind="decision")
     end = visit.stored("paint the boat", kind="open_end", due="2020-01-02")
     visit.call("recall_memories", query="which port does the API use")
+    for _ in range(2):
+        visit.call("get_memory_context", task_description="open the gate", unseen=True)
     text = Page(page := visit.get("/today")).text
     assert text.count("The API listens") == 2  # as it was changed, and as it was shown
     assert "stored, changed The API listens on port 9090" in text
-    assert "decided The gate opens at seven" in text
+    assert "decided The gate · opens at seven" in text
+    assert "open the gate nothing new" in text
     assert "which port does the API use 1 memory" in text
     assert "Open ends paint the boat 2 January 2020" in text
     undo = {
@@ -381,14 +384,15 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
     text = Page(visit.do("/change", id=end, what="done", back="/today")).text
     assert "port 8080" in text
     assert "Nothing is open" in text
-    assert "forgotten The gate opens at seven" in text
+    assert "forgotten The gate · opens at seven" in text
     assert "You, here" in text
     assert "In the background" not in text
     yesterday = Page(visit.get("/today", day="2020-01-01")).text
     assert "Nothing was done on this day" in yesterday
     sessions = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
     abouts = [Page(visit.get(f"/sessions/{each}")).text for each in sessions]
-    assert any("Was given which port does the API use 1 memory The API listens on port 8080" in each for each in abouts)
+    asked = "which port does the API use 1 memory The API listens on port 8080"
+    assert any("Was given open the gate nothing new" in each and asked in each for each in abouts)
     assert "of another project, or a long time ago" in Page(visit.get("/sessions/session:of-another")).text
 
 

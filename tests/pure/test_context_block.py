@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from remembrancer.actors.store.retrieval.context import OpenFiles
 from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Choice, choose, section_of
 from remembrancer.memory.relevance import MOST_FOR_PROMPT, needed_for_prompt
-from remembrancer.memory.sentences import first_words, from_best_sentence
+from remembrancer.memory.sentences import first_words, from_best_sentence, without_marks
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import estimate_tokens, whole_characters
 from remembrancer.protocol.kinds import Kind
@@ -437,6 +437,20 @@ def test_the_first_words_of_a_text_or_of_the_sentence_that_matches_best_are_on_o
         ("", 5, ""),
     ):
         assert first_words(from_best_sentence(text, lambda each: "green" in each.lower()), words) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("## The gate\n\n- opens at **seven**\n* not on `main`", "The gate · opens at seven · not on `main`"),
+        ("| a | b |\n| --- | --- |\n| 1 | 2 |", "a, b · 1, 2"),
+        ("It is a\nlong line, **with `code`, too**", "It is a long line, with `code`, too"),
+        ("24. December: 2**3 and 4**5, f(**one, **two), `**/*.py` or `**/*.c`", ""),
+        ("> 90 % of #2 and __init__", ""),
+    ],
+)
+def test_a_markdown_text_is_one_line_without_marks_and_no_other_text_is_changed(text: str, line: str) -> None:
+    assert without_marks(text) == (line or text)
 
 
 def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_whole_like_it() -> None:
