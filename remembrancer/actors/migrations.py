@@ -27,6 +27,8 @@ STEPS: Final = 100
 SPARE_BYTES: Final = 4 * 1024 * 1024
 """The free space that must remain on a disk beside the copy of a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+"""SQLite's errors on a full disk."""
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
 """The files of records of release 0.2.0, and of its catalogue, which stay in a home until a person deletes them."""
@@ -295,10 +297,15 @@ def write_copy(source: sqlite3.Connection, target: Path) -> None:
     """
     target.unlink(missing_ok=True)  # of an interrupted attempt
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
-        source.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, no log beside it; its owner resets this
-        found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+    try:
+        with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, no log beside it; its owner resets this
+            found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode in NO_ROOM:  # of the copy: what is copied is only read
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
     if found != "ok":
         raise RecordsUnusable(f"the database that was to be copied to {target} is damaged ({found})")
 

@@ -27,6 +27,7 @@ from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.commands.home_reader import HomeReader, MemoriesFound
 from remembrancer.protocol.errors import (
     FileLocked,
+    FileUnusable,
     MemoryUnavailable,
     RecordsUnusable,
     RemembrancerError,
@@ -48,7 +49,7 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import PATIENCE_S
-from tests.spaces import rows_of, spoil_page
+from tests.spaces import full_disk, rows_of, spoil_page
 
 SEED = 7
 KILLS = 6
@@ -408,6 +409,8 @@ def test_a_copy_that_cannot_be_made_leaves_the_earlier_ones(rig: Rig, monkeypatc
         patch.setattr("remembrancer.actors.migrations.shutil.disk_usage", lambda _: full)
         with pytest.raises(StorageFull, match="daily copy"):
             rig.copy()
+    with full_disk(rig.path.stat().st_size // 2), pytest.raises(StorageFull, match="daily copy"):
+        rig.copy()
     rig.records.close()
     spoil_page(rig.path, "memories")
     with pytest.raises(RecordsUnusable):
@@ -447,6 +450,16 @@ def test_a_home_of_an_earlier_schema_has_to_be_brought_forward(
     with pytest.raises(RecordsUnusable, match="'remembrancer list' brings it forward"):
         HomeReader(paths).describe()
     assert paths.database.read_bytes() == before
+
+
+def test_a_copy_without_room_says_so_and_does_not_call_the_memories_damaged(
+    paths: RuntimePaths, tmp_path: Path
+) -> None:
+    with (
+        full_disk(paths.database.stat().st_size // 2),
+        pytest.raises(FileUnusable, match="cannot be written: No space left"),
+    ):
+        HomeReader(paths).copy(tmp_path / "copy.db")
 
 
 def test_nothing_outside_what_is_asked_for_is_looked_into(paths: RuntimePaths) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 import msgspec
 
-from remembrancer.actors.migrations import Schema, Step, drop_copies
+from remembrancer.actors.migrations import NO_ROOM, Schema, Step, drop_copies
 from remembrancer.actors.snapshots import copy_snapshot, snapshot_of
 from remembrancer.protocol.errors import (
     UNREADABLE,
@@ -63,7 +63,6 @@ SCHEMA: Final = Schema(
 _QUEUED: Final = "operation_id, operation, lane, memory_id, queued_at"
 _COLUMNS: Final = {"queued": _QUEUED, "rejected": f"{_QUEUED}, rejected_at, code, message"}
 """The tables and their columns, without the row number."""
-NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 USER_LANE: Final = "user"
 NOTES: Final = ".notes"
 """The suffix of the lane of a project's notes."""
@@ -141,7 +140,7 @@ class QueueFile:
             yield
         except (sqlite3.Error, OSError) as error:
             code = getattr(error, "sqlite_errorcode", None)
-            if code in NO_SPACE:
+            if code in NO_ROOM:
                 raise disk_full("the disk has no room for the write queue: nothing was stored", self._path) from error
             if code == sqlite3.SQLITE_BUSY:
                 raise MemoryUnavailable(f"another program has locked {self._path}") from error

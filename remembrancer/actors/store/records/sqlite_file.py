@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from remembrancer.actors.migrations import Schema, drop_copies, drop_old_files
+from remembrancer.actors.migrations import NO_ROOM, Schema, drop_copies, drop_old_files
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -43,7 +43,6 @@ STATEMENTS: Final = 256
 """The number of prepared statements that a connection keeps; each length of a value list makes one."""
 PRIMARY_CODE: Final = 0xFF
 """Masks the primary code in SQLite's extended result codes."""
-NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
@@ -310,7 +309,7 @@ def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_openin
         return FileLocked(f"another program has locked {path}: end that program, or wait")
     # SQLite reports a full disk for writes, but not for a log that it cannot create.
     is_unclear = code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
-    if code in NO_SPACE or (is_unclear and is_disk_full(path)):
+    if code in NO_ROOM or (is_unclear and is_disk_full(path)):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
     if is_opening or code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)
