@@ -346,9 +346,8 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
         if (found := it.reader.portable(each, it.session, PROJECT.id)) is not None
     ],
     "copies_of": lambda it: [
-        it.reader.portable(copy, None)
+        it.reader.copies_of("", f"{session} lit the beacon {secret_of(place)}", it.session)
         for place, session in itertools.product(range(len(it.ids)), ("alice", "bob"))
-        for copy in it.reader.copies_of("", f"{session} lit the beacon {secret_of(place)}", it.session)
     ],
     "counts": lambda it: (it.reader.counts(it.session).by_type, it.reader.counts(it.session).by_scope),
     "proposals": lambda it: it.reader.proposals(),
