@@ -285,7 +285,7 @@ async def test_without_the_journal_what_is_shared_waits_and_what_is_private_does
     here.clock += SILENT_S + 5
     (notice,) = here.lanes.notices(PROJECT.id)
     assert notice.code == "partial_results"
-    assert "15 s is not here yet" in notice.message
+    assert "in the last 15 s are missing" in notice.message
     states = await here.ask(DescribeLanes())
     assert "not reachable" in str(states)
     assert here.lanes.cut_off() == states, "status and doctor say so"
@@ -300,7 +300,7 @@ async def test_a_lane_is_for_one_project_and_a_project_has_one_lane(hosts: list[
     await here.share()
     with pytest.raises(InvalidInput, match=f"if it was moved here, .* move {PROJECT.id}"):
         await here.ask(ShareProject(OTHER_PROJECT, LANE))
-    with pytest.raises(InvalidInput, match="shares l_0123456789ab already"):
+    with pytest.raises(InvalidInput, match="already shares l_0123456789ab"):
         await here.ask(ShareProject(PROJECT, "l_other"))
 
 

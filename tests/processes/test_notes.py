@@ -349,7 +349,7 @@ async def test_a_file_with_a_merges_conflicts_is_left_alone(home: Path, file: Pa
         conflict = f"{before}<<<<<<< main\n{item}=======\n{theirs}>>>>>>> other\n{after}"
         file.write_text(conflict)
         await client.store("Revisions are rebased, never merged.", kind="convention")
-        await until(lambda: "rebased" in (tree / "MEMORY.md").read_text())
+        await until(lambda: (tree / "MEMORY.md").exists() and "rebased" in (tree / "MEMORY.md").read_text())
         assert file.read_text() == conflict
         shown = await client.call("get_memory", memory_id=stored["memory_id"])
     assert shown["content"] == "Deploys are on Fridays."
