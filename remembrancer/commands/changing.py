@@ -51,9 +51,9 @@ def due_date(text: str) -> str:
         return ""
     if word in near:
         return f"{today + timedelta(days=near[word]):%Y-%m-%d}"
-    if word[:-1].isdigit() and word[-1] in "dw":
-        return f"{today + timedelta(days=int(word[:-1]) * (7 if word[-1] == 'w' else 1)):%Y-%m-%d}"
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
+        if word[:-1].isdigit() and word[-1] in "dw":
+            return f"{today + timedelta(days=int(word[:-1]) * (7 if word[-1] == 'w' else 1)):%Y-%m-%d}"
         at = datetime.fromisoformat(text)
         return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
     raise click.BadParameter(f"{text!r} is not a day: use 2026-02-20, today, tomorrow, Friday, 3d, 2w or none")

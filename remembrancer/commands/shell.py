@@ -84,7 +84,7 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     now = time.time()
     if text[:-1].isdigit() and text[-1:] in units:
         return iso(now - int(text[:-1]) * units[text[-1]])
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text)
         if len(text) > len("2026-02-20"):
             return iso(moment.timestamp())
