@@ -138,6 +138,25 @@ def repository(tmp_path: Path) -> Path:
     return directory
 
 
+async def test_what_an_assistant_wrote_itself_is_found_by_another_and_stays_as_it_is(
+    home: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("REMEMBRANCER_NATIVE_MEMORIES", "true")
+    note = tmp_path / ".codex" / "memories" / "ferry.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("The ferry to Helsinki leaves at noon.\n")
+    async with Session(home, cwd=repository) as client:
+
+        async def is_found() -> bool:
+            memories = (await client.call("recall_memories", query="ferry to Helsinki"))["memories"]
+            return [(each["source"], each["path"]) for each in memories] == [("notes", str(note))]
+
+        await until(is_found)
+        await until(lambda: "searches read their own files: codex 1" in command("status", home=home).stdout)
+    assert [path.read_text() for path in note.parent.iterdir()] == ["The ferry to Helsinki leaves at noon.\n"]
+
+
 async def test_what_is_stored_is_in_the_log_of_the_day_and_is_found_and_read(home: Path, repository: Path) -> None:
     async with note_session(home, repository) as client:
         stored = await client.call("memory_store", content="## Ferry\n\nIt leaves at seven.", heading="Boats")
