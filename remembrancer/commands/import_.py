@@ -292,13 +292,13 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
     """
     details: dict[str, dict[str, Any]] = {}
     projects: dict[str, ProjectLine] = {}
-    for raw in (raw for place in places for raw in _details_in(place)):
-        if "line" not in msgspec.json.decode(raw):
-            about = msgspec.json.decode(raw)
-            details[about.pop("id")] = about
-            continue
-        if isinstance(line := decode_line(raw), ProjectLine):
-            projects[line.id] = line
+    for place in places:
+        file = (place if place.is_dir() else place.parent.parent) / DETAILS
+        for raw in file.read_bytes().splitlines()[1:] if file.is_file() else ():
+            if "line" not in (about := msgspec.json.decode(raw)):
+                details[about.pop("id")] = about
+            elif isinstance(line := decode_line(raw), ProjectLine):
+                projects[line.id] = line
     lines: list[MemoryLine] = []
     for path in (path for place in places for path in markdown_below(place)):
         text = path.read_bytes().decode("utf-8-sig", "replace")
@@ -312,11 +312,6 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
         projects.setdefault(project.id, ProjectLine(project.id, project.path))
     yield from projects.values()
     yield from lines
-
-
-def _details_in(place: Path) -> list[bytes]:
-    file = (place if place.is_dir() else place.parent.parent) / DETAILS
-    return file.read_bytes().splitlines(keepends=True)[1:] if file.is_file() else []
 
 
 def _summary_lines(tally: Tally, *, is_elsewhere: bool) -> list[str]:
