@@ -211,10 +211,13 @@ def test_what_is_open_when_the_gateway_goes_away_waits_as_long_as_the_next_one_m
         assert "could not be reached in time" in json.loads(late)["error"]["message"]
 
 
-def test_a_reflection_may_take_its_time_while_there_is_a_gateway_and_waits_for_none_longer_than_others() -> None:
+@pytest.mark.parametrize("long_tool", ["reflect_and_consolidate", "memory_sync"])
+def test_a_long_tool_may_take_its_time_while_there_is_a_gateway_and_waits_for_none_longer_than_others(
+    long_tool: str,
+) -> None:
     client = Client()
-    client.request(1, name="reflect_and_consolidate")
-    client.request(2, "resources/read", name="reflect_and_consolidate")
+    client.request(1, name=long_tool)
+    client.request(2, "resources/read", name=long_tool)
     assert client.hears(answer(2))
     longest = client.now + LONG_BUDGET_S
     assert client.conversation.next_expiry() == longest
