@@ -167,9 +167,14 @@ def test_a_block_does_not_claim_to_be_all_where_memories_cannot_be_read(of: list
 
 
 def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_is_overdue() -> None:
-    left_out = [memory(f"We deploy on day {n} of the week, after the market and before noon") for n in range(7)]
+    left_out = [
+        memory(
+            f"We deploy on day {n} of the week, after the market and before noon", possibly_superseded_by=("memory:9",)
+        )
+        for n in range(7)
+    ]
     made = block([memory("We deploy on Tuesdays")], 2000, left_out={"what is probably replaced": left_out})
-    assert f"{ALL[:-1]}, except what is probably replaced: 0 (We deploy on day 0 of …), " in made.text
+    assert f"{ALL[:-1]}, except what is probably replaced: 0 by 9 (We deploy on day 0 of …), " in made.text
     assert made.text.endswith(" …) and 2 more.")
     assert made.memory_ids == ("memory:0",)
     ends = [memory(f"Ask\n\n{name}", kind="open_end", due=day * 86_400.0) for name, day in (("Ann", 8), ("Bea", 9))]

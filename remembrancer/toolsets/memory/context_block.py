@@ -150,15 +150,16 @@ def _but(all_of_it: str, left_out: Mapping[str, Sequence[RecalledMemory]], ids: 
 def _names_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str]) -> str:
     words = [CLOSED_WORDS if each.done else NAMED_WORDS for each in memories[:MOST_NAMED]]
     names = [
-        f"{_id_of(each, ids)} ({first_words(without_preface(each.content), number)})"
+        f"{' by '.join(_id_of(key, ids) for key in (each.id, *each.possibly_superseded_by[:1]))}"
+        f" ({first_words(without_preface(each.content), number)})"
         for each, number in zip(memories, words, strict=False)
     ]
     more = f" and {len(memories) - MOST_NAMED} more" if len(memories) > MOST_NAMED else ""
     return f"{neutralised(', '.join(names))}{more}"
 
 
-def _id_of(memory: RecalledMemory, ids: Mapping[str, str]) -> str:
-    return ids.get(memory.id, memory.id.removeprefix(MEMORY_PREFIX))
+def _id_of(memory_id: str, ids: Mapping[str, str]) -> str:
+    return ids.get(memory_id, memory_id.removeprefix(MEMORY_PREFIX))
 
 
 def _cut_block(memory: RecalledMemory, max_tokens: int, count: Count, ids: Mapping[str, str]) -> ContextBlock | None:
@@ -213,7 +214,7 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: st
         content = " ".join(content.split()) if today else content
         day = iso(memory.due)[:10] if memory.due is not None else ""
         due = f"{'overdue' if day < today else 'due'} {day}: " if day else ""
-    return render(f"{due}{content}", memory.source, " ".join(remarks), _id_of(memory, ids))
+    return render(f"{due}{content}", memory.source, " ".join(remarks), _id_of(memory.id, ids))
 
 
 def render(content: str, source: SourceRef, remark: str = "", name: str = "") -> str:
