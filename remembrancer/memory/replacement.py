@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from remembrancer.memory.lexicon import word_lists
+from remembrancer.memory.relevance import RULES_OF_WORK
 from remembrancer.memory.sentences import without_preface
 from remembrancer.memory.wording import (
     ARTICLES,
@@ -193,12 +194,15 @@ def forms_of(content: str) -> list[tuple[str, str]]:
 
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     """The ids of the memories that others of these probably replace, which no open end is before somebody closes it.
-    A rule about the form of names or code is replaced once the others, together, set all its aspects."""
+    A rule is replaced by another rule only, since it would be missed; a rule about the form of names or code once the
+    others, together, set all its aspects."""
     present = {each.id: each for each in memories}
 
     def is_replaced(memory: ListedMemory) -> bool:
-        later = [present[key].content for key in memory.possibly_superseded_by if key in present]
-        renewed = {form for text in later for form in forms_of(text)}
+        later = [present[key] for key in memory.possibly_superseded_by if key in present]
+        if memory.kind in RULES_OF_WORK:
+            later = [each for each in later if each.kind in RULES_OF_WORK]
+        renewed = {form for each in later for form in forms_of(each.content)}
         return bool(later) and not memory.is_open and renewed.issuperset(forms_of(memory.content))
 
     return frozenset(key for key, memory in present.items() if is_replaced(memory))

@@ -247,6 +247,9 @@ def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() 
     end = numbered(0, possibly_superseded_by=("memory:1",), kind="open_end")
     chosen = choose(Choice(rest=[end, numbered(1)]), 3000)
     assert (len(chosen.given), chosen.replaced) == (2, ())
+    rule = numbered(0, possibly_superseded_by=("memory:1",), kind="convention")
+    assert choose(Choice(rest=[rule, numbered(1, kind="fact")]), 3000).replaced == (), "no fact replaces a rule"
+    assert choose(Choice(rest=[rule, numbered(1, kind="decision")]), 3000).replaced == (rule,)
     found = [numbered(0, words=5000), *(numbered(number) for number in range(1, 10))]
     given = choose(Choice(rest=found), 600, is_part=True).given
     assert len(given) == 10
