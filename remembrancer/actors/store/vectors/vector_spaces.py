@@ -28,7 +28,7 @@ from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
-TOGETHER_S: Final = 0.03
+TOGETHER_S: Final = 0.1
 """The time within which several wakes are followed together."""
 CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
