@@ -419,6 +419,11 @@ def test_a_text_and_an_earlier_version_that_are_a_sessions_own_are_nothing_to_an
     assert rig.do(RestoreMemory(own, 1)).restored_fields == ("content",)
 
 
+def test_of_an_event_that_was_stored_often_the_five_oldest_copies_are_named(rig: RecordsRig) -> None:
+    ids = [rig.say("the tests pass", type="episodic", occurred_at=day * 86_400.0) for day in range(1, 9)]
+    assert rig.records.copies_of(ids[-1], "the tests pass", SESSION) == tuple(ids[:5])
+
+
 def related(rig: RecordsRig, memory_id: str, session: str = SESSION, depth: int = 0) -> dict[str, tuple[str, ...]]:
     return {each.id: each.related for each in rig.records.follow([memory_id], session, depth, 10).values()}
 

@@ -143,8 +143,9 @@ class SqliteBackground:
         return {number for (number,) in rows}
 
     def copies_of(self, memory_id: str, content: str, session_id: str) -> tuple[str, ...]:
-        """Return the other memories of that text that the session may see and that are not forgotten, oldest first."""
-        rows = self._file.read(_COPIES, (digest_of(content), memory_id, session_id))
+        """Return the other memories of that text that the session may see and that are not forgotten: the five oldest.
+        An event may have been stored a hundred times."""
+        rows = self._file.read(f"{_COPIES} LIMIT 5", (digest_of(content), memory_id, session_id))
         return tuple(copy for copy, _ in rows)
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
