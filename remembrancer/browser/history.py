@@ -70,8 +70,10 @@ async def review(view: View) -> Response:
     about_code = stale[:PAGE]
 
     def render() -> Response:
-        texts = [[without_marks(one.content) for one in (each.older, each.newer)] for each in found]
-        pairs = [(each, word_diff(*both, least=0.5)) for each, both in zip(found, texts, strict=True)]
+        pairs = [
+            (each, word_diff(without_marks(each.older.content), without_marks(each.newer.content), least=0.5))
+            for each in found
+        ]
         return view.page(
             "review.html",
             proposals=waiting,

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from remembrancer.protocol.kinds import STANDING, Kind
+from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import RecalledMemory
 
 LIKELY: Final = 0.6
@@ -18,7 +18,6 @@ def is_given_whole(memory: RecalledMemory) -> bool:
     return memory.scores.relevance >= PERHAPS
 
 
-RULES_OF_WORK: Final[frozenset[Kind]] = frozenset({*STANDING, "procedure"})
 LEAST_FOR_PROMPT: Final = 0.35
 MOST_FOR_PROMPT: Final = 2
 """The least probability that a prompt needs a memory that is shown with it, and the largest number of these."""

@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from remembrancer.memory.lexicon import word_lists
-from remembrancer.memory.relevance import RULES_OF_WORK
 from remembrancer.memory.sentences import without_preface
 from remembrancer.memory.wording import (
     ARTICLES,
@@ -25,6 +24,7 @@ from remembrancer.memory.wording import (
     PREPOSITIONS,
     stem,
 )
+from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.25

@@ -41,6 +41,8 @@ OPEN_END: Final = "open_end"
 """The kind of a task that is still to be done, until it is done."""
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
 """The kinds that hold whatever the task is, until something replaces them: they do not fade."""
+RULES_OF_WORK: Final[frozenset[Kind]] = frozenset({*STANDING, "procedure"})
+"""The kinds that say how to work: a prompt may need them without resembling them, and no fact replaces them."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """The kinds that belong to their session alone."""
 

@@ -76,7 +76,7 @@ class Starter:
         self._pause_s, self._not_before = FIRST_PAUSE_S, 0.0
         self._reached = True
         self._fail(None)
-        self._forget_said()
+        self._close_output()
         self.finish()
 
     def refused(self, reason: str, now: float) -> None:
@@ -139,7 +139,7 @@ class Starter:
         if self._places.config is not None:
             environ["REMEMBRANCER_CONFIG"] = self._places.config
         self._reached = False
-        self._forget_said()
+        self._close_output()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - until it was read
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions", "--secrets-on-stdin"],
@@ -187,7 +187,7 @@ class Starter:
             reason = self._reason() or f"it ended with exit status {status}; its log is in {self._places.logs}"
             why = f"the memory service could not be started: {reason}"
             self._fail(why, status=status, lasting=status in LASTING_STATUSES)
-        self._forget_said()
+        self._close_output()
 
     def _reason(self) -> str | None:
         """The reason that our runtime gave for its end, if any."""
@@ -196,7 +196,7 @@ class Starter:
         output = os.pread(self._output.fileno(), _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
         return output.removeprefix(_SPEAKER) if output.startswith(_SPEAKER) else None
 
-    def _forget_said(self) -> None:
+    def _close_output(self) -> None:
         output, self._output = self._output, None
         if output is not None:
             output.close()

@@ -187,8 +187,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
         return ImportedResult(memory.id, "imported")
     if change.joins_same and memory.forgotten_at is None:
         again = restating(memory.id, memory, memory.created_at, memory.scope)
-        known = writer.known_as(again, writer.space.same_content(memory.content, ""))
-        if known is not None:
+        if (known := writer.known_as(again, "")) is not None:
             writer.revise(known, joined(known.now, again), "stored again")
             if present is None:
                 writer.space.add_alias(memory.id, known.id)

@@ -89,12 +89,11 @@ class Writer:
             raise unknown_memory(memory_id)
         return memory
 
-    def known_as(self, change: StoreMemory, same: Sequence[tuple[str, str, str]] | None = None) -> Memory | None:
-        """The memory with the same text and scope as a store, if there is one. `same` are the memories with that text,
-        if they have been read already."""
-        if same is None:
-            same = self.space.same_content(change.content, self.operation.session_id)
-        for memory_id, scope, owner in same:
+    def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
+        """The memory with the same text and scope as a store that the session (by default the operation's) can see, if
+        there is one."""
+        viewer = self.operation.session_id if session_id is None else session_id
+        for memory_id, scope, owner in self.space.same_content(change.content, viewer):
             if scope == change.scope and (scope != "session" or owner == change.session_id):
                 memory = self.space.memory(memory_id)
                 if memory is not None and says_the_same(memory.now, memory.created_at, change, self.at):
