@@ -158,11 +158,11 @@ class Runtime:
         """A process stands still meanwhile. The launcher may have put another in its place at the end."""
         process = self.process(role)
         process.suspend()
-        give_up_at = time.monotonic() + PATIENCE_S
-        while process.status() != psutil.STATUS_STOPPED:  # the signal arrives when its threads have the processor
-            assert time.monotonic() < give_up_at, f"{role} does not stand still"
-            time.sleep(0.001)
         try:
+            give_up_at = time.monotonic() + PATIENCE_S
+            while process.status() != psutil.STATUS_STOPPED:  # the signal arrives when its threads have the processor
+                assert time.monotonic() < give_up_at, f"{role} does not stand still"
+                time.sleep(0.001)
             yield process
         finally:
             with suppress(psutil.NoSuchProcess):

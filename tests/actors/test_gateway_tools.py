@@ -243,6 +243,8 @@ async def test_a_client_that_leaves_does_not_take_its_write_with_it(quick_rig: R
                 await until(lambda: "last" in quick_rig.submitted)
                 await client.aclose()
                 await until(lambda: gateway.health().sessions == 0)
+                async with quick_rig.dead_store():  # what it was sent goes with it: only the gateway has the write
+                    pass
         await until(lambda: quick_rig.contents == ["first", "last"])
         await until(lambda: gateway.health().queue_depth == 0)
 

@@ -118,15 +118,14 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(served: 
         first, second = near["relations"]
         assert first == {"id": new["id"], **uses, "to_id": ids["Postgres"]}
         assert second == {
-            **{
-                "id": old["id"],
-                **uses,
-                "to_id": ids["MySQL"],
-                "weight": 0.7,
-                "valid": False,
-                "invalid_reason": "moved",
-            },
-            **{"valid_from": "2024-01-01T00:00:00Z", "valid_until": "2025-06-01T00:00:00Z"},
+            "id": old["id"],
+            **uses,
+            "to_id": ids["MySQL"],
+            "weight": 0.7,
+            "valid": False,
+            "invalid_reason": "moved",
+            "valid_from": "2024-01-01T00:00:00Z",
+            "valid_until": "2025-06-01T00:00:00Z",
         }
         far = await client.call("get_related", entity_id=ids["Disk: fast"], depth=2, direction="in")
         assert [(each["name"], each["distance"]) for each in far["related"]] == [("Postgres", 1), ("Billing", 2)]

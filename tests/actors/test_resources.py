@@ -6,10 +6,7 @@ from typing import Any
 
 import anyio
 
-from remembrancer.actors.gateway.subscriptions import SessionWatcher
-from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.resources import GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
-from remembrancer.toolsets.service import Caller
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.patience import PATIENCE_S, until
 
@@ -86,20 +83,6 @@ async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig)
         await hear_of(client, PREFERENCES)
         await until(lambda: quick_rig.contents)
         assert "written while the store was away" in await read(client, PREFERENCES)
-
-
-async def test_a_burst_of_changes_is_told_of_once() -> None:
-    told: list[str] = []
-
-    async def tell(uri: str) -> None:
-        told.append(uri)
-
-    async with anyio.create_task_group() as tasks:
-        watcher = SessionWatcher(Caller("b", "s", ProjectRef("p_0123456789ab", "/"), 0.0), tasks)
-        watcher.subscribe(STATUS, tell)
-        for _ in range(10):
-            watcher.mark()
-    assert told == [STATUS]
 
 
 async def test_an_older_client_sees_nothing_of_the_newest_protocol(client: RawClient) -> None:

@@ -480,7 +480,7 @@ async def test_what_is_changed_while_a_lane_is_left_is_not_lost(hosts: list[Host
             assert isinstance(answer, JournalAway), answer
             assert answer.retry_possible
             await asyncio.sleep(0)
-    assert isinstance(await leaving, tuple)
+    assert await leaving == (LANE, len(stored))
     assert made, "or it was left before anything was asked"
     own = there.records("project")
     histories = [memory.history for each in stored if (memory := own.portable(each, None)) is not None]

@@ -37,6 +37,13 @@ GROUPS = ("token", "model", "share", "backup", "admin")
 CODE = ("remembrancer", "bench", "examples", "tests", "release")
 
 
+def section_of(page: str, heading: str) -> str:
+    """The text below a heading."""
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    assert section, heading
+    return section
+
+
 def test_every_setting_and_name_of_another_server_is_documented_and_the_example_can_be_read(tmp_path: Path) -> None:
     documented = dict(re.findall(rf"^\| `{PREFIX}(\w+)` \| (\S+) \|", settings_page(), flags=re.MULTILINE))
     fields = msgspec.structs.fields(Settings)
@@ -44,7 +51,7 @@ def test_every_setting_and_name_of_another_server_is_documented_and_the_example_
     assert documented == defaults
     named = {name for page in pages() for name in re.findall(rf"{PREFIX}([A-Z_]+[A-Z])", page.read_text())}
     assert named - defaults.keys() - NOT_SETTINGS == set()
-    section = settings_page().partition("## Names of other memory servers")[2].partition("\n## ")[0]
+    section = section_of(settings_page(), "Names of other memory servers")
     rows = re.findall(r"^- (`.*?):", section, flags=re.MULTILINE)
     foreign = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     variables = {each for each in foreign if each.isupper()}
@@ -66,7 +73,7 @@ def test_every_page_names_each_command_warning_and_feature_that_there_is() -> No
     page = (ROOT / "docs" / "design-differences.md").read_text()
     assert "queued" in codes
     assert {code for code in codes if f"`{code}`" not in page} == set()
-    section = page.partition("## Errors and warnings")[2].partition("\n## ")[0]
+    section = section_of(page, "Errors and warnings")
     fields = {"retry_possible", "current_size"}
     assert set(re.findall(r"`([a-z]+_[a-z_]+)`", section)) <= codes | fields | _BY_CODE.keys()
     page = (ROOT / "docs" / "retrieval.md").read_text()
@@ -168,8 +175,7 @@ TEN_DAYS_S = 10 * DAY_S
 
 def rows(heading: str) -> dict[str, list[str]]:
     """The rows of the tables below a heading, by their first cells without marks of code."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    assert section, heading
+    section = section_of(PAGE, heading)
     table: dict[str, list[str]] = {}
     for line in section.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
