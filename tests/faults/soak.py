@@ -206,10 +206,11 @@ class Session:
     async def connect(self) -> None:
         """Start a bridge, as a client does whose server has gone; the session is the same one."""
         while True:
-            self.client = tests.runtime.Session(
+            client = tests.runtime.Session(
                 self._home, cwd=self.notes.workspace, environ=self._environ, arguments=self.over_http
             )
-            await self.client.start()
+            await client.start()
+            self.client = client  # once it has a process that can be killed
             try:
                 await self.client.initialize()
                 return
