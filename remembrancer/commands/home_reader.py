@@ -296,7 +296,9 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
         problem = unreadable(path, error)
         if isinstance(problem, RecordsUnusable):
             return examined("problem", f"cannot be read: {error}", advice_if_damaged)
-        return examined("warning" if isinstance(problem, FileLocked) else "problem", *problem.message.rsplit(": ", 1))
+        parts = problem.message.replace(str(path), "\0").rsplit(": ", 1)  # a path may contain this, too
+        found_and_advice = (part.replace("\0", str(path)) for part in parts)
+        return examined("warning" if isinstance(problem, FileLocked) else "problem", *found_and_advice)
     if faults != ["ok"]:
         return examined("problem", f"damaged: {faults[0]} (and {len(faults) - 1} more)", advice_if_damaged)
     if dangling:

@@ -127,6 +127,8 @@ class _Space:
     read_at: float = 0.0
     """The earliest time to read it again, if it could not be read."""
     work: WaitingWork = field(default_factory=WaitingWork)
+    project: ProjectRef | None = None
+    """As `JobFinder._project_of`."""
 
 
 class JobFinder:
@@ -187,6 +189,7 @@ class JobFinder:
             spaces[records].writes = records.writes
             read = partial(records.waiting_work, AT_ONCE_SCORE, PROMOTED_TOGETHER)
             try:
+                spaces[records].project = self._project_of(records)
                 spaces[records].work = await self._readers.in_background(read)
             except RemembrancerError as error:
                 logger.warning("a space cannot be read", extra={"file": records.name, "code": error.code})
@@ -195,7 +198,7 @@ class JobFinder:
             job
             for records in spaces
             if records.works_here and (not records.is_users or records is self._files.user)
-            for job in jobs_of(records.name, self._project_of(records), spaces[records].work, records.time)
+            for job in jobs_of(records.name, spaces[records].project, spaces[records].work, records.time)
         ]
         if self.due:
             self._on_news()
