@@ -81,10 +81,7 @@ def write_setting(home: Home, assignment: str) -> str:
     if file.suffix != ".toml":
         raise ValueError(f"{file} cannot be changed here: {IMPORT.format(file)}")
     if file.exists():
-        try:
-            read_settings_file(file)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
+        read_settings_file(file)
     document = tomlkit.parse(file.read_text()) if file.exists() else tomlkit.document()
     document.pop(name, None)
     if text:
@@ -106,7 +103,7 @@ def import_settings(file: Path, other: Path) -> Report:
     """
     if file.exists():
         raise ValueError(f"{file} is there already: move it away, or change it with --set")
-    imported = read_other_format(other.suffix, read_settings_text(other))
+    imported = read_other_format(other, read_settings_text(other))
     if isinstance(named := imported.settings.get(DB_PATH), str):
         imported.settings[DB_PATH] = str(beside(other, named))
     problems = check_configuration({}, imported.settings, other).problems

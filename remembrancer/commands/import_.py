@@ -34,6 +34,7 @@ from remembrancer.memory.text import client_title, count
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
+from remembrancer.protocol.wire import UNDECODABLE
 from remembrancer.protocol.writes import (
     ImportMemory,
     Operation,
@@ -293,12 +294,9 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
     details: dict[str, dict[str, Any]] = {}
     projects: dict[str, ProjectLine] = {}
     for place in places:
-        file = (place if place.is_dir() else place.parent.parent) / DETAILS
-        for raw in file.read_bytes().splitlines()[1:] if file.is_file() else ():
-            if "line" not in (about := msgspec.json.decode(raw)):
-                details[about.pop("id")] = about
-            elif isinstance(line := decode_line(raw), ProjectLine):
-                projects[line.id] = line
+        named, beside = _details_in((place if place.is_dir() else place.parent.parent) / DETAILS)
+        projects |= named
+        details |= beside
     lines: list[MemoryLine] = []
     for path in (path for place in places for path in markdown_below(place)):
         text = path.read_bytes().decode("utf-8-sig", "replace")
@@ -312,6 +310,28 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
         projects.setdefault(project.id, ProjectLine(project.id, project.path))
     yield from projects.values()
     yield from lines
+
+
+def _details_in(file: Path) -> tuple[dict[str, ProjectLine], dict[str, dict[str, Any]]]:
+    """The projects, and the details of memories, in the file beside an export's Markdown; nothing if it is of another
+    program, or not there. Raises `FileUnusable` if a line cannot be read."""
+    projects: dict[str, ProjectLine] = {}
+    details: dict[str, dict[str, Any]] = {}
+    header, *lines = (file.read_bytes() if file.is_file() else b"").splitlines() or [b""]
+    try:
+        decode_header(header)
+    except FileUnusable:
+        return projects, details
+    for number, raw in enumerate(lines, 2):
+        try:
+            about = msgspec.json.decode(raw, type=dict[str, Any])
+            if "line" not in about:
+                details[about["id"]] = about
+            elif isinstance(line := decode_line(raw), ProjectLine):
+                projects[line.id] = line
+        except (*UNDECODABLE, LookupError, TypeError, InvalidInput) as error:
+            raise FileUnusable(f"nothing was imported, because of line {number} of {file}: {error}") from error
+    return projects, details
 
 
 def _summary_lines(tally: Tally, *, is_elsewhere: bool) -> list[str]:

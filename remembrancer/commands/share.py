@@ -318,10 +318,11 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
     """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
 
     `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
+    `invited` are machines that have not joined yet, as far as this home has invited them.
     """
     from remembrancer.journal.sharing import has_joined
 
-    lanes = []
+    lanes, administration = [], sharing.administration
     states = {each.lane: each for each in local}
     for membership in sharing.memberships():
         about: dict[str, Any] = {"lane": membership.lane, "title": membership.title, "member": membership.member}
@@ -336,7 +337,10 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
             async with aclosing(sharing.open(membership)) as journal:
                 about["head"] = await journal.head(membership.lane)
                 notices = await journal.notices(membership.lane)
-            about["members"] = sorted(member for member, notice in notices.items() if has_joined(notice))
+            joined = {member for member, notice in notices.items() if has_joined(notice)}
+            about["members"] = sorted(joined)
+            invited = () if administration is None else administration.members.get(membership.lane, ())
+            about |= {"invited": sorted(waiting)} if (waiting := {*invited} - joined) else {}
         except RemembrancerError as error:
             about = {"code": error.code, **about, "problem": error.message}
         lanes.append(about)
@@ -354,6 +358,8 @@ def _lane_line(about: dict[str, Any]) -> str:
         lines.append(f"  nothing is exchanged: {about['stopped']}")
     if "members" in about:
         lines.append(f"  members: {', '.join(about['members'])}")
+    if "invited" in about:
+        lines.append(f"  invited, not joined yet: {', '.join(about['invited'])}")
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """The location of the home, its configuration file, and the content of that file.
 
 Uses only the standard library, and imports even that on demand, since the bridge imports this module. The home is found
-even if the configuration is wrong. An error in a file is a `ValueError` whose message never quotes it.
+even if the configuration is wrong. An error in a file is a `ValueError` whose message names it and never quotes it.
 """
 
 import os
@@ -87,12 +87,12 @@ def read_settings_file(path: Path) -> dict[str, object]:
     """The names and values in a file, whatever its format.
 
     Raises:
-        ValueError: it cannot be read. The message does not name the file.
+        ValueError: it cannot be read.
     """
     if path.suffix.lower() != ".toml":
         from remembrancer.config.other_formats import read_other_format  # imports what the bridge does without
 
-        return read_other_format(path.suffix, read_settings_text(path)).settings
+        return read_other_format(path, read_settings_text(path)).settings
     import tomllib
 
     text = read_settings_text(path)
@@ -101,7 +101,7 @@ def read_settings_file(path: Path) -> dict[str, object]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         what = "a name is in it twice" if str(error).startswith("Cannot overwrite a value") else "it is not TOML"
         where = re.search(r"\(at ([^()]*)\)$", str(error))  # the rest of the message may quote the file
-        raise ValueError(f"{what}: {where[1] if where else 'it cannot be read'}") from None
+        raise ValueError(f"{path}: {what}: {where[1] if where else 'it cannot be read'}") from None
 
 
 def read_settings_text(path: Path) -> str:
@@ -109,9 +109,9 @@ def read_settings_text(path: Path) -> str:
     try:
         text = read_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
-        raise ValueError("there is no such file") from None
+        raise ValueError(f"{path}: there is no such file") from None
     except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
+        raise ValueError(f"{path}: it cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8") from None
+        raise ValueError(f"{path}: it is not UTF-8") from None
     return text.replace("\r\n", "\n")

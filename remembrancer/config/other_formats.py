@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import tomlkit
@@ -54,13 +55,13 @@ class Imported(NamedTuple):
     unused: tuple[str, ...]
 
 
-def read_other_format(suffix: str, text: str) -> Imported:
-    """Our settings for those in a text, in the format of files with that suffix. The values are not checked.
+def read_other_format(path: Path, text: str) -> Imported:
+    """Our settings for those in the text of a file, whose suffix says its format. The values are not checked.
 
     Raises:
         ValueError: it is not of that format. The message quotes nothing of it.
     """
-    given = dict(_flat(_parsed(suffix.lower(), text)))
+    given = dict(_flat(_parsed(path, text)))
     settings: dict[str, Any] = {}
     unused = []
     for name, value in given.items():
@@ -92,9 +93,10 @@ def _flat(content: Mapping[str, object], section: str = "") -> Iterator[tuple[st
             yield f"{section}{name}", value
 
 
-def _parsed(suffix: str, text: str) -> Mapping[str, object]:
+def _parsed(path: Path, text: str) -> Mapping[str, object]:
+    fault = "it is not valid in the format of its suffix"
     try:
-        match suffix:
+        match path.suffix.lower():
             case ".toml":
                 content: object = tomlkit.parse(text).unwrap()
             case ".json":
@@ -103,10 +105,10 @@ def _parsed(suffix: str, text: str) -> Mapping[str, object]:
                 block = _YAML_BLOCK.search(front[2])
                 content = {**(yaml.safe_load(front[1]) or {}), **(yaml.safe_load(block[1]) if block else {})}
             case _:
-                raise ValueError("it is neither TOML, nor JSON, nor Markdown with settings between two lines of ---")
-    except (ValueError, TypeError, RecursionError, tomlkit.exceptions.TOMLKitError, yaml.YAMLError) as error:
-        is_ours = str(error).startswith("it is neither")
-        raise ValueError(str(error) if is_ours else "it is not valid in the format of its suffix") from None
+                fault = "it is neither TOML, nor JSON, nor Markdown with settings between two lines of ---"
+                raise ValueError(fault)
+    except (ValueError, TypeError, RecursionError, tomlkit.exceptions.TOMLKitError, yaml.YAMLError):
+        raise ValueError(f"{path}: {fault}") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise ValueError("it must contain names with values")
+        raise ValueError(f"{path}: it must contain names with values")
     return content

@@ -107,7 +107,7 @@ def read_configuration(environ: Mapping[str, str], file: Path | None = None) -> 
         try:
             content = read_settings_file(file)
         except ValueError as error:
-            problems = (f"{file}: {error}",)
+            problems = (str(error),)
         if file.suffix.lower() != ".toml":
             warnings = (f"{file} is read, and cannot be changed here: {IMPORT.format(file)}",)
     read = check_configuration(environ, content, file)

@@ -237,6 +237,20 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert {name for name, each in exported_memories(second).items() if "forgotten_at" in each} == forgotten
 
 
+def test_the_details_beside_markdown_are_those_of_an_export_and_another_programs_are_left_alone(
+    home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "deploy.md").write_text("# Deploy\n\nNever on Fridays.\n")
+    for theirs in (b"", b'{"level": "info"}\n[1]\n', b"\xff\n"):
+        (tmp_path / "details.jsonl").write_bytes(theirs)
+        assert "1 memory would be imported" in done("backup", "import", str(tmp_path), "--dry-run", home=home)
+    for broken in (b"{", b"[1]", b'{"history": []}', b'{"line": "project"}'):
+        (tmp_path / "details.jsonl").write_bytes(encode_header(1e9) + broken)
+        refused = command("backup", "import", str(tmp_path), home=home)
+        assert refused.returncode == exit_codes.FILE_UNUSABLE, refused.stderr
+        assert f"line 2 of {tmp_path}/details.jsonl" in refused.stderr
+
+
 def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()

@@ -114,7 +114,8 @@ def test_two_machines_share_by_four_commands(
     assert main(["share", "invite", "laptop", "--out", str(invitation)]) == exit_codes.OK
     assert stat.S_IMODE(invitation.stat().st_mode) == 0o600
     assert main(["share", "invite", "laptop"]) == exit_codes.USAGE
-    capsys.readouterr()
+    assert main(["share", "status"]) == exit_codes.OK
+    assert "members: desk\n  invited, not joined yet: laptop\n" in capsys.readouterr().out
     monkeypatch.setenv("REMEMBRANCER_HOME", str(world.other))
     assert main(["share", "join", "--json", str(invitation)]) == exit_codes.OK
     joined = json.loads(capsys.readouterr().out)

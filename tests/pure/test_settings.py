@@ -54,7 +54,7 @@ def imported(tmp_path: Path, name: str, text: str) -> Configuration:
     """The configuration that an imported file makes; `unused` are the names in it without effect."""
     file = tmp_path / name
     file.write_text(text, newline="")
-    settings, unused = read_other_format(file.suffix, read_settings_text(file))
+    settings, unused = read_other_format(file, read_settings_text(file))
     made = check_configuration({}, settings, file)
     assert (made.problems, made.warnings) == ((), ())
     return made._replace(warnings=unused)
@@ -104,7 +104,7 @@ def section(name: str, value: object) -> dict[str, Any]:
     return {first: section(rest, value) if rest else value}
 
 
-def test_what_cannot_be_imported_is_refused_without_quoting_it() -> None:
+def test_what_cannot_be_imported_is_refused_by_the_name_of_the_file_without_quoting_it() -> None:
     for name, text, reason in (
         ("c.json", '{"remote_pass": hunter2}', "not valid"),
         ("c.json", "[]", "names with values"),
@@ -113,8 +113,8 @@ def test_what_cannot_be_imported_is_refused_without_quoting_it() -> None:
         ("c.toml", "a = hunter2", "not valid"),
         ("c.yaml", "a: hunter2", "neither TOML"),
     ):
-        with pytest.raises(ValueError, match=reason) as refused:
-            read_other_format(Path(name).suffix, text)
+        with pytest.raises(ValueError, match=f"{name}: .*{reason}") as refused:
+            read_other_format(Path(name), text)
         assert "hunter2" not in str(refused.value)
 
 
@@ -191,7 +191,7 @@ def test_a_file_that_is_no_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=f"{name}: {why}"):
             load_settings({"REMEMBRANCER_CONFIG": str(tmp_path / name), "REMEMBRANCER_HOME": str(tmp_path)})
     (tmp_path / "latin.toml").write_bytes(b'model = "\xe9"')
-    with pytest.raises(ValueError, match="it is not UTF-8"):
+    with pytest.raises(ValueError, match=r"latin\.toml: it is not UTF-8"):
         read_settings_file(tmp_path / "latin.toml")
     environ = {"REMEMBRANCER_CONFIG": str(tmp_path / "pipe.toml"), "REMEMBRANCER_HOME": "/tmp/a"}
     assert find_places(environ).home == str(locate(environ).directory), "nobody waits for the pipe"
