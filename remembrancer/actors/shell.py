@@ -27,11 +27,9 @@ from pythonjsonlogger.json import JsonFormatter
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     FromLauncher,
-    PeerFailed,
     PeerGone,
     Ping,
     ProcessHealth,
-    Ready,
     Role,
     Stop,
     from_launcher,
@@ -136,10 +134,7 @@ class Actor(abc.ABC):
         """Called once before the end, within the stop's grace period: finish the work in hand, refuse the rest."""
 
     def on_peer_gone(self, peer: PeerGone) -> None:
-        """Called when another process of the runtime has died."""
-
-    def on_peer_failed(self, peer: PeerFailed) -> None:
-        """Called when another process of the runtime cannot be started, with the reason."""
+        """Called when another process of the runtime has died, or cannot be started."""
 
 
 _decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
@@ -203,9 +198,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
                 life.end(reason, grace_s)
             case PeerGone() if actor is not None:
                 actor.on_peer_gone(message)
-            case PeerFailed() if actor is not None:
-                actor.on_peer_failed(message)
-            case PeerGone() | PeerFailed():
+            case PeerGone():
                 pass  # not ready for it yet
 
     def refused(reason: bool | str) -> None:
@@ -241,7 +234,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
             return life.code
         life.is_ready = True
         logger.info("ready")
-        tasks.start_soon(_say_ready, control)
+        tasks.start_soon(_say_ready, control, actor)
         await life.stop.wait()
         logger.info("stopping", extra={"reason": life.reason})
         with anyio.move_on_after(life.grace_s, shield=True):
@@ -270,15 +263,15 @@ async def _run_until_cancelled(
         life.end("the actor's work ended by itself", 0.5, EXIT_CRASHED)
 
 
-async def _say_ready(control: Dealer[FromLauncher]) -> None:
-    """Report readiness as soon as the launcher listens, which may be late."""
+async def _say_ready(control: Dealer[FromLauncher], actor: Actor) -> None:
+    """Report the first health, which means readiness, as soon as the launcher listens, which may be late."""
     await control.wait_connected(math.inf)
-    _say(control, Ready())
+    _say(control, actor.health())
 
 
 def _say(
     control: Dealer[FromLauncher],
-    message: Ready | ProcessHealth | None,
+    message: ProcessHealth | None,
     *,
     in_reply_to: int | None = None,
 ) -> None:

@@ -22,18 +22,15 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class PeerGone(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: that incarnation of a process is dead. Everything it held is free."""
+    """Launcher to actor: that incarnation of a process is dead. Everything it held is free.
+
+    `failure` is the reason if it cannot be started (any more): a person has to act. A process that is ready later hears
+    of earlier failures, with an empty `incarnation`.
+    """
 
     role: Role
     incarnation: str
-
-
-class PeerFailed(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: that role cannot be started (any more), with the reason. A person has to act."""
-
-    role: Role
-    code: str
-    message: str
+    failure: str | None = None
 
 
 class RemoteEmbedder(msgspec.Struct, frozen=True):
@@ -140,9 +137,7 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
 
-
-class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: the actor is ready for work. Sent once."""
+"""An actor's first report to the launcher, unasked, says that it is ready for work."""
 
 
 class Ping(Request[ProcessHealth | None], frozen=True):
@@ -188,7 +183,7 @@ class AskScale(Request[int], frozen=True):
     embedders: int
 
 
-FromLauncher = Ping | Stop | PeerGone | PeerFailed
-ToLauncher = Ready | AskStatus | AskScale
+FromLauncher = Ping | Stop | PeerGone
+ToLauncher = ProcessHealth | AskStatus | AskScale
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

@@ -10,7 +10,6 @@ from typing import Final, Literal, TypeVar
 import anyio
 import msgspec
 
-from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     Failure,
@@ -62,8 +61,8 @@ class StoreAvailability:
         """True if the store has ever answered this process."""
         self.attempts = 0
         """The number of attempts since the store was lost; 0 while it answers."""
-        self.failure: PeerFailed | None = None
-        """Set if the store cannot be started: then nothing waits for it."""
+        self.failure: str | None = None
+        """The reason if the store cannot be started: then nothing waits for it."""
         self._is_silent = False
         self._since = time.monotonic()
         self._next_attempt_at = time.monotonic()
@@ -102,7 +101,7 @@ class StoreAvailability:
     def explain_away(self) -> str:
         """The reason why the store is unusable, for a person."""
         if self.failure is not None:
-            return f"the store cannot be started: {self.failure.message}"
+            return f"the store cannot be started: {self.failure}"
         if self.state in ("away", "degraded"):
             return "the store does not answer"
         return "the store is starting" if not self.has_answered else "the store is being restarted"
@@ -224,9 +223,9 @@ class StoreClient(Dealer[OthersWrote]):
                 await self._changed.wait()
         return self.health.usable
 
-    def peer_failed(self, failure: PeerFailed) -> None:
+    def store_failed(self, why: str) -> None:
         """Note that the store cannot be started, and why. From then on, nothing waits for it."""
-        self.health.failure = failure
+        self.health.failure = why
         self._announce()
 
     async def ask(

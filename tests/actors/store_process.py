@@ -20,11 +20,9 @@ from remembrancer.actors.store.records.types import Vectors
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.config.worker_keys import Invitation
 from remembrancer.protocol.control import (
-    PeerFailed,
     PeerGone,
     Ping,
     ProcessHealth,
-    Ready,
     Role,
     Stop,
     StoreHealth,
@@ -114,7 +112,7 @@ class Launcher:
         self.heard.remove(message)  # type: ignore[arg-type]
         return message
 
-    async def tell(self, child: Launched, message: Stop | PeerGone | PeerFailed) -> None:
+    async def tell(self, child: Launched, message: Stop | PeerGone) -> None:
         assert self._router.send(self._peers[child.spec.incarnation], message)
 
     async def health_of(self, child: Launched) -> ProcessHealth | None:
@@ -384,7 +382,7 @@ class StoreRig:
 
     async def start(self) -> None:
         self.store = self.launch("store")
-        await self.launcher.expect(Ready)
+        await self.launcher.expect(StoreHealth)
 
     async def stop(self) -> int:
         """Stop the store in good order; its exit status."""

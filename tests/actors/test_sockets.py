@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from remembrancer.protocol import sockets
-from remembrancer.protocol.control import AskScale, AskStatus, Ping, Ready, Stop, from_launcher, to_launcher
+from remembrancer.protocol.control import AskScale, AskStatus, EmbedderHealth, Ping, Stop, from_launcher, to_launcher
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
@@ -29,7 +29,7 @@ from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
 from tests.patience import PATIENCE_S, until
 
-ToService = Ready | Failure | AskStatus | AskScale
+ToService = EmbedderHealth | Failure | AskStatus | AskScale
 ToClient = Ping | Stop | AskScale | Failure
 to_client = msgspec.msgpack.Decoder(ToClient)
 
@@ -94,7 +94,7 @@ async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpo
         dealer = client(endpoint, on_message=lambda body: asked.append((dealer.heard.message_id, body)))
         async with dealer:
             assert await dealer.wait_connected(PATIENCE_S)
-            dealer.send(Ready())
+            dealer.send(EmbedderHealth())
             await until(lambda: bool(service.peers))
             questions = [AskScale(number) for number in range(3)]
             answers = [
@@ -120,12 +120,12 @@ async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
         with pytest.raises(PeerUnavailable):
             await dealer.request(AskScale(1), timeout_s=30)
         with pytest.raises(PeerUnavailable):
-            dealer.send(Ready())
+            dealer.send(EmbedderHealth())
         assert time.monotonic() - begun < 25
         assert not dealer.connected
         assert not await dealer.wait_connected(0.01)
     with pytest.raises(PeerUnavailable):
-        dealer.send(Ready())
+        dealer.send(EmbedderHealth())
 
 
 async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer_mends_itself(endpoint: str) -> None:
@@ -211,7 +211,7 @@ async def test_the_dealer_drops_what_is_malformed(endpoint: str, context: zmq.Co
         raw.bind(endpoint)
         async with client(endpoint, on_message=said.append) as dealer:
             assert await dealer.wait_connected(PATIENCE_S)
-            dealer.send(Ready())
+            dealer.send(EmbedderHealth())
             routing_id = (await receive_raw(raw))[0]
             for _ in range(300):
                 await send_raw(raw, [routing_id, *malformed(rng)])
@@ -263,7 +263,7 @@ async def test_a_flood_leaves_time_for_other_work(endpoint: str, context: zmq.Co
 
     async with serving(endpoint) as service:
         with raw_dealer(context, endpoint) as raw:
-            frames = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(Ready())]
+            frames = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(EmbedderHealth())]
             for _ in range(4000):
                 raw.send_multipart(frames)  # not a word of asyncio in between: all of it lies there when we look
             await until(lambda: service.heard)

@@ -16,7 +16,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
-from remembrancer.protocol.control import Ready
+from remembrancer.protocol.control import StoreHealth
 from remembrancer.protocol.errors import (
     InternalError,
     InvalidInput,
@@ -111,9 +111,9 @@ async def test_a_second_store_waits_for_the_first_and_never_shares_its_files(rig
     second = rig.launch("store")
     await until(lambda: second.spec.incarnation in rig.log())
     await rig.gateway.store("another lantern")
-    assert not any(isinstance(message, Ready) for message in rig.launcher.heard)
+    assert not any(isinstance(message, StoreHealth) for message in rig.launcher.heard)
     await rig.store.kill()
-    await rig.launcher.expect(Ready)
+    await rig.launcher.expect(StoreHealth)
     assert len(await rig.gateway.found("lantern")) == 2
     await second.kill()
 

@@ -37,7 +37,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Job, Maintained
-from remembrancer.protocol.control import Ready
+from remembrancer.protocol.control import StoreHealth
 from remembrancer.protocol.errors import Failure, JournalAway, KeyMissing
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import Scope
@@ -160,7 +160,7 @@ class Host:
         looks = {"LOOK_S": self._look_s, "MAINTENANCE_S": 10 * self._look_s}
         constants = {f"{job_finder.__name__}.{name}": min(getattr(job_finder, name), at) for name, at in looks.items()}
         self._store = Launched("store", self.home, Settings(), constants, self.ahead_s)
-        await self._launcher.expect(Ready)
+        await self._launcher.expect(StoreHealth)
 
     async def kill(self) -> None:
         """`kill -9`, unless that is done."""

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from bench.client import CLOSED, StdioClient
-from remembrancer.protocol.control import Ready
+from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.gateway_link import UNAVAILABLE
 from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.session_life import EndSession, StartSession
@@ -149,7 +149,7 @@ class Ending:
 
     async def employ(self) -> None:
         self.consolidator = self.rig.launch("consolidator")
-        await self.rig.launcher.expect(Ready)
+        await self.rig.launcher.expect(ConsolidatorHealth)
 
     def is_closed(self) -> bool:
         return self.rig.rows("SELECT status FROM sessions") == [("completed",)]

@@ -42,9 +42,11 @@ from remembrancer.actors.shell import MANY_FILES
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
+    EmbedderHealth,
     FromLauncher,
     GatewayHealth,
-    PeerFailed,
+    IndexerHealth,
+    PeerGone,
     ProcessHealth,
     ProcessState,
     Stop,
@@ -114,18 +116,25 @@ class World:
                 self.exit(name, KILLED)
 
     def ready(self, name: str) -> None:
-        """A process says that it is ready; the store, that there is work for the consolidator, too."""
-        if name == "store":
-            self.pong(name, StoreHealth(Counts(), SUMMARY, has_jobs=True))
-        else:
-            self.apply(self.core.on_ready(name, self.running[name], self.now))
+        """A process reports that it is well; the store, that there is work for the consolidator, too."""
+        match self.process(name).role:
+            case "gateway":
+                self.pong(name, sessions(0))
+            case "store":
+                self.pong(name, StoreHealth(Counts(), SUMMARY, has_jobs=True))
+            case "embedder":
+                self.pong(name, EmbedderHealth())
+            case "consolidator":
+                self.pong(name, ConsolidatorHealth())
+            case "indexer":
+                self.pong(name, IndexerHealth())
 
     def refuse(self, name: str, message: str = "no weights") -> None:
         """A process ends, and says that it cannot start."""
         self.exit(name, Failure("model_unusable", message))
 
     def pong(self, name: str, health: ProcessHealth | None = None) -> None:
-        self.apply(self.core.on_pong(name, self.running[name], health, self.now))
+        self.apply(self.core.on_health(name, self.running[name], health, self.now))
 
     def exit(self, name: str, ending: int | str | Failure = KILLED) -> None:
         incarnation = self.running.pop(name)
@@ -166,6 +175,10 @@ class World:
 
     def heard(self, name: str, kind: type[M]) -> list[M]:
         return [message for whom, message in self.told if whom == name and isinstance(message, kind)]
+
+    def failures_heard(self, name: str) -> list[tuple[str, str]]:
+        """The roles that cannot be started, with the reasons, as a process was told."""
+        return [(gone.role, gone.failure) for gone in self.heard(name, PeerGone) if gone.failure is not None]
 
 
 def starting(settings: Settings | None = None) -> World:
@@ -236,7 +249,7 @@ def test_the_consolidator_and_the_indexer_are_there_while_there_is_something_for
     world.crash_loop("consolidator")
     assert world.state("consolidator") == "failed"
     assert {"gateway", "store", "embedder-1"} <= set(world.running)
-    assert [failure.role for failure in world.heard("store", PeerFailed)] == ["consolidator"]
+    assert [role for role, _ in world.failures_heard("store")] == ["consolidator"]
     world = starting()
     world.ready("gateway")
     world.ready("store")
@@ -252,16 +265,16 @@ def test_the_consolidator_and_the_indexer_are_there_while_there_is_something_for
     assert world.running["indexer"] != first
 
 
-def test_the_others_learn_of_a_failure_once_and_latecomers_until_it_was_mended() -> None:
+def test_the_others_learn_of_a_failure_and_latecomers_until_it_was_mended() -> None:
     world = begun()
     world.exit("embedder-1")
     world.refuse("embedder-1", "the weights are missing")
-    failure = PeerFailed("embedder", "model_unusable", "the weights are missing")
-    assert world.heard("gateway", PeerFailed) == [failure]
+    failure = ("embedder", "the weights are missing")
+    assert world.failures_heard("gateway") == [failure]
     world.told.clear()
     world.exit("gateway")
     world.ready("gateway")
-    assert world.heard("gateway", PeerFailed) == [failure]
+    assert world.failures_heard("gateway") == [failure]
     world = begun()
     world.crash_loop("embedder-1", 70)
     world.run_for(SLOW_S)
@@ -269,7 +282,7 @@ def test_the_others_learn_of_a_failure_once_and_latecomers_until_it_was_mended()
     world.told.clear()
     world.exit("gateway")
     world.ready("gateway")
-    assert world.heard("gateway", PeerFailed) == []
+    assert world.failures_heard("gateway") == []
 
 
 def test_scaling_starts_what_is_missing_and_stops_the_highest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,7 +482,7 @@ def test_a_process_that_dies_is_started_again_at_once_then_with_a_pause_and_afte
     assert world.running["store"] != before
     assert world.state("store") == "starting"
     assert world.process("store").restarts == 1
-    world.apply(world.core.on_ready("store", before, world.now))
+    world.apply(world.core.on_health("store", before, StoreHealth(Counts(), SUMMARY), world.now))
     world.apply(world.core.on_exit("store", before, -9, world.now))
     assert world.state("store") == "starting", "words of an earlier incarnation are ignored"
     for _ in range(FREE_RESTARTS):
@@ -489,7 +502,7 @@ def test_a_process_that_dies_is_started_again_at_once_then_with_a_pause_and_afte
     assert "store" in world.running
 
 
-def test_a_crash_loop_fails_visibly_is_told_once_and_described_for_a_person() -> None:
+def test_a_crash_loop_fails_visibly_is_told_and_described_for_a_person() -> None:
     world = begun()
     world.crash_loop("store", 70)
     assert world.process("store").restarts == len(DELAYS_S)
@@ -501,7 +514,7 @@ def test_a_crash_loop_fails_visibly_is_told_once_and_described_for_a_person() ->
         assert len(world.started) == tries + 1
         assert world.state("store") == "failed"  # until it has proved itself
         world.exit("store", 70)
-    assert [failed.code for failed in world.heard("gateway", PeerFailed)] == ["crash_loop"]
+    assert "retried" in world.failures_heard("gateway")[0][1]
     world.run_for(SLOW_S)
     world.ready("store")
     assert (world.state("store"), world.process("store").error) == ("ready", None)

@@ -20,7 +20,7 @@ from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import GatewayHealth, PeerFailed
+from remembrancer.protocol.control import GatewayHealth, PeerGone
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.store_client import StoreClient
@@ -173,9 +173,9 @@ class GatewayActor(Actor):
             http_error=self._http.error if self._http else None,
         )
 
-    def on_peer_failed(self, peer: PeerFailed) -> None:
-        if peer.role == "store":
-            self._store.peer_failed(peer)
+    def on_peer_gone(self, peer: PeerGone) -> None:
+        if peer.role == "store" and peer.failure is not None:
+            self._store.store_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
         """Finish the requests in progress, and tell the bridges of the orderly stop: otherwise they assume a crash and

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import FromLauncher, PeerFailed, Ping, ProcessState, Role, Stop
+from remembrancer.protocol.control import FromLauncher, Ping, ProcessState, Role, Stop
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
@@ -24,8 +24,8 @@ FORGIVEN_S: Final = 4.0
 class Lifecycle:
     """One process of the runtime, through all of its incarnations. Each method returns the instructions to carry out.
 
-    `alive`: a process exists now; `failure` is set while the role is not available; `restarts` counts all starts but
-    the first.
+    `alive`: a process exists now; in the state `failed` the role is not available, for the reason in `error`, although
+    a process may be starting; `restarts` counts all starts but the first.
     """
 
     def __init__(self, role: Role, name: str, settings: Settings, new_incarnation: Callable[[], str]) -> None:
@@ -35,7 +35,6 @@ class Lifecycle:
         self.incarnation = ""
         self.alive = False
         self.error: str | None = None
-        self.failure: PeerFailed | None = None
         self.restarts = 0
         self.started_at = 0.0
         self.threads = 1
@@ -67,23 +66,22 @@ class Lifecycle:
         self.incarnation = self._new_incarnation()
         self.alive = True
         self.started_at = now
-        self.on_pong()
-        self._ready_at = self._restart_at = self._cause = None
+        self._ready_at = self._restart_at = self._cause = self._unanswered_since = None
         self._kill_at = now + self._start_timeout_s
-        if self.failure is None:
-            self.state = "starting"  # otherwise it stays `failed` until it is ready
+        if self.state != "failed":  # which it stays until it is ready
+            self.state = "starting"
         return [Start(self.role, self.name, self.incarnation, self.threads, self.model), *self._changed(now)]
 
-    def on_ready(self, now: float) -> list[Instruction]:
-        """Note that the process is ready."""
+    def on_health(self, now: float) -> list[Instruction]:
+        """Note that the process has reported its health: with the first report it is ready."""
+        self.on_answer()
         if not self.alive or self.retiring or self._ready_at is not None or self._cause is not None:
             return []
-        self.state, self.error, self.failure = "ready", None, None
+        self.state, self.error = "ready", None
         self._ready_at, self._kill_at = now, None
-        self.on_pong()
         return self._changed(now)
 
-    def on_pong(self) -> None:
+    def on_answer(self) -> None:
         """Note an answered ping: the process's event loop works."""
         self._unanswered_since = None
 
@@ -95,7 +93,6 @@ class Lifecycle:
             return self._end(now)
         if isinstance(ending, Failure):
             self.state, self.error = "failed", ending.message
-            self.failure = PeerFailed(self.role, ending.code, ending.message)
             return self._changed(now)
         never_ready = self._cause is not None and self._ready_at is None
         self.error = self._cause or describe_ending(self.name, ending)
@@ -106,8 +103,7 @@ class Lifecycle:
         self._restart_at = now + delay_s
         if is_hopeless:
             self.state = "failed"
-            code = "start_timeout" if never_ready else "crash_loop"
-            self.failure = PeerFailed(self.role, code, f"{self.error}; the next try comes in {delay_s:.0f} s")
+            self.error += f"; it is retried every {SLOW_S:.0f} s"
         else:
             self.state = "restarting"
         self._deaths = len(DELAYS_S) if is_hopeless else self._deaths + 1
@@ -135,7 +131,7 @@ class Lifecycle:
             return []
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
-            return [ping]  # the answer shows whether a `Ready` was lost; silence does not count yet
+            return [ping]  # the answer shows whether the first report was lost; silence does not count yet
         if self._unanswered_since is not None:
             self._unanswered_since += max(0.0, late_s)
         else:

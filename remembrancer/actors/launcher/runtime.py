@@ -14,9 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, NamedTuple
+from typing import BinaryIO, Final, Literal, NamedTuple
 
 import anyio
 import anyio.abc
@@ -45,9 +45,7 @@ from remembrancer.protocol.control import (
     GatewayHealth,
     IndexerHealth,
     Ping,
-    ProcessHealth,
     ProcessStatus,
-    Ready,
     RuntimeStatus,
     StoreHealth,
     ToLauncher,
@@ -203,7 +201,6 @@ class Supervisor:
         self._started_at = time.monotonic()
         self._core = Supervision(settings, new_ulid, for_sessions=runtime.for_sessions, now=self._started_at)
         self._children: dict[str, Child] = {}
-        self._health: dict[str, ProcessHealth] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._router: Router[ToLauncher] = Router(
             runtime.paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
@@ -259,8 +256,6 @@ class Supervisor:
 
     def _start(self, order: Start) -> None:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
-        if order.role in ("embedder", "consolidator", "indexer"):
-            self._health.pop(order.name, None)  # for the store and the gateway, the last report is better than none
         settings = self._settings
         if order.model is not None:
             settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
@@ -312,29 +307,17 @@ class Supervisor:
         self._events.put_nowait(functools.partial(self._core.stop, signal.Signals(number).name))
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
-        match message:
-            case Ready():
-                self._events.put_nowait(functools.partial(self._core.on_ready, peer.name, peer.incarnation))
-            case AskStatus():
-                self._answer_soon(peer, envelope, self._status())
-            case AskScale(embedders=embedders):
-                self._answer_soon(peer, envelope, self._scale(embedders))
-
-    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Awaitable[Any]) -> None:
-        async def work() -> None:
-            try:
-                self._router.send(peer, await answer, in_reply_to=envelope.message_id)
-            except RemembrancerError as error:
-                self._router.refuse(peer, error, in_reply_to=envelope.message_id)
-
         assert self._tasks is not None
-        self._tasks.start_soon(work)
-
-    async def _scale(self, embedders: int) -> int:
-        if self._core.stopping is not None:
-            raise PeerUnavailable("the runtime is going down")
-        self._events.put_nowait(functools.partial(self._core.scale, embedders))
-        return embedders
+        match message:
+            case AskStatus():
+                self._tasks.start_soon(self._report, peer, envelope.message_id)
+            case AskScale() if self._core.stopping is not None:
+                self._router.refuse(peer, PeerUnavailable("the runtime is going down"), in_reply_to=envelope.message_id)
+            case AskScale(embedders=embedders):
+                self._events.put_nowait(functools.partial(self._core.scale, embedders))
+                self._router.send(peer, embedders, in_reply_to=envelope.message_id)
+            case health:
+                self._events.put_nowait(functools.partial(self._core.on_health, peer.name, peer.incarnation, health))
 
     async def _ping(self, name: str, incarnation: str) -> None:
         """Ping a process. Its answer, its health, is its heartbeat."""
@@ -342,17 +325,23 @@ class Supervisor:
             health = await self._router.ask(_peer(name, incarnation), Ping(), timeout_s=self._settings.stall_timeout_s)
         except RemembrancerError:
             return
-        if health is not None and self._core.is_current(name, incarnation):
-            self._health[name] = health
-        self._events.put_nowait(functools.partial(self._core.on_pong, name, incarnation, health))
+        self._events.put_nowait(functools.partial(self._core.on_health, name, incarnation, health))
 
-    async def _status(self) -> RuntimeStatus:
+    async def _report(self, peer: Peer, asked: int) -> None:
+        """Answer a command's request for the state of the runtime, after fresh reports of the processes."""
         with anyio.move_on_after(FRESH_ANSWERS_S):
             async with anyio.create_task_group() as asking:
                 for process in self._core.processes:
                     if process.state == "ready":
                         asking.start_soon(self._ping, process.name, process.incarnation)
-        now = time.monotonic()
+
+        def answer(now: float) -> list[Instruction]:  # behind those reports
+            self._router.send(peer, self._status(now), in_reply_to=asked)
+            return []
+
+        self._events.put_nowait(answer)
+
+    def _status(self, now: float) -> RuntimeStatus:
         launcher = ProcessStatus(
             role="launcher",
             name="launcher",
@@ -362,8 +351,9 @@ class Supervisor:
             uptime_s=now - self._started_at,
             rss_bytes=resident_bytes(os.getpid()),
         )
-        gateway, store = self._health.get("gateway"), self._health.get("store")
-        consolidator, indexer = self._health.get("consolidator"), self._health.get("indexer")
+        reports = self._core.reports
+        gateway, store = reports.get("gateway"), reports.get("store")
+        consolidator, indexer = reports.get("consolidator"), reports.get("indexer")
         return RuntimeStatus(
             home=str(self._paths.home),
             processes=(launcher, *(self._process_status(process, now) for process in self._core.processes)),
@@ -376,7 +366,7 @@ class Supervisor:
 
     def _process_status(self, process: Lifecycle, now: float) -> ProcessStatus:
         state, error, child = process.state, process.error, self._children.get(process.name)
-        health = self._health.get(process.name)
+        health = self._core.reports.get(process.name)
         if state == "ready" and isinstance(health, EmbedderHealth) and health.error:
             state, error = "degraded", health.error
         return ProcessStatus(

@@ -13,9 +13,7 @@ from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
 from remembrancer.config.settings import Settings, model_choices, threads_per_worker
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
-    FromLauncher,
     GatewayHealth,
-    PeerFailed,
     PeerGone,
     ProcessHealth,
     Role,
@@ -46,27 +44,22 @@ class Supervision:
         self._settings = settings
         self._new_incarnation = new_incarnation
         self._wanted = settings.embedders
-        self._models: tuple[ModelChoice, ...] = (model_choices(settings)[0],)
         self._gateway = self._new("gateway")
         self._store = self._new("store")
         self._embedders: dict[int, Lifecycle] = {}
         self._background: dict[Role, Lifecycle] = {}
         """The consolidator and the indexer, while there is something for them."""
+        self.reports: dict[str, ProcessHealth] = {}
+        """The last health of each process by name, also after its end: it is better than none."""
         self._idle = IdleWatch(settings.idle_timeout_s if for_sessions else math.inf)
         self._rest = IdleWatch(settings.rest_timeout_s if for_sessions else math.inf)
         self.is_resting = False
         """True after a while without use: only gateway and store stay, to serve the next request at once."""
-        self._busy: set[str] = set()
-        """The incarnations that last reported work: the store with texts to be embedded, the consolidator with a
-        job."""
         self._asked = 0
         """The number of requests and writes that the present store has counted."""
         self._next_beat = now + HEARTBEAT_S
-        self._has_jobs = False
-        """True if the store last reported jobs for the consolidator."""
         self._jobs_until = now
         """The time until which the consolidator stays without jobs."""
-        self._told: dict[str, PeerFailed | None] = {}
         self.stopping: str | None = None
         """The reason why the runtime is stopping; None while it is not."""
 
@@ -91,55 +84,45 @@ class Supervision:
         moments += [self._idle.ends_at if self.stopping is None else None]
         return min([self._next_beat, *(moment for moment in moments if moment is not None)])
 
-    def is_current(self, name: str, incarnation: str) -> bool:
-        """True if that is the present incarnation of one of our processes."""
-        return self._find(name, incarnation) is not None
-
     def begin(self, now: float) -> list[Instruction]:
         """Start the gateway, which clients wait for, and the store, side by side."""
         return [*self._gateway.start(now), *self._store.start(now)]
 
-    def on_ready(self, name: str, incarnation: str, now: float) -> list[Instruction]:
-        """Handle `Ready` from a process."""
+    def on_health(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
+        """Handle the health of a process, which is ready with its first report; None: it still starts."""
         process = self._find(name, incarnation)
         if process is None:
             return []
-        done = process.on_ready(now)
-        if process is self._gateway:
-            self._idle.ready(now)
-            self._rest.ready(now)
+        if health is None:
+            process.on_answer()
+            return []
+        self.reports[name] = health
+        match health:
+            case StoreHealth(asked=asked) if asked != self._asked:
+                self._asked = asked
+                self._note_use(now)
+            case GatewayHealth():
+                self._idle.ready(now)
+                self._rest.ready(now)
+                if health.sessions:
+                    self._note_use(now)
+                elif health.pages or self._settings.http_port:
+                    self._idle.note_use(now)  # a client over HTTP, or a browser, cannot start a runtime
+        done = process.on_health(now)
         if done:
-            done += [Tell(name, incarnation, other.failure) for other in self._others(process) if other.failure]
+            failed = [other for other in self._others(process) if other.state == "failed"]
+            done += [Tell(name, incarnation, PeerGone(other.role, "", other.error)) for other in failed]
         return done + self.tick(now)
 
-    def on_pong(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
-        """Handle an answered ping. A process that reports its health is ready, even if its `Ready` was lost."""
-        process = self._find(name, incarnation)
-        if process is None:
-            return []
-        process.on_pong()
-        if isinstance(health, StoreHealth) and health.models:
-            self._models = health.models
-        if isinstance(health, StoreHealth):
-            self._note_work(incarnation, is_busy=health.embedding.pending > 0 and health.embedding.workers > 0)
-            self._has_jobs = health.has_jobs
-            if health.asked != self._asked:
-                self._asked = health.asked
-                self._note_use(now)
-        if isinstance(health, ConsolidatorHealth):
-            self._note_work(incarnation, is_busy=health.job is not None)
-        if isinstance(health, GatewayHealth):
-            if health.sessions:
-                self._note_use(now)
-            elif health.pages or self._settings.http_port:
-                self._idle.note_use(now)  # a client over HTTP, or a browser, cannot start a runtime
-        done = self.on_ready(name, incarnation, now) if health is not None else []
-        needs_indexer = isinstance(health, StoreHealth) and health.has_files and not self.is_resting
-        if needs_indexer and "indexer" not in self._background and self.stopping is None:
-            done += self._start("indexer", now)
-        return done
+    @property
+    def _store_health(self) -> StoreHealth | None:
+        report = self.reports.get("store")
+        return report if isinstance(report, StoreHealth) else None
 
     def _start(self, role: Role, now: float) -> list[Instruction]:
+        """Start a process of the background, unless it is there already."""
+        if role in self._background:
+            return []
         self._background[role] = self._new(role)
         return self._background[role].start(now)
 
@@ -149,16 +132,19 @@ class Supervision:
         self._rest.note_use(now)
         self.is_resting = self.is_resting and self.stopping is not None
 
-    def _note_work(self, incarnation: str, *, is_busy: bool) -> None:
-        (self._busy.add if is_busy else self._busy.discard)(incarnation)
+    def _is_at_work(self, process: Lifecycle) -> bool:
+        """True if the process has reported work: the store texts to be embedded, the consolidator a job."""
+        match self.reports.get(process.name) if process.state == "ready" else None:
+            case StoreHealth(embedding=embedding):
+                return embedding.pending > 0 and embedding.workers > 0
+            case ConsolidatorHealth(job=job):
+                return job is not None
+        return False
 
     def _may_rest(self, now: float) -> bool:
         if self.is_resting or self.stopping is not None:
             return False
-        self._busy &= {
-            each.incarnation for each in self.processes if each.state == "ready"
-        }  # dead processes do no work
-        return now >= self._rest.ends_at and not self._busy
+        return now >= self._rest.ends_at and not any(map(self._is_at_work, self.processes))
 
     def on_exit(self, name: str, incarnation: str, ending: int | str | Failure, now: float) -> list[Instruction]:
         """Handle the end of a process. The others are told, whatever the reason."""
@@ -166,7 +152,11 @@ class Supervision:
         if process is None or not process.alive:
             return []
         done = process.on_exit(ending, now)
-        done += self._tell_others(process, PeerGone(process.role, incarnation))
+        failure = process.error if process.state == "failed" else None
+        if process is self._gateway and failure is not None:
+            self._idle.ready(now)  # no session will ever be served: there is none to wait for
+        gone = PeerGone(process.role, incarnation, failure)
+        done += [Tell(other.name, other.incarnation, gone) for other in self._others(process) if other.alive]
         return done + self.tick(now)
 
     def scale(self, embedders: int, now: float) -> list[Instruction]:
@@ -197,8 +187,8 @@ class Supervision:
         else:
             self._background = {role: each for role, each in self._background.items() if each.state != "stopped"}
             self._embedders = {number: each for number, each in self._embedders.items() if each.state != "stopped"}
-            done += self._arrange_embedders(now) + self._arrange_consolidator(now)
-        return done + self._spread_failures(now)
+            done += self._arrange_embedders(now) + self._arrange_consolidator(now) + self._arrange_indexer(now)
+        return done
 
     def _beat(self, now: float) -> list[Instruction]:
         late_s = now - self._next_beat
@@ -212,7 +202,9 @@ class Supervision:
             return []  # the models take both cores to load, and clients wait for the gateway
         running = {number: each.model for number, each in self._embedders.items()}
         wanted = 0 if self.is_resting else self._wanted
-        begun, ended = plan_scale(wanted, self._models, running)
+        store = self._store_health
+        models = store.models if store is not None and store.models else model_choices(self._settings)[:1]
+        begun, ended = plan_scale(wanted, models, running)
         done: list[Instruction] = []
         for number, model in begun:
             process = self._new("embedder", f"embedder-{number}")
@@ -221,7 +213,7 @@ class Supervision:
             self._embedders[number] = process
             done += process.start(now)
         for number in ended:
-            reason = f"scaled to {self._wanted}" if running[number] in self._models else "its model is not needed"
+            reason = f"scaled to {self._wanted}" if running[number] in models else "its model is not needed"
             reason = RESTS if self.is_resting else reason
             done += self._embedders[number].ask_to_stop(reason, now)
         return done
@@ -230,13 +222,18 @@ class Supervision:
         """Start the consolidator when there is a job and nothing else is starting, and stop it when there was none for
         a while."""
         running = self._background.get("consolidator")
-        if self._has_jobs or (running is not None and running.incarnation in self._busy):
+        has_jobs = self._store_health is not None and self._store_health.has_jobs
+        if has_jobs or (running is not None and self._is_at_work(running)):
             self._jobs_until = now + NO_JOBS_S
         if running is not None:
             return running.ask_to_stop(NO_JOBS, now) if running.state == "ready" and now >= self._jobs_until else []
-        if self.is_resting or not self._has_jobs or not self._settings.consolidator:
+        if self.is_resting or not has_jobs or not self._settings.consolidator:
             return []
         return [] if any(map(_is_beginning, self.processes)) else self._start("consolidator", now)
+
+    def _arrange_indexer(self, now: float) -> list[Instruction]:
+        has_files = self._store_health is not None and self._store_health.has_files
+        return self._start("indexer", now) if has_files and not self.is_resting else []
 
     def _descend(self, reason: str, now: float) -> list[Instruction]:
         done: list[Instruction] = []
@@ -250,20 +247,6 @@ class Supervision:
             if any(process.state != "stopped" for process in level):
                 break
         return done
-
-    def _spread_failures(self, now: float) -> list[Instruction]:
-        done: list[Instruction] = []
-        if self._gateway.failure is not None:
-            self._idle.ready(now)  # no session will ever be served: there is none to wait for
-        for process in self.processes:
-            if process.failure != self._told.get(process.name):
-                self._told[process.name] = process.failure
-                if process.failure is not None:
-                    done += self._tell_others(process, process.failure)
-        return done
-
-    def _tell_others(self, process: Lifecycle, message: FromLauncher) -> list[Instruction]:
-        return [Tell(other.name, other.incarnation, message) for other in self._others(process) if other.alive]
 
     def _others(self, process: Lifecycle) -> list[Lifecycle]:
         return [other for other in self.processes if other is not process]

@@ -37,7 +37,7 @@ from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
+from remembrancer.protocol.control import PeerGone, StoreHealth
 from remembrancer.protocol.errors import FileLocked, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import (
@@ -194,12 +194,8 @@ class StoreActor(Actor):
     def on_peer_gone(self, peer: PeerGone) -> None:
         if hasattr(self, "_scheduler"):
             self._scheduler.peer_gone(peer)
-
-    def on_peer_failed(self, peer: PeerFailed) -> None:
-        if peer.role == "consolidator" and hasattr(self, "_jobs"):
-            self._jobs.consolidator_failed(peer.message)
-        if peer.role == "embedder" and hasattr(self, "_scheduler"):
-            self._scheduler.workers_failed()
+        if peer.role == "consolidator" and peer.failure is not None and hasattr(self, "_jobs"):
+            self._jobs.consolidator_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
         """Refuse new requests, commit accepted ones, and leave the index complete."""

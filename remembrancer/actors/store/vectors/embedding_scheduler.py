@@ -358,11 +358,6 @@ class EmbeddingScheduler:
             self.expect_workers()
         self._demanded_at = time.monotonic()
 
-    def workers_failed(self) -> None:
-        """Note that the launcher cannot start workers."""
-        self._expected_until = -math.inf
-        self._may_rest = False
-
     def hear(self, worker: Peer, state: WorkerState) -> None:
         """Handle a worker's new state: whatever it held may go to others."""
         self._attended_at = time.monotonic()
@@ -377,7 +372,10 @@ class EmbeddingScheduler:
         """Handle the death of a process of the runtime. If it was a worker, its texts go to another."""
         if gone.role == "embedder":
             self._attended_at = time.monotonic()
-            self._expected_until = max(self._expected_until, time.monotonic() + UNATTENDED_S)  # it will be restarted
+            if gone.failure is None:  # it will be restarted
+                self._expected_until = max(self._expected_until, time.monotonic() + UNATTENDED_S)
+            else:
+                self._expected_until, self._may_rest = -math.inf, False
         until = time.time() + DEADLY_S
         for worker in self.workers:
             if worker.incarnation == gone.incarnation:
