@@ -415,6 +415,13 @@ def test_today_undoes_a_move_by_a_move_and_a_restoring_by_forgetting(visit: Visi
     assert (refused.status_code, "from a session" in refused.text) == (400, True)
 
 
+def test_a_memory_shows_where_else_the_same_is_stored(visit: Visit) -> None:
+    memory, copy = (visit.stored("The gate opens at seven", scope=scope) for scope in ("project", "user"))
+    page = visit.get(f"/memory/{memory}")
+    assert f"/memory/{copy}" in page
+    assert "the same, for all my projects: The gate opens at seven" in Page(page).text
+
+
 def test_sessions_are_a_project_s_own_with_the_last_memory_changed(visit: Visit, door: Door, tmp_path: Path) -> None:
     visit.stored("The gate opens at seven")
     of_user = [visit.stored("Answer in English", scope="user")]
