@@ -5,6 +5,7 @@ Monday, and seasons are those of the northern hemisphere.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -86,11 +87,6 @@ def weekend(of: datetime, back: int = 0) -> Span:
     return Span(start, start + 2 * DAY)
 
 
-def weekday(of: datetime, index: int) -> Span:
-    """The latest Monday (0) … Sunday (6) up to that day."""
-    return day(of - timedelta(days=(of.weekday() - index) % 7))
-
-
 def season(start_year: int, name: str) -> Span:
     """The season that begins in that year."""
     start = datetime(start_year, SEASONS[name], 1)
@@ -98,9 +94,13 @@ def season(start_year: int, name: str) -> Span:
 
 
 def latest(span_of: Callable[[int], Span], now: datetime) -> Span:
-    """The latest yearly span that has begun by `now`."""
-    this_year = span_of(now.year)
-    return this_year if this_year.start <= now else span_of(now.year - 1)
+    """The latest yearly span that has begun by `now`. Raises ValueError if no year has it."""
+    for year in range(now.year, now.year - 9, -1):  # 29 February is at most eight years away
+        with suppress(ValueError):
+            span = span_of(year)
+            if span.start <= now:
+                return span
+    raise ValueError("no year has such a day")
 
 
 def ago(now: datetime, count: float, unit: Unit, most: float | None = None) -> Span:

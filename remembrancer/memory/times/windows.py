@@ -37,7 +37,8 @@ _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:th
 _AHEAD = re.compile(
     r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
 )
-"""Words of queries about the future, in which "today" and "this weekend" are not times of memories."""
+_PRESENT = pattern_of(r"(?:today|tonight|this (?!past |<any_month>|.*\d))")
+"""Words of queries about the future, and phrases that are then not times of memories: "today", "this weekend"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
         return ()
     named = phrases(text)
     if _AHEAD.search(text):
-        named = [each for each in named if not each.present]
+        named = [each for each in named if not _PRESENT.match(text[each.begin : each.end])]
     windows: dict[TimeWindow, None] = {}
     for span in _spans(text, named, now):
         window = _window(span, zone)
