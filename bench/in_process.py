@@ -25,8 +25,7 @@ from bench.baselines import WordIndex, rank_all, read_passages
 from bench.datasets import OWN_SETS, Haystack, Item, Question, load_sets
 from bench.measures import NAMES, Answered, by_kind, percentages
 from remembrancer.actors.embedder.engine import Engine, scale_of
-from remembrancer.actors.embedder.passages import split_passages
-from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.actors.embedder.workers import load_engine, passages_of
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.schema import MEMORY
@@ -108,8 +107,7 @@ class Asking:
         )
         for outcome, item in zip(outcomes, items, strict=True):
             assert outcome.to_embed is not None
-            budget = engine.passage_tokens
-            passages = [Passage(each.start, each.end) for each in split_passages(item.text, engine.tokenizer, budget)]
+            passages = [Passage(each.start, each.end) for each in passages_of(engine, item.text)]
             vectors = engine.embed_passages([item.text[each.start : each.end] for each in passages])
             made.append(EmbeddedMemory(outcome.to_embed, digest_of(item.text), tuple(passages), vectors))
         self.records.save_embeddings(self.model, made)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.providers import PROVIDERS, ProviderEngine, load_provider
-from remembrancer.actors.embedder.workers import embed_each
+from remembrancer.actors.embedder.workers import embed_texts
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import EmbeddingUnavailable, InternalError, ModelUnusable, PeerLost, RemembrancerError
@@ -280,7 +281,7 @@ def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its
     with engine_of(provider) as engine:
         provider.trouble = trouble
         with pytest.raises(ModelUnusable, match=said) as raised:
-            embed_each(engine.embed_passages, ["one", "two"])
+            list(embed_texts(engine, {1: "one", 2: "two"}, 0))
         with pytest.raises(ModelUnusable):
             engine.embed_questions(["one"])
         provider.trouble = WELL
@@ -290,8 +291,9 @@ def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its
 
 def test_a_refused_text_does_not_hurt_the_others(provider: FakeProvider, caplog: pytest.LogCaptureFixture) -> None:
     with engine_of(provider) as engine:
-        found = embed_each(engine.embed_passages, ["good", "forbidden secret content", "fine"])
-        assert [isinstance(each, str) for each in found] == [False, True, False]
-        assert "secret content" not in caplog.text + str(found[1]), "a provider's refusal may quote it"
+        texts = {1: "good", 2: "forbidden secret content", 3: "fine"}
+        found = dict(chain.from_iterable(embed_texts(engine, texts, 0)))
+        assert {key: isinstance(each, str) for key, each in found.items()} == {1: False, 2: True, 3: False}
+        assert "secret content" not in caplog.text + str(found[2]), "a provider's refusal may quote it"
         with pytest.raises(InternalError):
             engine.embed_questions(["a forbidden question"])

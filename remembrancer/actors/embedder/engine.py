@@ -42,7 +42,7 @@ class Engine(Protocol):
 
     @property
     def passage_tokens(self) -> int:
-        """The tokens at which longer texts are split: the budget, or fewer if longer passages give worse results."""
+        """The tokens at which longer texts are split, if the budget allows so many."""
 
     @property
     def batch_tokens(self) -> int | None:

@@ -14,7 +14,6 @@ from remembrancer.protocol.errors import Failure, WorkerRefused
 from remembrancer.protocol.sockets import CurveKeys, Dealer
 from remembrancer.protocol.work import (
     CALIBRATED,
-    AskWorker,
     CosineScale,
     ToWorker,
     to_worker,
@@ -59,13 +58,10 @@ class RemoteEmbedderActor(EmbedderActor):
         )
 
     def _hear(self, message: ToWorker) -> None:
-        match message:
-            case AskWorker():
-                self._say(self._state(), in_reply_to=self._store.heard.message_id)
-            case Failure(message=reason):
-                self._refused(reason)
-            case _:
-                super()._hear(message)
+        if isinstance(message, Failure):
+            self._refused(message.message)
+        else:
+            super()._hear(message)
 
     def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
         super()._use(engine, scale, error)

@@ -33,6 +33,7 @@ class SentenceTransformerEngine:
     """A model of the library, with its trained prompts, if its files name any."""
 
     batch_tokens = None
+    passage_tokens = PASSAGE_TOKENS
 
     def __init__(self, name: str, model: Any, revision: str) -> None:
         self._model = model
@@ -44,7 +45,6 @@ class SentenceTransformerEngine:
         prompts = [text for text in (model.prompts or {}).values() if text]
         prompt_tokens = max(self.tokenizer.count_tokens(prompts), default=0)
         self.passage_budget = window - self.tokenizer.marks - prompt_tokens
-        self.passage_tokens = min(self.passage_budget, PASSAGE_TOKENS)
         (vector,) = self._encode(model.encode_document, ["."])
         self.identity = ModelIdentity(
             engine="sentence-transformers",

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_o
 from remembrancer.actors.embedder.passages import MeasuredPassage, split_passages
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
-from remembrancer.protocol.work import CosineScale
+from remembrancer.protocol.work import CosineScale, EmbeddedText, Passage
 
 BATCH_TOKENS: Final = 2048
 """The padded tokens (rows times longest row) of a batch, where the engine sets no other number: long enough to be worth
@@ -80,28 +80,63 @@ def load_with_scale(load: Callable[[], Engine]) -> tuple[Engine, CosineScale]:
         give_back_memory()
 
 
-class PassageRow(NamedTuple):
-    """One passage on its way to the model: number `place` of a request's text. Ordered by length."""
+class _Row(NamedTuple):
+    """One passage on its way to the model: number `place` of the text with this key. Ordered by length."""
 
     tokens: int
-    message_id: int
+    key: int
     place: int
     text: str
 
 
-def split_each(engine: Engine, texts: Sequence[str]) -> list[list[MeasuredPassage] | str]:
-    """The passages of each text, or its error."""
-    passages: list[list[MeasuredPassage] | str] = []
-    for text in texts:
+def embed_texts(engine: Engine, texts: Mapping[int, str], most: int) -> Iterator[list[tuple[int, EmbeddedText | str]]]:
+    """Embed texts together, in batches of at most `most` passages (0: any number) of similar length, the shortest
+    first. Yields, first without a batch and then after each, the texts that are finished: by their keys, the passages
+    with their vectors, or the error.
+
+    Raises:
+        ModelUnusable: see `Engine.embed_passages`.
+    """
+    unfinished: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
+    rows: list[_Row] = []
+    finished: list[tuple[int, EmbeddedText | str]] = []
+    for key, text in texts.items():
         try:
-            passages.append(split_passages(text, engine.tokenizer, engine.passage_tokens))
+            passages = passages_of(engine, text)
         except Exception as error:
             logger.exception("a text cannot be split")
-            passages.append(in_words(error))
-    return passages
+            finished.append((key, in_words(error)))
+            continue
+        unfinished[key] = tuple(Passage(start, end) for start, end, _ in passages), {}
+        rows += [_Row(tokens, key, place, text[start:end]) for place, (start, end, tokens) in enumerate(passages)]
+    yield finished
+    rows.sort()
+    while rows:
+        batch = rows[: batch_size(engine, rows, most)]
+        finished = []
+        for row, result in zip(batch, embed_each(engine.embed_passages, [row.text for row in batch]), strict=False):
+            if row.key not in unfinished:  # another passage of this text has failed before
+                continue
+            split, vectors = unfinished[row.key]
+            if isinstance(result, str):
+                finished.append((row.key, result))
+            else:
+                vectors[row.place] = result
+                if len(vectors) < len(split):
+                    continue
+                matrix = np.stack([vectors[place] for place in range(len(split))])
+                finished.append((row.key, EmbeddedText(split, matrix.astype("<f4").tobytes())))
+            del unfinished[row.key]
+        yield finished
+        rows = [row for row in rows[len(batch) :] if row.key in unfinished]
 
 
-def batch_size(engine: Engine, rows: Sequence[PassageRow], most: int) -> int:
+def passages_of(engine: Engine, text: str) -> list[MeasuredPassage]:
+    """The passages of a stored text."""
+    return split_passages(text, engine.tokenizer, min(engine.passage_tokens, engine.passage_budget))
+
+
+def batch_size(engine: Engine, rows: Sequence[_Row], most: int) -> int:
     """The number of rows, the shortest first, of the next batch: at least one, at most `most` (0: any number)."""
     marks = engine.identity.window_tokens - engine.passage_budget
     tokens = engine.batch_tokens or BATCH_TOKENS
