@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from remembrancer.actors.store.job_finder import FORGOTTEN_S, RETRY_S, Attempts, SessionWatch, jobs_of
-from remembrancer.actors.store.records.types import MAX_ATTEMPTS, TextToEmbed, WaitingWork
+from remembrancer.actors.store.records.types import (
+    MAX_ATTEMPTS,
+    EmbeddedMemory,
+    FailedText,
+    TextToEmbed,
+    WaitingWork,
+)
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.protocol.consolidation import Job, Maintain, Promotable, PromoteAtOnce, SessionEnded
@@ -206,23 +212,24 @@ class Store:
         return self.attempts[key] >= MAX_ATTEMPTS
 
     def finish(self, worker: str, key: int) -> None:
-        assert self.leases.finish(worker, job_of(key))
+        assert self.leases.finish(worker, job_of(key), EmbeddedMemory(key, b""))
         self.due.discard(key)
-        self.leases.release(job_of(key))
+        self.store()
 
     def fail(self, worker: str, key: int) -> None:
-        assert self.leases.finish(worker, job_of(key))
+        assert self.leases.finish(worker, job_of(key), FailedText(key, "it failed"))
         self.attempts[key] += 1
-        self.leases.release(job_of(key))
+        self.store()
 
-    def die(self, worker: str) -> list[int]:
-        """A death that is noted: the dead letters that come of it."""
-        jobs = self.leases.worker_died(worker)
-        for job in jobs:
+    def store(self) -> None:
+        """Store what is finished, which is not handed out before."""
+        assert set(self.leases.leased_of(MODEL, FILE)) >= {job.number for job in self.leases.finished}
+        self.leases.finished.clear()
+
+    def die(self, worker: str) -> None:
+        for job in self.leases.worker_gone(worker):
             self.attempts[job.number] += 1
             self.died.add(job.number)
-            self.leases.release(job)
-        return [number for _, _, number in jobs if self.is_dead(number)]
 
 
 def keys_of(texts: list[TextToEmbed]) -> list[int]:
@@ -278,7 +285,7 @@ class Workers(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(each for each, hand in self.in_hand.items() if hand)))
         key = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
         self.in_hand[worker].remove(key)
-        assert not self.store.leases.finish("somebody else", job_of(key))
+        assert not self.store.leases.finish("somebody else", job_of(key), EmbeddedMemory(key, b""))
         if well:
             self.store.finish(worker, key)
         else:

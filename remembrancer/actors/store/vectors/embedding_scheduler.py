@@ -12,6 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -66,6 +67,8 @@ PRUNE_BATCH: Final = 200
 """The number of unneeded models' passages that are deleted in one transaction."""
 RETRY_S: Final = 1.0
 """The pause after a failed write of vectors, which is repeated: for example, the disk is full."""
+SUSPECTS: Final = 32
+"""The number of texts that may have killed a worker: the first ones, as it works in order, batch by batch."""
 DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while they had its text: only word search finds it"
 DEADLY_S: Final = 3600.0
 """The time for which a text that killed workers is not handed out."""
@@ -81,10 +84,6 @@ CACHED_QUERIES: Final = 1024
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-
-Finished = tuple[EmbeddingJob, EmbeddedMemory | FailedText]
-"""A text that a worker has finished, or died of, with its result."""
 
 
 class EmbeddingScheduler:
@@ -126,7 +125,6 @@ class EmbeddingScheduler:
         self._expected_until = self._demanded_at = -math.inf
         self._may_rest = False
         self._woken = asyncio.Event()
-        self._unsaved: list[Finished] = []
         self._saving = asyncio.Event()
         self._saved = asyncio.Event()
         """Set after each save, and then replaced."""
@@ -379,8 +377,9 @@ class EmbeddingScheduler:
         until = time.time() + DEADLY_S
         for worker in self.workers:
             if worker.incarnation == gone.incarnation:
-                for job in self._leases.worker_died(worker):
-                    self._put(job, FailedText(job.number, DEADLY, died=True, until=until))
+                for job in self._leases.worker_gone(worker)[:SUSPECTS]:
+                    self._leases.finished[job] = FailedText(job.number, DEADLY, died=True, until=until)
+                self._saving.set()
                 self._lose(worker)
         self._failures.pop(gone.incarnation, None)
 
@@ -536,44 +535,37 @@ class EmbeddingScheduler:
                 result = FailedText(text.number, fault)
         self._attended_at = time.monotonic()
         job = EmbeddingJob(identity.key, name, text.number)
-        if not self._leases.finish(worker, job):
-            return  # it may have gone to another
+        if not self._leases.finish(worker, job, result):
+            return
         if isinstance(result, EmbeddedMemory):
             self.embedded[worker.incarnation] += 1
         else:
             extra = {"file": name, "number": text.number, "reason": result.reason}
             logger.warning("a memory could not be embedded", extra=extra)
-        self._put(job, result)
-
-    def _put(self, job: EmbeddingJob, result: EmbeddedMemory | FailedText) -> None:
-        """Have a result saved."""
-        self._unsaved.append((job, result))
         self._saving.set()
         self._woken.set()
 
     async def _save(self) -> None:
+        finished = self._leases.finished
         while True:
             await self._saving.wait()
-            self._saving.clear()
-            batch, self._unsaved = self._unsaved[:SAVE_BATCH], self._unsaved[SAVE_BATCH:]
-            groups: dict[tuple[str, str], list[Finished]] = {}
-            for job, result in batch:
-                groups.setdefault((job.model, job.name), []).append((job, result))
-            for (key, name), finished in groups.items():
+            while finished:
+                first = next(iter(finished))
+                alike = ((job, result) for job, result in finished.items() if job[:2] == first[:2])
+                batch = dict(islice(alike, SAVE_BATCH))
                 try:
-                    await self._write(key, name, [result for _, result in finished])
+                    await self._write(first.model, first.name, list(batch.values()))
                 except RemembrancerError as error:
-                    logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
-                    self._unsaved += finished  # behind those of other files
+                    logger.warning("vectors cannot be saved yet", extra={"file": first.name, "reason": error.message})
+                    finished |= {job: finished.pop(job) for job in batch}  # behind those of other files
                     await anyio.sleep(RETRY_S)
                 else:
-                    for job, _ in finished:
-                        self._leases.release(job)
-            if self._unsaved:
-                self._saving.set()
-            self._saved.set()
-            self._saved = asyncio.Event()
-            self._woken.set()
+                    for job in batch:
+                        del finished[job]
+                self._saved.set()
+                self._saved = asyncio.Event()
+                self._woken.set()
+            self._saving.clear()
 
     async def _write(self, key: str, name: str, results: list[EmbeddedMemory | FailedText]) -> None:
         """Save a model's vectors, and count failed attempts.

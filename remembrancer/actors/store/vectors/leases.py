@@ -1,7 +1,7 @@
 """The credit of embedders, and leases of texts. A pure state machine whose results the actor carries out.
 
 The records know which texts have no vectors of a model. A lease keeps a text from being handed out twice, from the time
-it goes to a worker until its vectors are stored. If the worker leaves, its texts may go to others. The launcher, or a
+it goes to a worker until its result is stored. If the worker leaves, its texts may go to others. The launcher, or a
 ping from the store, notices one that hangs.
 
 A text may kill its worker. The records count that: such a text is then handed out alone, so that the cause is certain,
@@ -11,16 +11,14 @@ and one that killed several workers becomes a dead letter.
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from remembrancer.actors.store.records.types import TextToEmbed
+from remembrancer.actors.store.records.types import EmbeddedMemory, FailedText, TextToEmbed
 
 HAND_BYTES: Final = 80_000
 """The limit on text given to a worker at a time, besides one memory of any length: 10 s of work on the slowest
 plausible machine, and about 1 s on a laptop, much longer than the store takes to hand out more."""
-SUSPECTS: Final = 32
-"""The number of texts that may have killed a worker: the first ones, as it works in order, batch by batch."""
-
 Worker = TypeVar("Worker", bound=Hashable)
 
 
@@ -52,8 +50,9 @@ class Leases(Generic[Worker]):
     """The workers with their models and texts."""
 
     def __init__(self) -> None:
-        self._leased: set[EmbeddingJob] = set()
         self._workers: dict[Worker, _WorkerState] = {}
+        self.finished: dict[EmbeddingJob, EmbeddedMemory | FailedText] = {}
+        """The results that are not stored yet, in the order in which they came."""
 
     @property
     def workers(self) -> dict[Worker, str]:
@@ -66,7 +65,8 @@ class Leases(Generic[Worker]):
 
     def leased_of(self, model: str, name: str) -> list[int]:
         """Return the leased memories of a file."""
-        return [job.number for job in self._leased if (job.model, job.name) == (model, name)]
+        leased = chain(self.finished, *(state.held for state in self._workers.values()))
+        return [job.number for job in leased if (job.model, job.name) == (model, name)]
 
     def worker_ready(self, worker: Worker, model: str, credit: int) -> None:
         """Register a worker that has loaded a model (again) and takes up to `credit` texts. Its former texts may go to
@@ -75,18 +75,10 @@ class Leases(Generic[Worker]):
         self._workers[worker] = _WorkerState(model, credit)
 
     def worker_gone(self, worker: Worker) -> list[EmbeddingJob]:
-        """Remove a worker that is leaving, or has lost its model or its connection, and return its texts, which may go
-        to others."""
+        """Remove a worker that is leaving, is dead, or has lost its model or its connection, and return its texts,
+        which may go to others, the oldest first."""
         state = self._workers.pop(worker, None)
-        held = [] if state is None else list(state.held)
-        self._leased.difference_update(held)
-        return held
-
-    def worker_died(self, worker: Worker) -> list[EmbeddingJob]:
-        """Remove a dead worker, which one of its texts may have killed: they stay leased until released."""
-        suspects = self.worker_gone(worker)[:SUSPECTS]
-        self._leased.update(suspects)
-        return suspects
+        return [] if state is None else list(state.held)
 
     def count_held(self, worker: Worker) -> int:
         """Return the number of a worker's unanswered texts."""
@@ -100,10 +92,11 @@ class Leases(Generic[Worker]):
         """Lease texts of a file to workers of a model, in order, as far as they can take them, each getting its
         share."""
         handed: list[tuple[Worker, TextToEmbed]] = []
+        leased = set(self.leased_of(model, name))  # some may have been leased since the texts were read
         for text in texts:
-            job = EmbeddingJob(model, name, text.number)
-            if job in self._leased:
+            if text.number in leased:
                 continue
+            job = EmbeddingJob(model, name, text.number)
             size_bytes = math.inf if text.is_alone else text.size_bytes
             states = ((worker, state) for worker, state in self._workers.items() if state.model == model)
             able = [(worker, state) for worker, state in states if state.can_take(size_bytes)]
@@ -111,15 +104,12 @@ class Leases(Generic[Worker]):
                 break  # a suspected text, and those after it, wait until a worker has nothing else in hand
             worker, state = max(able, key=lambda each: each[1].room)
             state.held[job] = size_bytes
-            self._leased.add(job)
             handed.append((worker, text))
         return handed
 
-    def finish(self, worker: Worker, job: EmbeddingJob) -> bool:
-        """Note that a worker has answered a text, which stays leased until released. Returns False if the worker does
-        not hold it: it may have gone to another."""
-        return worker in self._workers and self._workers[worker].held.pop(job, None) is not None
-
-    def release(self, job: EmbeddingJob) -> None:
-        """Release a text that has its vectors, or that may be handed out again."""
-        self._leased.discard(job)
+    def finish(self, worker: Worker, job: EmbeddingJob, result: EmbeddedMemory | FailedText) -> bool:
+        """Take a worker's result. Returns False if the worker does not hold the text: it may have gone to another."""
+        if worker not in self._workers or self._workers[worker].held.pop(job, None) is None:
+            return False
+        self.finished[job] = result
+        return True
