@@ -20,7 +20,7 @@ from remembrancer.actors.consolidator.derived_memories import (
     plan_patterns,
     plan_summaries,
 )
-from remembrancer.actors.consolidator.maintenance import plan_archiving
+from remembrancer.actors.consolidator.maintenance import plan_archiving, plan_forgetting
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_connection import PART_EDITS, Group, packed
@@ -187,10 +187,10 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_eac
         for number in range(1, 5)
     ]
     (summary,) = plan_summaries(notes, NOW)
-    reflected = carried_out(notes, [summary.group])
+    reflected = carried_out(notes, [summary])
     after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
     assert {(after[note.id].scope, after[note.id].status) for note in notes} == {("project", "consolidated")}
-    assert (after[summary.memory.id].scope, after[summary.memory.id].status) == ("project", "active")
+    assert (after[summary[0].memory.id].scope, after[summary[0].memory.id].status) == ("project", "active")
 
 
 @given(materials())
@@ -211,7 +211,7 @@ def test_what_is_summed_up_meanwhile_keeps_nothing_from_the_next_session(memorie
     reflected = memories
     for _ in range(times):
         summaries = plan_summaries(reflected, NOW)
-        reflected = carried_out(reflected, [derived.group for derived in summaries])
+        reflected = carried_out(reflected, summaries)
     plain = seen_by_the_next(carried_out(memories, end_of(memories)))
     assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
 
@@ -233,7 +233,7 @@ def seen_by_the_next(memories: list[Material]) -> set[str]:
 def end_of(memories: list[Material]) -> list[Group]:
     promotions = plan(memories)
     left = [memory for memory in memories if memory.id not in promotions.changed]
-    return [*promotions.groups, *(derived.group for derived in plan_summaries(left, NOW))]
+    return [*promotions.groups, *plan_summaries(left, NOW)]
 
 
 # --- The plans of summaries and themes, without a store.
@@ -257,19 +257,20 @@ def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
     sources[1] = msgspec.structs.replace(
         sources[1], importance=0.7, tags=("queue", "night"), entities=(EntityRef("queue", "service", "about"),)
     )
-    (made,) = summed_up(sources)
-    assert (made.memory.kind, made.memory.scope, made.memory.session_id) == ("fact", "session", sources[0].session_id)
-    assert (made.memory.importance, made.memory.confidence) == (0.7, 0.65)
-    assert made.memory.tags == ("queue",)
-    assert made.memory.entities == (("queue", "service", "about"),)
-    assert made.memory.occurred_at == sources[-1].happened_at
-    marks = [edit for edit in made.group if isinstance(edit, ReviseMemory)]
+    ((adding, *edits),) = summed_up(sources)
+    made = adding.memory
+    assert (made.kind, made.scope, made.session_id) == ("fact", "session", sources[0].session_id)
+    assert (made.importance, made.confidence) == (0.7, 0.65)
+    assert made.tags == ("queue",)
+    assert made.entities == (("queue", "service", "about"),)
+    assert made.occurred_at == sources[-1].happened_at
+    marks = [edit for edit in edits if isinstance(edit, ReviseMemory)]
     assert [(edit.memory_id, edit.status, edit.expected_version) for edit in marks] == [
         (source.id, "consolidated", 1) for source in sources
     ]
-    links = [edit for edit in made.group if isinstance(edit, AddLink)]
+    links = [edit for edit in edits if isinstance(edit, AddLink)]
     assert {(link.source, link.target, link.relation) for link in links} == {
-        (made.memory.id, source.id, "derived_from") for source in sources
+        (made.id, source.id, "derived_from") for source in sources
     }
 
 
@@ -286,11 +287,11 @@ def test_a_summary_leaves_alone_what_is_superseded_derived_too_long_or_of_severa
     assert summed_up([*mine, *(msgspec.structs.replace(each, id=each.id + "x") for each in theirs)]) == []
     long = material(9, "The queue was full. " + "It took long. " * 20, kind="observation")
     (made,) = summed_up([*observations(), long])
-    assert long.id not in {source.id for source in made.sources}
+    assert long.id not in dict(made[0].made_of)
     several = [material(number, f"The queue was full {number} times, " + "x" * 150) for number in range(8)]
     many = summed_up([msgspec.structs.replace(each, kind="observation", type="episodic") for each in several])
-    assert [len(made.sources) for made in many] == [3, 3]
-    assert all(len(made.memory.content) <= SUMMARY_CHARACTERS + LONGEST_SOURCE for made in many)
+    assert [len(made[0].made_of) for made in many] == [3, 3]
+    assert all(len(made[0].memory.content) <= SUMMARY_CHARACTERS + LONGEST_SOURCE for made in many)
 
 
 def test_a_summary_that_was_undone_is_made_again_on_request() -> None:
@@ -301,12 +302,14 @@ def test_a_summary_that_was_undone_is_made_again_on_request() -> None:
 
 @given(materials(kind="observation"))
 def test_a_summary_has_a_line_for_each_source_in_one_group(memories: list[Material]) -> None:
-    for made in summed_up(memories):
-        assert made.memory.content.split("\n") == list(map(dated, made.sources))
-        assert len({source.id for source in made.sources}) == len(made.sources) >= LEAST_MEMBERS
+    by_id = {memory.id: memory for memory in memories}
+    for adding, *_ in summed_up(memories):
+        sources = [by_id[memory_id] for memory_id, _ in adding.made_of]
+        assert adding.memory.content.split("\n") == list(map(dated, sources))
+        assert len({source.id for source in sources}) == len(sources) >= LEAST_MEMBERS
     many = summed_up(memories) * 20
-    parts = packed([each.group for each in many])
-    assert [edit for edits in parts for edit in edits] == [edit for each in many for edit in each.group]
+    parts = packed(many)
+    assert [edit for edits in parts for edit in edits] == [edit for each in many for edit in each]
     for edits in parts:
         assert len(edits) <= PART_EDITS
         assert isinstance(edits[0], AddMemory)
@@ -323,7 +326,7 @@ def test_a_theme_is_of_a_session_if_one_source_is_and_what_a_long_text_says_is_n
     *steps, last = said_in(3, "Run the tests, then tag the commit", kind="procedure")
     (plan,) = plan_patterns([*steps, msgspec.structs.replace(last, scope="session")], NOW, "one")
     assert plan.derived is not None
-    assert (plan.derived.memory.scope, plan.derived.memory.session_id) == ("session", "session:2")
+    assert (plan.derived[0].memory.scope, plan.derived[0].memory.session_id) == ("session", "session:2")
     said = "Restart the worker after changing its configuration."
     short = said_in(4, said, kind="observation")
     assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
@@ -338,23 +341,23 @@ def test_a_theme_is_of_a_session_if_one_source_is_and_what_a_long_text_says_is_n
 def test_what_is_pinned_or_wanted_back_is_neither_archived_nor_let_go() -> None:
     weak = material(1, kind="observation", importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
     old = material(2, kind="observation", scope="project", status="archived", archived_at=1.0, created_at=2.0)
-    assert [len(changes) for changes in plan_archiving([weak, old], NOW)] == [1, 1]
+    assert (set(plan_archiving([weak, old], NOW)), set(plan_forgetting([weak, old], NOW))) == ({weak.id}, {old.id})
     pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
-    assert plan_archiving(pinned, NOW) == ({}, {})
+    assert plan_archiving(pinned, NOW) == plan_forgetting(pinned, NOW) == {}
     made: Any = {"kind": "observation", "scope": "project"}
     weak = material(1, importance=0.1, created_at=NOW - 30 * DAY_S, undone="archived", **made)
     old = material(
         2, **made, status="archived", undone="forgotten", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S
     )
-    assert plan_archiving([weak, old], NOW) == ({}, {})
+    assert plan_archiving([weak, old], NOW) == plan_forgetting([weak, old], NOW) == {}
 
 
 @given(materials(scope="project", created_at=NOW - 100 * DAY_S))
 def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Material]) -> None:
-    archived, deleted = plan_archiving(memories, NOW)
-    assert deleted == {}
+    archived = plan_archiving(memories, NOW)
+    assert plan_forgetting(memories, NOW) == {}
     after = carried_out(memories, archived.values())
     assert contents(after) == contents(memories)
     # Archiving makes a version, so that the time until it is forgotten begins then.
     again = [memory for memory in after if memory.status != "archived"]
-    assert plan_archiving(again, NOW) == ({}, {})
+    assert plan_archiving(again, NOW) == plan_forgetting(again, NOW) == {}

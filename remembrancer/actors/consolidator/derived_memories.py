@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, central_memory, cluster_memories
-from remembrancer.actors.consolidator.store_connection import Group, derive
+from remembrancer.actors.consolidator.store_connection import derive
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.sentences import first_words
@@ -19,7 +19,7 @@ from remembrancer.memory.text import count
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
-from remembrancer.protocol.runs import AddLink, AddMemory, NewMemory, ReviseMemory
+from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
 
 LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
@@ -43,13 +43,8 @@ LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // LEAST_MEMBERS
 """The longest memory that is summarised: repeating a longer one saves nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A memory derived from others, and the edits that store it."""
-
-    memory: NewMemory
-    sources: tuple[Material, ...]
-    group: Group
+Derived = tuple[AddMemory, *tuple[Edit, ...]]
+"""The edits that store a memory derived from others: first the memory, with its sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +95,11 @@ def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -
     return [_plan(members, frequency, project_name) for frequency, members in themes[:MOST_PATTERNS]]
 
 
+def by_id(made: Iterable[Derived]) -> dict[str, Derived]:
+    """The derived memories by their ids."""
+    return {each[0].memory.id: each for each in made}
+
+
 def name_of(project: ProjectRef) -> str:
     """The name of a project for people: its directory's. The path may be that of a git directory."""
     path = PurePath(project.path)
@@ -133,8 +133,8 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
     content = "\n".join(
         f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )
-    summary = _derive("summary", "fact", sources, content)
-    reason = f"{summary.memory.id} sums it up with {count(len(sources) - 1, 'other')}"
+    adding, *derivations = _derive("summary", "fact", sources, content)
+    reason = f"{adding.memory.id} sums it up with {count(len(sources) - 1, 'other')}"
     marks = tuple(
         ReviseMemory(
             source.id,
@@ -142,12 +142,12 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
             expected_version=source.version,
             status="consolidated",
             reason=reason,
-            only_with=summary.memory.id,
+            only_with=adding.memory.id,
         )
         for source in sources
     )
-    adding, *derivations = summary.group
-    return Derived(summary.memory, summary.sources, (adding, *marks, *derivations))
+    edits: tuple[Edit, ...] = (*marks, *derivations)
+    return (adding, *edits)
 
 
 def _plan(members: Sequence[Material], frequency: int, project_name: str) -> PatternPlan:
@@ -167,7 +167,7 @@ def _plan(members: Sequence[Material], frequency: int, project_name: str) -> Pat
     if procedure is not None or not _mostly(member.kind in PROCEDURE_KINDS for member in members):
         return PatternPlan(pattern)
     derived = _derive("pattern", "procedure", sources, picked.content)
-    return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived.memory.id), derived)
+    return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived[0].memory.id), derived)
 
 
 def _is_personal(memory: Material, project_name: str) -> bool:
@@ -209,7 +209,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
     # Skipped if a source has changed meanwhile: otherwise it would keep the old text.
     adding = AddMemory(memory, tuple((source.id, source.version) for source in sources))
     links = tuple(AddLink(memory_id, source.id, "derived_from") for source in sources)
-    return Derived(memory, tuple(sources), (adding, *links))
+    return (adding, *links)
 
 
 def _common_tags(sources: Sequence[Material]) -> tuple[str, ...]:

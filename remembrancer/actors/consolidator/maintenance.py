@@ -3,13 +3,14 @@ rows are deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from anyio.to_thread import run_sync
 
-from remembrancer.actors.consolidator.derived_memories import plan_summaries
+from remembrancer.actors.consolidator.derived_memories import by_id, plan_summaries
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
 from remembrancer.actors.consolidator.store_connection import (
@@ -50,73 +51,60 @@ async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: b
     run = Run(store, project, run_id_of("maintenance", place, now), "maintenance", clock, dry_run=dry_run)
     notes = replace(run, run_id=run_id_of("notes", run.run_id))
     summing_up = replace(run, run_id=run_id_of("consolidation", run.run_id), kind="consolidation")
-    examined, archived, deleted = await _archive(run)
-    done: dict[Upkept, list[str]] = {"archived": archived, "deleted": deleted}
+    of_place = partial(ReadMemories, project, scopes=(run.place,))
+    done: dict[Upkept, list[str]] = {}
+    old, done["deleted"] = await _change_all(run, of_place(statuses=("archived",)), plan_forgetting)
+    active, done["archived"] = await _change_all(run, of_place(statuses=("active",)), plan_archiving)
+    leaving = frozenset(done["archived"])  # in a dry run they still look active
     if project is not None:  # only a project has sessions
-        done["notes"] = await _forget_notes(notes)
-    derived = await _derive(summing_up, left_out=archived)
-    counts: dict[Upkept, Done] = {"derived": Done(len(derived), () if dry_run else tuple(derived[:NAMED]))}
+        closed = ReadMemories(
+            project,
+            scopes=("session",),
+            kinds=tuple(sorted(SESSION_KINDS)),
+            closed_before=now - SESSION_DETAILS_KEPT_S,
+        )
+        _, done["notes"] = await _change_all(notes, closed, plan_notes)
+    events = of_place(statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True)
+    _, done["derived"] = await _change_all(summing_up, events, partial(_plan_summaries, left_out=leaving))
+    if project is not None:
+        patterns = await find_patterns(store, project, (), now)
+        procedures = [each.derived for each in patterns if each.derived is not None]
+        done["derived"] += await _change(summing_up, by_id(procedures))
+    counts: dict[Upkept, Done] = {}
     if not is_shared and not dry_run:
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
         counts["orphans"], counts["pruned"] = await _prune(run, DropOrphans(now - ORPHAN_AFTER_S), rows)
     if project is not None and not is_shared:
-        # In a dry run, an archived memory still looks active.
-        done |= await propose_to_user(store, project, clock, dry_run=dry_run, left_out=archived)
-    counts |= {sort: Done(len(ids), tuple(ids[:NAMED])) for sort, ids in done.items()}
+        done |= await propose_to_user(store, project, clock, dry_run=dry_run, left_out=leaving)
+    for sort, ids in done.items():
+        exist = sort != "derived" or not dry_run
+        counts[sort] = Done(len(ids), tuple(ids[:NAMED]) if exist else ())
     await replace(run, run_id=run_id_of("closing", run.run_id)).write([(NoteMaintenance(),)])
     return Maintained(
         place,
-        examined,
+        old + active,
         {sort: each for sort, each in counts.items() if each.count},
         tuple(each.run_id for each in (run, notes, summing_up) if each.parts),
         dry_run,
     )
 
 
-async def _archive(run: Run) -> tuple[int, list[str], list[str]]:
-    """Archive weak memories, and forget those archived long ago. Returns the number examined, and the ids of both."""
-    examined = 0
-    archived: list[str] = []
-    deleted: list[str] = []
-    request = ReadMemories(run.project, scopes=(run.place,), statuses=("active", "archived"))
+async def _change_all(
+    run: Run, request: ReadMemories, plan: Callable[[Sequence[Material], float], Changes]
+) -> tuple[int, list[str]]:
+    """Change the memories of a request as planned, page by page. Returns the number read, and the ids of those that
+    were changed (or would be)."""
+    read = 0
+    changed: list[str] = []
     async for page in pages(run.store, request):
-        examined += len(page)
-        weak, old = plan_archiving(page, run.clock())
-        archived += await _change(run, weak)
-        deleted += await _change(run, old)
-    return examined, archived, deleted
+        read += len(page)
+        changed += await _change(run, await run_sync(plan, page, run.clock()))
+    return read, changed
 
 
-async def _derive(run: Run, left_out: Collection[str]) -> list[str]:
-    """Store summaries of related memories, and procedures for a project's patterns. Returns their ids. Earlier
-    summaries stay as they are."""
-    derived: list[str] = []
-    request = ReadMemories(
-        run.project, scopes=(run.place,), statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True
-    )
-    async for page in pages(run.store, request):
-        memories = [memory for memory in page if memory.id not in left_out]
-        summaries = await run_sync(plan_summaries, memories, run.clock())
-        derived += await _change(run, {each.memory.id: each.group for each in summaries})
-    if run.project is not None:
-        patterns = await find_patterns(run.store, run.project, (), run.clock())
-        procedures = [each.derived for each in patterns if each.derived is not None]
-        derived += await _change(run, {each.memory.id: each.group for each in procedures})
-    return derived
-
-
-async def _forget_notes(run: Run) -> list[str]:
-    """Forget the session-only notes of sessions that were closed long ago."""
-    request = ReadMemories(
-        run.project,
-        scopes=("session",),
-        kinds=tuple(sorted(SESSION_KINDS)),
-        closed_before=run.clock() - SESSION_DETAILS_KEPT_S,
-    )
-    forgotten: list[str] = []
-    async for page in pages(run.store, request):
-        forgotten += await _change(run, plan_notes(page, run.clock()))
-    return forgotten
+async def _change(run: Run, changes: Changes) -> list[str]:
+    passed_over = await run.write(changes.values())
+    return [memory_id for memory_id in changes if memory_id not in passed_over]
 
 
 async def _prune(run: Run, orphans: DropOrphans, rows: Prune) -> tuple[Done, Done]:
@@ -131,34 +119,47 @@ async def _prune(run: Run, orphans: DropOrphans, rows: Prune) -> tuple[Done, Don
             return Done(dropped), Done(pruned)
 
 
-async def _change(run: Run, changes: Changes) -> list[str]:
-    """Change memories. Returns the ids of those that were changed (or would be)."""
-    passed_over = await run.write(changes.values())
-    return [memory_id for memory_id in changes if memory_id not in passed_over]
-
-
 # --- The changes. Pure.
 
-Changes = dict[str, Group]
+Changes = Mapping[str, Group]
 """The edits for each changed memory, by its id."""
 
 
-def plan_archiving(memories: Iterable[Material], now: float) -> tuple[Changes, Changes]:
-    """The edits for weak memories to archive, and for those to forget because they were archived long ago. Memories
-    that a person brought back are left alone."""
-    archived: Changes = {}
-    deleted: Changes = {}
-    for memory in memories:
-        if memory.pinned or memory.undone in ("archived", "forgotten"):
-            continue
-        if should_archive(memory, now):
-            reason = f"weak ({strength_of(memory, now):g}), old and hardly used"
-            archived[memory.id] = (
-                ReviseMemory(memory.id, "archived", memory.version, status="archived", reason=reason),
-            )
-        elif should_delete(memory, now):
-            deleted[memory.id] = _forgetting(memory, f"maintenance: archived for {DELETE_AFTER_S / DAY_S:g} days")
-    return archived, deleted
+def plan_archiving(memories: Iterable[Material], now: float) -> Changes:
+    """The edits that archive weak memories."""
+    return {
+        memory.id: (
+            ReviseMemory(
+                memory.id,
+                "archived",
+                memory.version,
+                status="archived",
+                reason=f"weak ({strength_of(memory, now):g}), old and hardly used",
+            ),
+        )
+        for memory in memories
+        if should_archive(memory, now) and not _is_wanted(memory)
+    }
+
+
+def plan_forgetting(memories: Iterable[Material], now: float) -> Changes:
+    """The edits that forget memories that were archived long ago."""
+    reason = f"maintenance: archived for {DELETE_AFTER_S / DAY_S:g} days"
+    return {
+        memory.id: _forgetting(memory, reason)
+        for memory in memories
+        if should_delete(memory, now) and not _is_wanted(memory)
+    }
+
+
+def _is_wanted(memory: Material) -> bool:
+    """True if a person pinned the memory, or brought it back."""
+    return memory.pinned or memory.undone in ("archived", "forgotten")
+
+
+def _plan_summaries(memories: Iterable[Material], now: float, left_out: Collection[str]) -> Changes:
+    """The edits that summarise related memories. Earlier summaries stay as they are."""
+    return by_id(plan_summaries([memory for memory in memories if memory.id not in left_out], now))
 
 
 def plan_notes(memories: Iterable[Material], now: float) -> Changes:

@@ -9,6 +9,7 @@ from anyio.to_thread import run_sync
 from remembrancer.actors.consolidator.derived_memories import (
     Derived,
     PatternPlan,
+    by_id,
     name_of,
     plan_patterns,
     plan_summaries,
@@ -61,8 +62,8 @@ async def reflect(request: Reflect, store: StoreConnection, settings: Settings, 
         return answer
     run_id = run_id_of("reflection", project.id, request.session_id, request.operation_id)
     run = Run(store, project, run_id, "consolidation", clock, request.session_id)
-    made = [*summaries, *(plan.derived for plan in patterns if plan.derived is not None)]
-    passed_over = await run.write(derived.group for derived in made)
+    made = by_id([*summaries, *(plan.derived for plan in patterns if plan.derived is not None)])
+    passed_over = await run.write(made.values())
     return msgspec.structs.replace(
         answer,
         memories=tuple(memory for memory in answer.memories if memory.id not in passed_over),
@@ -71,7 +72,7 @@ async def reflect(request: Reflect, store: StoreConnection, settings: Settings, 
             for pattern in answer.patterns
         ),
         skipped=len(passed_over),
-        run_id=None if passed_over.issuperset(derived.memory.id for derived in made) else run_id,
+        run_id=None if passed_over.issuperset(made) else run_id,
     )
 
 
@@ -92,5 +93,5 @@ async def find_patterns(
 
 
 def _shown(derived: Derived) -> ConsolidatedMemory:
-    memory, sources = derived.memory, tuple(source.id for source in derived.sources)
+    memory, sources = derived[0].memory, tuple(source for source, _ in derived[0].made_of)
     return ConsolidatedMemory(memory.id, memory.content, type_of_kind(memory.kind), memory.scope, sources)

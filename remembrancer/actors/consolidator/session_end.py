@@ -57,7 +57,7 @@ async def end_session(
     await run.write(plan.groups)
     if settings.consolidation_on_shutdown:
         left = [memory for memory in memories if memory.id not in plan.changed]
-        await run.write(summary.group for summary in await run_sync(plan_summaries, left, clock()))
+        await run.write(await run_sync(plan_summaries, left, clock()))
     to_user = await propose_to_user(store, project, clock)
     changed = bool(stored or run.parts or to_user["promoted"])
     assert session.ended_at is not None, "the job's session must have ended"
