@@ -51,7 +51,7 @@ class LeaveLane(Request[tuple[str, int]], frozen=True):
 
 
 class LaneState(msgspec.Struct, frozen=True):
-    """A lane on this host: the position up to which it is applied, and the number of known entries beyond that.
+    """A lane on this host, and the position up to which it is applied.
 
     `problem` says why nothing is exchanged, at the moment or for good (`code` is that of the error). `project` is the
     path of the project that shares it; "" if it is the user's.
@@ -60,7 +60,6 @@ class LaneState(msgspec.Struct, frozen=True):
     lane: str
     project: str
     position: int = 0
-    behind: int = 0
     problem: str | None = None
     code: str | None = None
 

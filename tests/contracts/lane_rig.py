@@ -39,7 +39,9 @@ class Host:
         self.queued: deque[Operation] = deque()
         self.acknowledged: list[Applied] = []
         self.heard: list[Operation] = []
-        self.taken: list[tuple[str, ...]] = []
+        self.taken = 0
+        """The number of snapshots that were loaded."""
+        self.scrubbed: list[str] = []
         self._hosts = hosts
         self.committer = hosts.run(self._commit())
         self.open()
@@ -55,13 +57,16 @@ class Host:
             self.journal,
             self.path.stem,
             self._hosts.ask,
-            lambda done: self.heard.extend(entry.operation for entry, _ in done),
+            self.heard.extend,
             limits=limits,
         )
-        self.follower = LaneFollower(self.lane, self.committer, lambda: self.clock, self.taken.append, self._scrub)
+        self.follower = LaneFollower(self.lane, self.committer, lambda: self.clock, self._note_taken, self._scrub)
 
-    async def _scrub(self, _: Sequence[str]) -> None:
-        """Nothing is scrubbed, since nobody follows."""
+    def _note_taken(self) -> None:
+        self.taken += 1
+
+    async def _scrub(self, memory_ids: Sequence[str]) -> None:
+        self.scrubbed += memory_ids
 
     def submit(self, *operations: Operation) -> None:
         """Apply the operations behind those that wait: what is not acknowledged and may come later waits on."""

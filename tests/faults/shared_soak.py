@@ -699,7 +699,7 @@ class World:
                     self._soak.wrong.append(f"host {host.number} has stopped: {state.problem}")
                     raise TimeoutError
                 positions.add((state.lane, state.position))
-                if state.behind or state.problem:
+                if state.problem:
                     return False
         return len(positions) == len(self._lanes)
 

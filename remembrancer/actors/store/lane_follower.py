@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 class LaneFollower:
     """Follows an open lane.
 
-    `on_taken` is called with the ids of newly erased memories when a snapshot has been loaded. `scrub` removes the
-    remains of erased memories from every space.
+    `on_taken` is called when a snapshot has been loaded. `scrub` removes the remains of erased memories from every
+    space.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LaneFollower:
         lane: SharedLane,
         committer: Committer,
         clock: Callable[[], float],
-        on_taken: Callable[[tuple[str, ...]], None],
+        on_taken: Callable[[], None],
         scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]],
     ) -> None:
         self.lane = lane
@@ -54,8 +54,6 @@ class LaneFollower:
         self._scrub = scrub
         self._following: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
-        self.erased: set[str] = set()
-        """The memories that others have erased, and whose remains are still to be scrubbed here."""
         self._purged = -1
         """The newest erasure that the journal is known to quote no more; -1 before the journal was looked at."""
         self._due_at: float | None = None
@@ -117,7 +115,7 @@ class LaneFollower:
             self.lane.silent = None
 
     async def _scrub_erased(self) -> None:
-        if not (erased := sorted(self.erased)):
+        if not (erased := sorted(self.lane.erased)):
             return
         try:
             await self._scrub(erased)
@@ -125,7 +123,7 @@ class LaneFollower:
             logger.warning("memories are not scrubbed yet", extra={"code": error.code, "reason": error.message})
             if error.retry_possible:
                 return
-        self.erased.difference_update(erased)  # not before: it may be interrupted
+        self.lane.erased.difference_update(erased)  # not before: it may be interrupted
 
     async def _keep_soon(self) -> None:
         """Do as `keep`, after a pause if it failed, or if the host that wrote last is to do it."""
@@ -191,12 +189,11 @@ class LaneFollower:
                 break
             try:
                 content = await lane.journal.get_snapshot(lane.name, snapshot)
-                erased = await self._committer.run(lane.name, partial(lane.take_in, content, snapshot.mark))
+                await self._committer.run(lane.name, partial(lane.take_in, content, snapshot.mark))
             except (EntryDamaged, KeyMissing, InvalidInput) as error:
                 logger.warning("a snapshot is not taken", extra={"lane": lane.name, "reason": error.message})
             else:
-                self.erased.update(erased)
-                self._on_taken(erased)
+                self._on_taken()
                 logger.info("a snapshot was taken", extra={"lane": lane.name, "position": snapshot.mark.position})
                 return True
         return False

@@ -38,7 +38,6 @@ from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, UNACCEPT
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.journal.contract import (
-    MAX_APPEND,
     MAX_APPEND_BYTES,
     MAX_ENTRY_BYTES,
     EntryPage,
@@ -94,6 +93,7 @@ STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
 it is waited for."""
 _HERE: Final = f"SELECT number FROM memories WHERE space = @SPACE AND id IN {AMONG}"  # noqa: S608 - fixed
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
+_ERASED: Final = "SELECT memory_id FROM erased WHERE space = @SPACE"
 _TAKE_VECTORS: Final = """INSERT OR IGNORE INTO passages (space, memory, model, ordinal, start, "end", vector)
     SELECT m.space, m.number, p.model, p.ordinal, p.start, p."end", p.vector FROM memories AS m
     JOIN memories AS o ON o.id = m.id AND o.space != m.space AND o.content_digest = m.content_digest
@@ -189,8 +189,8 @@ class SharedLane(Records):
 
     Call the writing methods on the lane's thread, not on the event loop.
 
-    `on_others` is called on the lane's thread with the outcomes of other hosts' entries. `member` is this host's name
-    in the lane.
+    `on_others` is called on the lane's thread with the operations of other hosts that were applied. `member` is this
+    host's name in the lane.
     """
 
     is_shared = True
@@ -205,7 +205,7 @@ class SharedLane(Records):
         journal: Journal,
         member: str,
         ask: Ask,
-        on_others: Callable[[Sequence[tuple[Submitted, Outcome]]], object] = lambda _: None,
+        on_others: Callable[[Sequence[Operation]], object] = lambda _: None,
         *,
         is_users: bool = False,
         limits: Limits = NO_LIMITS,
@@ -219,9 +219,11 @@ class SharedLane(Records):
         self._ask_journal = ask
         self._on_others = on_others
         self._away_until = 0.0
-        self._may_be_there = True
-        """True after an append without an answer, or without a key to read on: the journal is read before anything is
-        appended again."""
+        self._is_current = False
+        """False after an exchange that failed: an entry without an answer may be there, and a key may be missing. So
+        the journal is read before anything is appended again."""
+        self.erased: set[str] = set()
+        """The memories that others have erased, and whose remains are still to be scrubbed here."""
         self.wrote_last = False
         """True if the newest operation since the lane was opened, apart from background work, is this host's."""
         self.problem: RemembrancerError | None = None
@@ -230,8 +232,6 @@ class SharedLane(Records):
         """The time since which the journal cannot be read, and the reason."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
-        self.head = self.mark.position
-        """The newest known position."""
 
     # Writing.
 
@@ -239,18 +239,40 @@ class SharedLane(Records):
         """As `Records.apply`, through the journal. A promotion may bring in a memory of a local space, or return one to
         it: both spaces change in the transaction that applies the entry, even if that happens later, since a journal
         that did not answer may still have taken it."""
-        full = self._full()
         outcomes: dict[str, Outcome] = {}
+        try:
+            if time.monotonic() < self._away_until:
+                raise JournalAway("the journal of this shared lane did not answer a moment ago")
+            if not self._is_current:
+                self.catch_up()
+            bodies = self._bodies_of(operations, outcomes)
+            while bodies:
+                outcomes = self._exchange(_first_append(bodies)) | outcomes
+        except RemembrancerError as caught:
+            error = caught
+            if isinstance(error, Trimmed):  # it waits until the snapshot is loaded
+                error = JournalAway("changes by other machines are being read from a snapshot: try again in a moment")
+            if isinstance(error, KeyMissing) and self.problem is None:
+                error = JournalAway(f"changes by other machines cannot be read yet: {error.message}")
+            for operation in operations:
+                outcomes.setdefault(operation.operation_id, Outcome(error))
+        return [outcomes[operation.operation_id] for operation in operations]
+
+    def _bodies_of(self, operations: Sequence[Operation], outcomes: dict[str, Outcome]) -> dict[str, bytes]:
+        """Return the entries of operations, and add the outcomes of those that were applied before, or are refused
+        here."""
         bodies: dict[str, bytes] = {}
+        full = self._full()
         for operation in operations:
             try:
-                bodies[operation.operation_id] = self._body_of(operation, full)
-            except RemembrancerError as refusal:
                 earlier = self.outcome_of(operation.operation_id)
-                outcomes[operation.operation_id] = Outcome(refusal if earlier is None else earlier)
-        if bodies:
-            self._append(bodies, outcomes)
-        return [outcomes[operation.operation_id] for operation in operations]
+                if earlier is None:
+                    bodies[operation.operation_id] = self._body_of(operation, full)
+                else:
+                    outcomes[operation.operation_id] = Outcome(earlier)
+            except RemembrancerError as refusal:
+                outcomes[operation.operation_id] = Outcome(refusal)
+        return bodies
 
     def _body_of(self, operation: Operation, full: StorageFull | None) -> bytes:
         """Return the entry of an operation, without the project's directory, which differs from host to host. A user's
@@ -277,11 +299,11 @@ class SharedLane(Records):
         """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Raises as
         `memory_to_move`."""
         change = operation.change
-        if not isinstance(change, PromoteMemory) or self.outcome_of(operation.operation_id) is not None:
+        if not isinstance(change, PromoteMemory):
             return None
         with self._edits() as here:
             local = self._local(here, operation)
-            if self.is_users and _takes_back(operation):
+            if self._takes_back(operation):
                 memory_to_move(Writer(operation, here))
                 return None
             if local is None or here.memory(change.memory_id) is not None:
@@ -297,8 +319,7 @@ class SharedLane(Records):
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
         self.catch_up()  # otherwise nothing is appended
-        new = NewEntry(_entry_id(about), _encode(entry))
-        self._read_on(position=self._ask(self.journal.append(self.name, [new], behind=self.mark)).position)
+        self._exchange({about: _new_entry(about, _encode(entry))})
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """As `Records.touch`, but an archived memory becomes active by an entry, on every host. Raises as `catch_up`
@@ -332,11 +353,6 @@ class SharedLane(Records):
         """The time of the newest applied entry, which is the same on every host."""
         return float(self._applied_at)
 
-    @property
-    def behind(self) -> int:
-        """The number of known entries that are not yet applied."""
-        return max(0, self.head - self.mark.position)
-
     def catch_up(self) -> None:
         """Apply the entries that others have appended.
 
@@ -347,8 +363,7 @@ class SharedLane(Records):
             Trimmed: unread entries were deleted: this host has to load a snapshot (`take_in`).
             RemembrancerError: the file cannot be written.
         """
-        self._read_on()
-        self._may_be_there = False
+        self._exchange({})
 
     # Snapshots: a whole lane at a mark, without the data that each host derives on its own.
 
@@ -374,16 +389,15 @@ class SharedLane(Records):
             raise EntryTooLarge(f"{size_in_words(len(content))} are too much for a snapshot of the shared memories")
         return LaneMark(*mark), content
 
-    def take_in(self, content: bytes, mark: LaneMark) -> tuple[str, ...]:
+    def take_in(self, content: bytes, mark: LaneMark) -> None:
         """Replace everything here with a snapshot of that mark, and keep the vectors of unchanged texts. Atomic, even
-        if the process is killed. Returns the ids of memories that others have erased.
+        if the process is killed.
 
         Raises:
             EntryDamaged: it is damaged, or has another mark.
             SchemaTooNew: a newer release wrote it.
         """
-        all_erased = "SELECT memory_id FROM erased WHERE space = @SPACE ORDER BY memory_id"
-        known = {memory_id for (memory_id,) in self._file.read(all_erased)}
+        known = set(self._file.read(_ERASED))
         with closing(sqlite3.connect(":memory:")) as source:
             _load(source, content, mark)
             with self._file.transaction() as connection:
@@ -394,8 +408,7 @@ class SharedLane(Records):
         self._file.file.empty_log()
         ((*_, self._applied_at),) = self._file.read(_MARK)
         self.mark = mark
-        self.head = max(self.head, self.mark.position)
-        return tuple(memory_id for (memory_id,) in self._file.read(all_erased) if memory_id not in known)
+        self.erased.update(memory_id for (memory_id,) in set(self._file.read(_ERASED)) - known)
 
     def leave(self, own: Records) -> None:
         """Move everything that is shared, with the outcomes of operations, into a space of this host, which then shares
@@ -407,79 +420,35 @@ class SharedLane(Records):
         own.note_commit()
         self.problem = JournalAway(LEFT)
 
-    def _append(self, bodies: Mapping[str, bytes], outcomes: dict[str, Outcome]) -> None:
-        """Append the entries of operations, apply them, and add an outcome for each."""
-        try:
-            self._refuse_if_stopped()
-            if time.monotonic() < self._away_until:
-                raise JournalAway("the journal of this shared lane did not answer a moment ago")
-            if self._may_be_there:
-                self.catch_up()
-            while waiting := {key: each for key, each in bodies.items() if key not in outcomes}:
-                self._append_some(waiting, outcomes)
-        except RemembrancerError as caught:
-            error = caught
-            if isinstance(error, Trimmed):  # it waits until the snapshot is loaded
-                error = JournalAway("changes by other machines are being read from a snapshot: try again in a moment")
-            if isinstance(error, KeyMissing) and self.problem is None:
-                error = JournalAway(f"changes by other machines cannot be read yet: {error.message}")
-            for operation_id in bodies:
-                outcomes.setdefault(operation_id, Outcome(error))
-
-    def _append_some(self, waiting: Mapping[str, bytes], outcomes: dict[str, Outcome]) -> None:
-        """Append as many entries as fit into one append. Operations applied in the meantime get their recorded
-        outcome."""
-        some: dict[str, NewEntry] = {}
-        room = MAX_APPEND_BYTES
-        for operation_id, body in waiting.items():
-            earlier = self.outcome_of(operation_id)
-            if earlier is not None:
-                outcomes[operation_id] = Outcome(earlier)
-            elif len(body) <= room and len(some) < MAX_APPEND:
-                some[operation_id] = NewEntry(_entry_id(operation_id), body)
-                room -= len(body)
-        if not some:
-            return
-        self._may_be_there = True
-        position = self._ask(self.journal.append(self.name, list(some.values()), behind=self.mark)).position
-        try:
-            outcomes |= self._read_on(some, position)
-        except STOPS as error:
-            raise JournalAway(f"the other machines have this, but nothing is applied here: {error.message}") from error
-        self._may_be_there = False
-
-    def _read_on(self, own: Collection[str] = (), position: int = 0) -> dict[str, Outcome]:
-        """Apply all journal entries, at least up to `position`, and return the outcomes of this append's own
-        operations."""
-        self._refuse_if_stopped()
+    def _exchange(self, own: Mapping[str, NewEntry]) -> dict[str, Outcome]:
+        """Append this host's entries, by the ids of their operations, and apply all entries of the journal, at least up
+        to them. Returns the outcomes of all operations that were applied. Raises as `catch_up`."""
+        if self.problem is not None:
+            raise self.problem
+        self._is_current = False
+        position = 0
+        if own:
+            position = self._ask(self.journal.append(self.name, list(own.values()), behind=self.mark)).position
         outcomes: dict[str, Outcome] = {}
-        while True:
-            page = self._ask(self.journal.read(self.name, after=self.mark, limit=PAGE))
-            self.head = max(page.head, position)
-            applied, newer = self._apply_page(page)
-            others = []
-            for entry, outcome in applied:
-                if not isinstance(entry.operation.change, ApplyRun):
-                    self.wrote_last = entry.by == self.member
-                if entry.operation.operation_id in own:
-                    outcomes.setdefault(entry.operation.operation_id, outcome)
-                else:
-                    others.append((entry, outcome))
-            self._on_others(others)
-            if newer is not None:
-                self._stop(newer)
-                raise newer
-            if page.is_last and self.mark.position >= position:
-                return outcomes
+        is_last = False
+        try:
+            while not is_last or self.mark.position < position:
+                page = self._ask(self.journal.read(self.name, after=self.mark, limit=PAGE))
+                outcomes = self._apply_page(page, own) | outcomes
+                is_last = page.is_last
+        except STOPS as error:
+            if own:
+                words = f"the other machines have this, but nothing is applied here: {error.message}"
+                raise JournalAway(words) from error
+            raise
+        self._is_current = True
+        return outcomes
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         try:
             return self._ask_journal(question)
         except JournalAway:
             self._away_until = time.monotonic() + AWAY_S
-            raise
-        except KeyMissing:
-            self._may_be_there = True  # so that nothing more is sealed with the former key
             raise
         except STOPS as error:
             self._stop(error)
@@ -489,10 +458,6 @@ class SharedLane(Records):
         if self.problem is None:
             logger.error("a shared lane has stopped", extra={"lane": self.name, "reason": error.message})
         self.problem = error
-
-    def _refuse_if_stopped(self) -> None:
-        if self.problem is not None:
-            raise self.problem
 
     # Applying.
 
@@ -511,15 +476,18 @@ class SharedLane(Records):
         memory_id = memory_id_of(change) or ""
         return next((each for each in spaces if each.memory(memory_id) is not None), spaces[0] if spaces else None)
 
-    def _apply_page(self, page: EntryPage) -> tuple[list[tuple[Submitted, Outcome]], SchemaTooNew | None]:
+    def _apply_page(self, page: EntryPage, own: Collection[str]) -> dict[str, Outcome]:
         """Apply the entries of a page and store the mark after them, in one transaction. Return the outcomes of the
-        operations, and the error if a newer release wrote the next entry.
+        operations; the applied ones that are not `own` are passed on.
 
         A damaged entry is skipped: every host finds the same ones damaged, since they are as their author sealed them.
+
+        Raises `SchemaTooNew` if a newer release wrote an entry, after those before it were applied.
         """
-        mark, applied_at, newer = self.mark, self._applied_at, None
-        outcomes: list[tuple[Submitted, Outcome]] = []
+        mark, newer = self.mark, None
         with self._file.transaction() as connection:
+            at = self._applied_at
+            applied: list[tuple[Submitted, Outcome]] = []
             for stands in page.entries:
                 try:
                     entry = decode_entry(stands.body)
@@ -530,94 +498,101 @@ class SharedLane(Records):
                     newer = error
                     break
                 mark = LaneMark(page.mark.journal, stands.position, stands.id)
-                applied_at = max(applied_at, stands.at)
-                connection.execute("SAVEPOINT entry")
-                try:
-                    edits = SqliteEdits(connection.connection, self.space, applied_at)
-                    if isinstance(entry, Shown):
-                        here = edits.query(_HERE, (json_list(entry.shown),))
-                        revive(edits, edits.archived([number for (number,) in here]), applied_at)
-                    elif isinstance(entry, ProjectRenamed):
-                        edits.rename_project(entry.old, entry.new)
-                    elif isinstance(entry, Submitted):
-                        local = self._local(connection, entry.operation) if entry.by == self.member else None
-                        is_return = local is not None and self.is_users and _takes_back(entry.operation)
-                        taken_back = edits.portable(memory_id_of(entry.operation.change) or "") if is_return else None
-                        outcome = _applied(edits, entry, stands.position, applied_at, is_users=self.is_users)
-                        if local is not None:
-                            edits.execute(_TAKE_VECTORS, (memory_id_of(entry.operation.change),))
-                            outcome = _moved(local, entry, taken_back, outcome)
-                        outcomes.append((entry, outcome))
-                except UNACCEPTABLE as error:
-                    connection.execute("ROLLBACK TO entry")
-                    logger.error("an entry was refused", extra={"lane": self.name, "reason": str(error)})
-                    if isinstance(entry, Submitted):
-                        refusal = InvalidInput(f"the records refuse this operation: {error}")
-                        outcomes.append((entry, Outcome(refusal)))
-                connection.execute("RELEASE entry")
+                at = max(at, stands.at)
+                outcome = self._apply_entry(SqliteEdits(connection.connection, self.space, at), entry, mark.position)
+                if isinstance(entry, Submitted):
+                    applied.append((entry, outcome))
             mark = page.mark if newer is None else mark
             connection.execute(
                 "UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ? WHERE space = @SPACE",
-                (mark.journal, mark.position, mark.entry_id, applied_at),
+                (mark.journal, mark.position, mark.entry_id, at),
             )
-        self.mark, self._applied_at = mark, applied_at
-        return outcomes, newer
+        self.mark, self._applied_at = mark, at
+        others: list[Operation] = []
+        for entry, outcome in applied:
+            change = entry.operation.change
+            if not isinstance(change, ApplyRun):
+                self.wrote_last = entry.by == self.member
+            if entry.operation.operation_id not in own and isinstance(outcome.reply, Applied):
+                others.append(entry.operation)
+                if isinstance(change, EraseMemory):
+                    self.erased.add(change.memory_id)
+        if others:
+            self._on_others(others)
+        if newer is not None:
+            self._stop(newer)
+            raise newer
+        return {entry.operation.operation_id: outcome for entry, outcome in reversed(applied)}
 
-
-def _moved(local: SqliteEdits, entry: Submitted, taken_back: PortableMemory | None, outcome: Outcome) -> Outcome:
-    """Finish a move in a local space after the lane applied it. `taken_back` is the lane's memory that returns here.
-
-    A memory that was changed here since it was appended stays here as well: a change that was acknowledged is not lost.
-    """
-    if not isinstance(outcome.reply, Applied):
+    def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, position: int) -> Outcome:
+        """Apply one entry, or nothing of it if the records refuse it. The outcome is that of an operation."""
+        edits.execute("SAVEPOINT entry")
+        outcome = Outcome(InvalidInput("this entry is no operation"))
+        try:
+            if isinstance(entry, Shown):
+                here = edits.query(_HERE, (json_list(entry.shown),))
+                revive(edits, edits.archived([number for (number,) in here]), edits.now)
+            elif isinstance(entry, ProjectRenamed):
+                edits.rename_project(entry.old, entry.new)
+            elif isinstance(entry, Submitted):
+                outcome = self._apply_operation(edits, entry, position)
+        except UNACCEPTABLE as error:
+            edits.execute("ROLLBACK TO entry")
+            logger.error("an entry was refused", extra={"lane": self.name, "reason": str(error)})
+            outcome = Outcome(InvalidInput(f"the records refuse this operation: {error}"))
+        edits.execute("RELEASE entry")
         return outcome
-    operation, result = entry.operation, outcome.reply.result
-    here = local.memory(memory_id_of(operation.change) or "")
-    if taken_back is not None:
-        if here is None or here.id != taken_back.id:
-            received = Writer(operation, local).carry_out(partial(receive_move, memory=taken_back))
-            outcome = Outcome(outcome.reply, received.to_embed)
+
+    def _apply_operation(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
+        """Apply an operation, and if it is this host's and moves a memory, also in the local space of the memory. A
+        memory that was changed there since it was appended stays there as well: a change that was acknowledged is not
+        lost."""
+        operation, memory_id = entry.operation, memory_id_of(entry.operation.change) or ""
+        local = self._local(edits, operation) if entry.by == self.member else None
+        taken_back = edits.portable(memory_id) if local is not None and self._takes_back(operation) else None
+        outcome = self._applied(edits, entry, position)
+        if local is None or not isinstance(outcome.reply, Applied):
+            return outcome
+        edits.execute(_TAKE_VECTORS, (memory_id,))
+        writer, result = Writer(operation, local), outcome.reply.result
+        if taken_back is not None:
+            received = writer.carry_out(partial(receive_move, memory=taken_back))
+            return Outcome(outcome.reply, received.to_embed)
+        if isinstance(operation.change, ImportMemory):
+            writer.carry_out(partial(let_go, memory=operation.change.memory))
+        elif entry.memory is not None and isinstance(result, PromotedResult) and is_unchanged(writer, entry.memory):
+            writer.carry_out(partial(end_move, result=result))
         return outcome
-    given = operation.change.memory if isinstance(operation.change, ImportMemory) else entry.memory
-    if given is not None and isinstance(result, PromotedResult):
-        if is_unchanged(Writer(operation, local), given):
-            Writer(operation, local).carry_out(partial(end_move, result=result))
-    elif given is not None:
-        Writer(operation, local).carry_out(partial(let_go, memory=given))
-    return outcome
 
+    def _applied(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
+        """Apply an operation in the lane. Errors from SQLite are left to the caller, which rolls back.
 
-def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, is_users: bool) -> Outcome:
-    """Apply an operation at the lane's time `at`. Errors from SQLite are left to the caller, which rolls back.
-
-    The operation is recorded with the time of its request, but no later than the lane's time.
-    """
-    operation = msgspec.structs.replace(entry.operation, requested_at=min(at, entry.operation.requested_at))
-    if (earlier := read_applied(edits.query, operation.operation_id)) is not None:
-        return Outcome(earlier)
-    is_taken_back = entry.memory is None and is_users and _takes_back(operation)
-    step: Callable[[Writer], Result]
-    if entry.memory is not None:
-        step = partial(receive_move, memory=entry.memory)
-    else:
-        step = return_move if is_taken_back else carry_out
-    outcome = Writer(operation, edits, entry.by).carry_out(step)
-    result = outcome.reply.result if isinstance(outcome.reply, Applied) else None
-    memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
-    quoted = [memory_id] if memory_id is not None else _quoted_by(operation.change)
-    if not (is_taken_back or isinstance(operation.change, EraseMemory)):
-        for each in quoted:  # by a member that did not know of an erasure
-            edits.execute(
+        The operation is recorded with the time of its request, but no later than the lane's time.
+        """
+        operation = msgspec.structs.replace(entry.operation, requested_at=min(edits.now, entry.operation.requested_at))
+        if (earlier := read_applied(edits.query, operation.operation_id)) is not None:
+            return Outcome(earlier)
+        is_taken_back = self._takes_back(operation)
+        step: Callable[[Writer], Result] = return_move if is_taken_back else carry_out
+        if entry.memory is not None:
+            step = partial(receive_move, memory=entry.memory)
+        outcome = Writer(operation, edits, entry.by).carry_out(step)
+        result = outcome.reply.result if isinstance(outcome.reply, Applied) else None
+        memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
+        if is_taken_back or isinstance(operation.change, EraseMemory):
+            if memory_id is not None and result is not None:
+                edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", (memory_id, position))
+            return outcome
+        for each in [memory_id] if memory_id is not None else _quoted_by(operation.change):
+            edits.execute(  # by a member that did not know of an erasure
                 "UPDATE lane_erasures SET position = ? WHERE space = @SPACE AND memory_id = ?", (position, each)
             )
-    elif memory_id is not None and isinstance(outcome.reply, Applied):
-        edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", (memory_id, position))
-    return outcome
+        return outcome
 
-
-def _takes_back(operation: Operation) -> bool:
-    change = operation.change
-    return isinstance(change, PromoteMemory) and change.target_scope == "project"
+    def _takes_back(self, operation: Operation) -> bool:
+        """True if an operation returns a memory from the user's lane to its project."""
+        change = operation.change
+        return self.is_users and isinstance(change, PromoteMemory) and change.target_scope == "project"
 
 
 def _quoted_by(change: Change) -> list[str]:
@@ -651,7 +626,18 @@ def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
         )
 
 
-def _entry_id(about: str) -> str:
-    """Return a new entry id for each attempt, since a refused operation may be requested again. The id does not reveal
-    the operation's own."""
-    return f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}"
+def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
+    """Take as many entries out of those that wait as are not too large for one append."""
+    some: dict[str, NewEntry] = {}
+    room = MAX_APPEND_BYTES
+    while bodies and len(next(iter(bodies.values()))) <= room:
+        operation_id = next(iter(bodies))
+        some[operation_id] = _new_entry(operation_id, bodies[operation_id])
+        room -= len(bodies.pop(operation_id))
+    return some
+
+
+def _new_entry(about: str, body: bytes) -> NewEntry:
+    """Return an entry with a new id for each attempt, since a refused operation may be requested again. The id does not
+    reveal the operation's own."""
+    return NewEntry(f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}", body)

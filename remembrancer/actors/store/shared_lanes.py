@@ -43,8 +43,6 @@ from remembrancer.protocol.sharing import (
 )
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
-    Applied,
-    EraseMemory,
     ImportMemory,
     Operation,
     PortableMemory,
@@ -53,7 +51,7 @@ from remembrancer.protocol.writes import (
 
 if TYPE_CHECKING:
     from remembrancer.actors.store.lane_follower import LaneFollower
-    from remembrancer.actors.store.shared_lane import SharedLane, Submitted
+    from remembrancer.actors.store.shared_lane import SharedLane
     from remembrancer.journal.contract import Journal
 
 ANSWER_S: Final = 3.0
@@ -166,7 +164,6 @@ class SharedLanes:
                 lane.name,
                 paths.get(key, key),
                 lane.mark.position,
-                lane.behind,
                 None if lane.obstacle is None else lane.obstacle.message,
                 None if lane.obstacle is None else lane.obstacle.code,
             )
@@ -186,7 +183,7 @@ class SharedLanes:
             connection.journal,
             connection.member,
             self._ask,
-            lambda done: self._loop.call_soon_threadsafe(self._take_in, name, done),
+            lambda operations: self._loop.call_soon_threadsafe(self._tell, name, operations),
             is_users=key == USER or connection.is_users,
             limits=limits,
         )
@@ -200,7 +197,7 @@ class SharedLanes:
             lane,
             self._committer,
             self._clock,
-            lambda _: self._follow_up.wake(),
+            lambda: self._follow_up.wake(),
             lambda erased: self._follow_up.scrub(erased),
         )
         opened.start()
@@ -223,18 +220,11 @@ class SharedLanes:
             asked.cancel()
             raise JournalAway("the server of this shared lane does not answer in time") from error
 
-    def _take_in(self, name: str, done: Sequence[tuple[Submitted, Outcome]]) -> None:
-        """Follow up the entries of others."""
-        done = [(entry, outcome) for entry, outcome in done if isinstance(outcome.reply, Applied)]
+    def _tell(self, name: str, operations: Sequence[Operation]) -> None:
+        """Tell the store of the operations of others."""
         project = ProjectRef(self._files.sharer_of(name) or "", "")
-        if done:
-            self._follow_up.wake()
-            self._follow_up.tell([msgspec.structs.replace(entry.operation, project=project) for entry, _ in done])
-        erased = [
-            entry.operation.change.memory_id for entry, _ in done if isinstance(entry.operation.change, EraseMemory)
-        ]
-        if name in self._open:
-            self._open[name].erased.update(erased)
+        self._follow_up.wake()
+        self._follow_up.tell([msgspec.structs.replace(each, project=project) for each in operations])
 
     async def aclose(self) -> None:
         """Close the journals. The lanes' records are closed with the other files."""
