@@ -1,7 +1,7 @@
 """The socket for other hosts: TCP under CURVE (RFC 26), with a list of allowed keys (ZAP, RFC 27)."""
 
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 import zmq
@@ -9,7 +9,7 @@ import zmq.asyncio
 from zmq.auth.asyncio import AsyncioAuthenticator
 
 from remembrancer.protocol.errors import ConfigurationError
-from remembrancer.protocol.sockets import CurveKeys, Peer, Router, SocketReader, Speaker
+from remembrancer.protocol.sockets import CurveKeys, Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
 
 In = TypeVar("In")
@@ -33,7 +33,6 @@ class NetworkRouter(Router[In]):
     ) -> None:
         super().__init__(endpoint, speaker, decoder, handle, keys)
         self._admits = admits
-        self._context: zmq.asyncio.Context | None = None
         self._authenticator: AsyncioAuthenticator | None = None
         self.address = endpoint
         """The address that it listens at, with the actual port where the endpoint leaves it open."""
@@ -45,18 +44,12 @@ class NetworkRouter(Router[In]):
         self._authenticator.configure_curve_callback(credentials_provider=self)
         self._authenticator.start()
         try:
-            socket = self._make(zmq.ROUTER, self._context)
-            try:
-                socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-                socket.bind(self._endpoint)
-            except BaseException:
-                socket.close()
-                raise
+            await super().__aenter__()
         except zmq.ZMQError as error:
             self._end_context()
             raise ConfigurationError(f"cannot listen at {self._endpoint}: {error.strerror}") from error
-        self.address = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-        self._socket, self._reader = socket, SocketReader(socket, self._take_frames, copy=False)
+        assert self._socket is not None
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         return self
 
     async def aclose(self) -> None:
@@ -76,5 +69,6 @@ class NetworkRouter(Router[In]):
         if context is not None:
             context.destroy(linger=0)
 
-    def _take_frames(self, frames: list[zmq.Frame]) -> None:
-        self.take_from([frame.bytes for frame in frames], str(frames[-1].get("User-Id")))
+    def take(self, frames: list[Any], key: str = "") -> None:
+        """Process a message in ZeroMQ's own frames, which know the authenticated key of their sender."""
+        super().take([frame.bytes for frame in frames], str(frames[-1].get("User-Id")))

@@ -5,6 +5,7 @@ logged and dropped; a peer of another protocol version gets a refusal. They are 
 are given: then they are TCP under CURVE (RFC 26), and a peer without an accepted key is ignored.
 """
 
+import abc
 import asyncio
 import itertools
 import logging
@@ -12,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import anyio
 import msgspec
@@ -115,15 +116,19 @@ class Reply(NamedTuple, Generic[T]):
 
 
 class _OpenRequest(NamedTuple):
-    """A request without an answer yet. `peer` is the routing id of the peer at a router."""
+    """A request without an answer yet. `to` is the routing id of the peer at a router."""
 
     question: type[Request[Any]]
     future: asyncio.Future[Any]
-    peer: bytes
+    to: bytes
 
 
-class _Endpoint(Generic[In]):
-    """The common part of both kinds of sockets: options, decoding, and the reader."""
+class _Endpoint(abc.ABC, Generic[In]):
+    """The common part of both kinds of sockets. `to` and `sender` are the routing id of a router's peer, which is the
+    first frame of a router's messages, and empty for the peer of a dealer."""
+
+    _frames: ClassVar[int]
+    """The number of frames of a message."""
 
     def __init__(
         self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In], keys: CurveKeys | None = None
@@ -134,13 +139,15 @@ class _Endpoint(Generic[In]):
         self._decoder = decoder
         self._socket: zmq.Socket[bytes] | None = None
         self._reader: SocketReader | None = None
+        self._context: zmq.Context[Any] | None = None
+        """Its own context; None: that of the process."""
         self._pending: dict[int, _OpenRequest] = {}
         self.rejected_frames = 0
 
-    def _make(self, kind: int, context: zmq.Context[Any] | None = None) -> zmq.Socket[bytes]:
+    def _make(self, kind: int) -> zmq.Socket[bytes]:
         if self._keys is None and not self._endpoint.startswith("ipc://"):
             raise ConfigurationError(f"{self._endpoint} is not a Unix socket: nothing is sent in the clear")
-        socket = zmq.Socket(context or zmq.asyncio.Context.instance(), kind)
+        socket = zmq.Socket(self._context or zmq.asyncio.Context.instance(), kind)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         high_water_mark = HIGH_WATER_MARK if self._keys is None else NETWORK_HIGH_WATER_MARK
         socket.setsockopt(zmq.SNDHWM, high_water_mark)
@@ -163,25 +170,72 @@ class _Endpoint(Generic[In]):
             self._reader.close()
             socket.close()
 
-    async def _exchange(
-        self, question: Request[T], timeout_s: float | None, send: Callable[[Envelope], None], peer: bytes = b""
-    ) -> Reply[T | Failure]:
-        """Send a request with `send`. Returns the answer, or the refusal."""
+    async def exchange(self, question: Request[T], *, timeout_s: float | None, to: bytes = b"") -> Reply[T | Failure]:
+        """The answer to a request, or the refusal.
+
+        Raises:
+            PeerUnavailable: there is no connection: nothing was sent.
+            PeerLost: the connection broke before the answer came; the peer may have done the work.
+            DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
+            VersionMismatch: the peer speaks another version of the protocol.
+            InternalError: the answer is of another type.
+        """
         envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
         future: asyncio.Future[Reply[T | Failure]] = loop.create_future()
-        self._pending[envelope.message_id] = _OpenRequest(type(question), future, peer)
+        self._pending[envelope.message_id] = _OpenRequest(type(question), future, to)
         timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, future, timeout_s)
         try:
-            send(envelope)
+            self._send(envelope, question, to)
             return await future
         finally:
             if timer is not None:
                 timer.cancel()
             self._pending.pop(envelope.message_id, None)
 
-    def _take_answer(self, envelope: Envelope, body: bytes, sender: bytes = b"") -> None:
+    def _send(self, envelope: Envelope, body: Any, to: bytes = b"") -> None:
+        """Send a message without waiting. Raises `PeerUnavailable`."""
+        if self._socket is None or self._reader is None:
+            raise PeerUnavailable("this side has closed the connection")
+        frames = [encoder.encode(envelope), encoder.encode(body)]
+        try:
+            self._socket.send_multipart([to, *frames] if to else frames, flags=zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            raise PeerUnavailable("the peer is not connected, or is too busy") from error
+        finally:
+            self._reader.look()
+
+    def take(self, frames: list[Any], key: str = "") -> None:
+        """Process a message of a peer with this authenticated key."""
+        sender = b"".join(frames[:-2])
+        try:
+            if len(frames) != self._frames:
+                raise FrameRejected(f"{len(frames)} frames where there should be {self._frames}")
+            envelope = decode_envelope(frames[-2])
+            if envelope.in_reply_to is not None:
+                self._take_answer(envelope, frames[-1], sender)
+                return
+            body = _decode(self._decoder, frames[-1])
+        except VersionMismatch as error:
+            self._drop(error.message)
+            self._hear_stranger(sender, key, error)
+        except FrameRejected as error:
+            self._drop(error.message)
+        else:
+            self._hear(sender, key, envelope, body)
+
+    @abc.abstractmethod
+    def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
+        """Handle a message that answers no request."""
+
+    @abc.abstractmethod
+    def _hear_stranger(self, sender: bytes, key: str, error: VersionMismatch) -> None:
+        """Handle a peer that speaks another version of the protocol."""
+
+    def _take_answer(self, envelope: Envelope, body: bytes, sender: bytes) -> None:
         request = self._pending.get(envelope.in_reply_to or 0)
-        if request is None or request.future.done() or request.peer != sender:
+        if request is None or request.future.done() or request.to != sender:
             return
         question, future, _ = request
         try:
@@ -193,19 +247,12 @@ class _Endpoint(Generic[In]):
     def _fail_pending(self, kind: type[RemembrancerError], reason: str, peer: bytes | None = None) -> None:
         """End all open requests, or those to one peer."""
         for request in self._pending.values():
-            if peer in (None, request.peer) and not request.future.done():
+            if peer in (None, request.to) and not request.future.done():
                 request.future.set_exception(kind(reason))
 
     def _drop(self, reason: str) -> None:
         self.rejected_frames += 1
         logger.warning("frame dropped", extra={"reason": reason, "endpoint": self._endpoint})
-
-
-def _envelope_in(frames: list[bytes], expected: int) -> Envelope:
-    """Decode the envelope in the last frame but one. Raises `FrameRejected` or `VersionMismatch`."""
-    if len(frames) != expected:
-        raise FrameRejected(f"{len(frames)} frames where there should be {expected}")
-    return decode_envelope(frames[-2])
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
@@ -236,6 +283,8 @@ class Dealer(_Endpoint[In]):
     `on_refused` is called when the peer speaks another version (with the message), and with keys when the peer does not
     admit this key (True) or the handshake fails otherwise (False).
     """
+
+    _frames = 2
 
     def __init__(
         self,
@@ -290,7 +339,7 @@ class Dealer(_Endpoint[In]):
             socket.close()
             raise
         self._socket, self._monitor = socket, monitor
-        self._reader, self._monitor_reader = SocketReader(socket, self._take), SocketReader(monitor, self._take_event)
+        self._reader, self._monitor_reader = SocketReader(socket, self.take), SocketReader(monitor, self._take_event)
         return self
 
     async def aclose(self) -> None:
@@ -316,45 +365,15 @@ class Dealer(_Endpoint[In]):
         """The answer to a request. Raises the errors of `exchange`, and the peer's refusal as an error."""
         return unless_refused((await self.exchange(question, timeout_s=timeout_s)).body)
 
-    async def exchange(self, question: Request[T], *, timeout_s: float) -> Reply[T | Failure]:
-        """The answer to a request, or the refusal.
-
-        Raises:
-            PeerUnavailable: there is no connection: nothing was sent.
-            PeerLost: the connection broke before the answer came; the peer may have done the work.
-            DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
-            VersionMismatch: the peer speaks another version of the protocol.
-            InternalError: the answer is of another type.
-        """
-        return await self._exchange(question, timeout_s, lambda envelope: self._send(envelope, question))
-
-    def _send(self, envelope: Envelope, body: Any) -> None:
-        if self._socket is None or self._reader is None:
-            raise PeerUnavailable("this side has closed the connection")
-        try:
-            self._socket.send_multipart([encoder.encode(envelope), encoder.encode(body)], flags=zmq.NOBLOCK)
-        except zmq.Again as error:
-            raise PeerUnavailable("the peer is not connected, or is too busy") from error
-        finally:
-            self._reader.look()
-
-    def _take(self, frames: list[bytes]) -> None:
-        try:
-            envelope = _envelope_in(frames, 2)
-            if envelope.in_reply_to is not None:
-                self._take_answer(envelope, frames[-1])
-                return
-            body = _decode(self._decoder, frames[-1])
-        except (FrameRejected, VersionMismatch) as error:
-            self._drop(error.message)
-            if isinstance(error, VersionMismatch):
-                self._fail_pending(VersionMismatch, error.message)  # it cannot read our requests either
-                if self._on_refused is not None:
-                    self._on_refused(error.message)
-            return
+    def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
         if self._on_message is not None:
             self.heard = envelope
             self._on_message(body)
+
+    def _hear_stranger(self, sender: bytes, key: str, error: VersionMismatch) -> None:
+        self._fail_pending(VersionMismatch, error.message)  # it cannot read our requests either
+        if self._on_refused is not None:
+            self._on_refused(error.message)
 
     def _take_event(self, frames: list[bytes]) -> None:
         event = parse_monitor_message(frames)["event"]
@@ -408,6 +427,8 @@ class Peer(msgspec.Struct, frozen=True):
 class Router(_Endpoint[In]):
     """A socket that serves many peers. `handle` gets each message whose deadline has not passed; it must not block."""
 
+    _frames = 3
+
     def __init__(
         self,
         endpoint: str,
@@ -425,17 +446,22 @@ class Router(_Endpoint[In]):
         socket = self._make(zmq.ROUTER)
         try:
             socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            socket.setsockopt(zmq.ROUTER_HANDOVER, int(self._keys is None))
             socket.bind(self._endpoint)
         except BaseException:
             socket.close()
             raise
-        self._socket, self._reader = socket, SocketReader(socket, self.take_from)
+        self._socket, self._reader = socket, SocketReader(socket, self.take, copy=self._keys is None)
         return self
 
     def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None, notices: Iterable[Notice] = ()) -> bool:
         """Send `body` without waiting. Returns False if the peer is gone or its queue is full."""
-        return self._send(peer, self._speaker.envelope(in_reply_to=in_reply_to, notices=tuple(notices)), body)
+        envelope = self._speaker.envelope(in_reply_to=in_reply_to, notices=tuple(notices))
+        try:
+            self._send(envelope, body, peer.routing_id)
+        except PeerUnavailable:
+            return False
+        return True
 
     async def ask(self, peer: Peer, question: Request[T], *, timeout_s: float | None) -> T:
         """A peer's answer to a request.
@@ -446,55 +472,24 @@ class Router(_Endpoint[In]):
             DeadlineExceeded: no answer within `timeout_s` seconds.
             RemembrancerError: the peer refuses the request.
         """
-
-        def send(envelope: Envelope) -> None:
-            if not self._send(peer, envelope, question):
-                raise PeerUnavailable(f"{peer.name} is not connected, or is too busy")
-
-        return unless_refused((await self._exchange(question, timeout_s, send, peer.routing_id)).body)
+        return unless_refused((await self.exchange(question, timeout_s=timeout_s, to=peer.routing_id)).body)
 
     def lose(self, peer: Peer) -> None:
         """End the open requests to a peer that is gone."""
         self._fail_pending(PeerLost, f"{peer.name} is gone", peer.routing_id)
 
-    def _send(self, peer: Peer, envelope: Envelope, body: Any) -> bool:
-        if self._socket is None or self._reader is None:
-            return False
-        frames = [peer.routing_id, encoder.encode(envelope), encoder.encode(body)]
-        try:
-            self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                return False
-            raise
-        finally:
-            self._reader.look()
-        return True
-
     def refuse(self, peer: Peer, error: RemembrancerError, *, in_reply_to: int | None) -> bool:
         """Answer a request with an error."""
         return self.send(peer, error.to_failure(), in_reply_to=in_reply_to)
 
-    def take_from(self, frames: list[bytes], key: str = "") -> None:
-        """Process a message of a peer with this authenticated key."""
-        try:
-            envelope = _envelope_in(frames, 3)
-            if envelope.in_reply_to is not None:
-                self._take_answer(envelope, frames[-1], frames[0])
-                return
-            body = _decode(self._decoder, frames[-1])
-        except VersionMismatch as error:
-            self._drop(error.message)
-            stranger = Peer(frames[0], "?", "?", key)
-            self.refuse(stranger, error, in_reply_to=None)
-            self.on_mismatch(stranger, error.message)
-            return
-        except FrameRejected as error:
-            self._drop(error.message)
-            return
-        if envelope.expired():
-            return
-        self._handle(Peer(frames[0], envelope.sender, envelope.incarnation, key), envelope, body)
+    def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
+        if not envelope.expired():
+            self._handle(Peer(sender, envelope.sender, envelope.incarnation, key), envelope, body)
+
+    def _hear_stranger(self, sender: bytes, key: str, error: VersionMismatch) -> None:
+        stranger = Peer(sender, "?", "?", key)
+        self.refuse(stranger, error, in_reply_to=None)
+        self.on_mismatch(stranger, error.message)
 
 
 class SocketReader:

@@ -185,10 +185,10 @@ class Rig:
         connection = self.gateway.access._store
         exchange = connection.exchange
 
-        async def noted(question: Request[Any], *, timeout_s: float) -> Reply[Any]:
+        async def noted(question: Request[Any], *, timeout_s: float | None, to: bytes = b"") -> Reply[Any]:
             if not (isinstance(question, Submit) and isinstance(question.operation.change, StartSession | EndSession)):
                 self.asked.append(question)
-            return await exchange(question, timeout_s=timeout_s)
+            return await exchange(question, timeout_s=timeout_s, to=to)
 
         connection.exchange = noted  # type: ignore[method-assign]
 

@@ -150,7 +150,8 @@ class PatientDealer(Dealer[OthersWrote]):
         told = Apart(speaker.name, speaker.incarnation, -LATE_S)
         super().__init__(endpoint, told, msgspec.msgpack.Decoder(OthersWrote))
 
-    async def exchange(self, question: Request[T], *, timeout_s: float) -> Reply[T | Failure]:
+    async def exchange(self, question: Request[T], *, timeout_s: float | None, to: bytes = b"") -> Reply[T | Failure]:
+        assert timeout_s is not None
         give_up_at = time.monotonic() + timeout_s + PATIENCE_S
         while True:
             try:
