@@ -62,6 +62,7 @@ from remembrancer.protocol.writes import (
     PromotedResult,
     PromoteMemory,
     Scope,
+    Submit,
     TagMemory,
     UpdateMemory,
 )
@@ -141,7 +142,7 @@ class Host:
 
     async def submit(self, operation: Operation) -> Applied | RemembrancerError:
         try:
-            return await self.writes.submit(operation)
+            return await self.writes.submit(Submit(operation))
         except RemembrancerError as refusal:
             return refusal
 
@@ -508,13 +509,9 @@ class Worker(Host):
     def start(self) -> None:
         super().start()
         self.attempts = Attempts()
-        self.finder = JobFinder(self.files, Settings(), self.apply, Readers(), lambda: None, self.count_accesses)
-
-    async def apply(self, operation: Operation) -> Applied:
-        reply = await self.submit(operation)
-        if isinstance(reply, RemembrancerError):
-            raise reply
-        return reply
+        self.finder = JobFinder(
+            self.files, Settings(), self.writes.submit, Readers(), lambda: None, self.count_accesses
+        )
 
     async def count_accesses(self) -> None:
         """Nothing was shown here."""
@@ -527,7 +524,7 @@ class Worker(Host):
     async def finish(self, job: Job) -> None:
         assert job.project is not None
         run = ApplyRun("run:done", "project", "maintenance", (NoteMaintenance(),))
-        await self.apply(Operation("done", job.project, "", time.time(), run))
+        await self.writes.submit(Submit(Operation("done", job.project, "", time.time(), run)))
         self.attempts.finish(job, time.monotonic())
 
     def versions(self, memory_id: str) -> list[str]:

@@ -5,13 +5,14 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any, Self, cast
 
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.memory_files import scrub_spaces
-from remembrancer.actors.store.memory_writer import Lanes, MemoryWriter
+from remembrancer.actors.store.memory_files import Lanes, MemoryFiles, scrub_spaces
+from remembrancer.actors.store.memory_writer import MemoryWriter
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
@@ -163,7 +164,13 @@ class RecordsRig:
 def writer_of(project: Records, user: Records) -> MemoryWriter:
     """The writer of the memories of a project and the user, which are in one database."""
     lanes: Lanes = {"session": project, "project": project, "user": user}
-    return MemoryWriter(lambda: project._file.file, lambda _: lanes, lambda _: None)
+    return lanes_writer(project._file.file, lanes)
+
+
+def lanes_writer(file: SqliteFile, lanes: Lanes) -> MemoryWriter:
+    """The writer of memories in these lanes, whatever the project."""
+    files = SimpleNamespace(database=file, lanes_of=lambda _: lanes, shared_lane=lambda _: None)
+    return MemoryWriter(cast(MemoryFiles, files))
 
 
 def leave_half_made(path: Path) -> None:

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.memory_writer import MemoryWriter
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import HomeTexts
 from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters
@@ -34,7 +33,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, move_and_die
-from tests.contracts.records_rig import MODEL, RecordsRig, pending, scrub, writer_of
+from tests.contracts.records_rig import MODEL, RecordsRig, lanes_writer, pending, scrub, writer_of
 from tests.forked import run_forked
 from tests.operations import (
     OTHER_PROJECT,
@@ -212,7 +211,7 @@ def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(spaces:
 def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longer_see_the_user(tmp_path: Path) -> None:
     with RecordsRig(tmp_path / "memory.db", USER) as user:
         file = user.records._file.file
-        writer = MemoryWriter(lambda: file, lambda _: {USER: user.records}, lambda _: None)
+        writer = lanes_writer(file, {USER: user.records})
         store = store_operation("stays", "a lantern that stays", scope="user")
         for project in (PROJECT, msgspec.structs.replace(PROJECT, sees_user=False)):
             (outcome,) = writer.apply([msgspec.structs.replace(store, project=project)])

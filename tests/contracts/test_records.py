@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.memory_rows import digest_of, read_copies
 from remembrancer.actors.store.records.sqlite_records import Limits
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, NearDuplicate
 from remembrancer.actors.store.retrieval.keywords import phrases_of
@@ -35,12 +35,13 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     RestoreMemory,
     SourceRef,
+    StoredResult,
     TagMemory,
     TextEdit,
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_rig import MODEL, RecordsRig, near_duplicates, pending, texts_of
+from tests.contracts.records_rig import MODEL, RecordsRig, lanes_writer, near_duplicates, pending, texts_of
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
 OTHER_MODEL = "other.int8.ba9876543210.4"
@@ -412,7 +413,7 @@ def test_a_text_and_an_earlier_version_that_are_a_sessions_own_are_nothing_to_an
     assert rig.shown(other).id == other
     known = rig.say("a draft")
     for session, seen in ((SESSION, own), (OTHER_SESSION, other)):
-        assert rig.records.copies_of(known, "a draft", session) == (seen,)
+        assert list(read_copies(rig.records._file.read, known, "a draft", session)) == [seen]
     rig.do(UpdateMemory(own, content="another draft"))
     rig.do(PromoteMemory(own, "project"))
     assert rig.refused(RestoreMemory(own, 1), session=OTHER_SESSION).field == "version"
@@ -420,8 +421,15 @@ def test_a_text_and_an_earlier_version_that_are_a_sessions_own_are_nothing_to_an
 
 
 def test_of_an_event_that_was_stored_often_the_five_oldest_copies_are_named(rig: RecordsRig) -> None:
-    ids = [rig.say("the tests pass", type="episodic", occurred_at=day * 86_400.0) for day in range(1, 9)]
-    assert rig.records.copies_of(ids[-1], "the tests pass", SESSION) == tuple(ids[:5])
+    writer = lanes_writer(rig.records._file.file, {"session": rig.records, "project": rig.records})
+    stores = [
+        store_operation(f"day {day}", "the tests pass", type="episodic", occurred_at=day * 86_400.0)
+        for day in range(1, 9)
+    ]
+    *_, last = (outcome.reply for outcome in writer.apply(stores))
+    assert isinstance(last, Applied)
+    assert isinstance(last.result, StoredResult)
+    assert last.result.duplicates == tuple(memory_id_of(each) for each in stores[:5])
 
 
 def related(rig: RecordsRig, memory_id: str, session: str = SESSION, depth: int = 0) -> dict[str, tuple[str, ...]]:

@@ -22,7 +22,7 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.read_handlers import list_memories
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.found_entities import find_names
-from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.memory_rows import digest_of, read_copies
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
@@ -346,7 +346,7 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
         if (found := it.reader.portable(each, it.session, PROJECT.id)) is not None
     ],
     "copies_of": lambda it: [
-        it.reader.copies_of("", f"{session} lit the beacon {secret_of(place)}", it.session)
+        read_copies(it.reader._file.read, "", f"{session} lit the beacon {secret_of(place)}", it.session)
         for place, session in itertools.product(range(len(it.ids)), ("alice", "bob"))
     ],
     "counts": lambda it: (it.reader.counts(it.session).by_type, it.reader.counts(it.session).by_scope),

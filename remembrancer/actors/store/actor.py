@@ -217,7 +217,7 @@ class StoreActor(Actor):
         if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, ABOUT_STATE):
             self._asked += 1
             self._scheduler.served_at = time.monotonic()
-        self._jobs.hear(message)
+        self._jobs.finder.hear(message)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:
         """Tell the gateway, which caches answers, about the writes of other machines."""

@@ -12,10 +12,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from remembrancer.actors.store.memory_writer import MemoryWriter
-from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull, RemembrancerError
 from remembrancer.protocol.ids import PROJECT_ID
@@ -34,8 +32,15 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-Target = MemoryWriter | Records
-"""Applies operations: the writer of all memories, or a shared lane. Its name chooses the thread."""
+class Target(Protocol):
+    """Applies operations: the writer of all memories, or a shared lane. Its name chooses the thread."""
+
+    name: str
+
+    def apply(self, operations: Sequence[Operation], /) -> list[Outcome]:
+        """Commit operations. Returns an outcome for each."""
+
+
 Submission = tuple[Target, Operation, asyncio.Future[Outcome]]
 
 
@@ -85,20 +90,17 @@ class Committer:
             writer.thread.shutdown()
 
     def _writer_of(self, name: str) -> _Writer:
+        """Return the writer of a space, a lane or an index. A shared lane, which may wait for a journal, has its own;
+        so have all indexes together, and all other records."""
         if self._closing:
             raise MemoryUnavailable(STOPPING)
-        name = _thread_of(name)
+        if name.endswith(INDEX):
+            name = INDEX
+        elif name == USER or PROJECT_ID.fullmatch(name) is not None:
+            name = RECORDS
         if name not in self._writers:
             self._writers[name] = _Writer(name, self._loop)
         return self._writers[name]
-
-
-def _thread_of(name: str) -> str:
-    """Return the thread that writes a space, a lane or an index. A shared lane, which may wait for a journal, has its
-    own; so have all indexes together, and all other records."""
-    if name.endswith(INDEX):
-        return INDEX
-    return RECORDS if name == USER or PROJECT_ID.fullmatch(name) is not None else name
 
 
 class _Writer:
@@ -111,16 +113,12 @@ class _Writer:
         self.operations: deque[Submission] = deque()
         self.thread = ThreadPoolExecutor(1, f"writer {name}")
 
-    def _take_group(self) -> list[Submission]:
-        """Return the longest run of operations for one target, at most `MAX_GROUP`; the rest keep their order."""
+    def commit(self) -> None:
+        """Commit the longest run of waiting operations for one target, at most `MAX_GROUP`, if any waits."""
         group: list[Submission] = []
         while self.operations and len(group) < MAX_GROUP and (not group or self.operations[0][0] == group[0][0]):
             group.append(self.operations.popleft())
-        return group
-
-    def commit(self) -> None:
-        """Commit the first group of waiting operations, if any waits."""
-        if not (group := self._take_group()):
+        if not group:
             return
         together = [operation for _, operation, _ in group]
         try:

@@ -33,7 +33,7 @@ from remembrancer.protocol.consolidation import (
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.session_life import EndSession
-from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef
+from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef, Submit, SubmitBatch
 
 LOOK_S: Final = 1.0
 """The time between two checks for changes."""
@@ -53,7 +53,7 @@ RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
 
 SessionKey = tuple[str, str]
 """The ids of a project and a session."""
-Apply = Callable[[Operation], Awaitable[Applied]]
+Apply = Callable[[Submit], Awaitable[Applied]]
 logger = logging.getLogger(__name__)
 
 
@@ -158,14 +158,21 @@ class JobFinder:
         self.due: list[Job] = []
         """The jobs that the last check found for this host."""
 
-    def note_presence(self, message: NotePresence) -> None:
-        """Record the connected sessions."""
-        self._watch.note(((project.id, session) for project, session in message.sessions), time.monotonic())
-
-    def note_operation(self, operation: Operation) -> None:
-        """Record that a session is active, whether it is connected or not."""
-        if operation.session_id and not isinstance(operation.change, EndSession | ImportMemory):
-            self._watch.note([(operation.project.id, operation.session_id)], time.monotonic())
+    def hear(self, message: object) -> None:
+        """Note the sessions that a message shows to be connected, or active whether they are connected or not."""
+        match message:
+            case NotePresence(sessions=sessions):
+                present = [(project.id, session_id) for project, session_id in sessions]
+            case Submit() | SubmitBatch():
+                operations = (message.operation,) if isinstance(message, Submit) else message.operations
+                present = [
+                    (each.project.id, each.session_id)
+                    for each in operations
+                    if each.session_id and not isinstance(each.change, EndSession | ImportMemory)
+                ]
+            case _:
+                return
+        self._watch.note(present, time.monotonic())
 
     def lane_time(self, project: ProjectRef | None) -> float | None:
         """Return the time of the shared lane whose name stands for a project id, or that has the user's memories
@@ -229,7 +236,7 @@ class JobFinder:
             operation_id = hashlib.sha256(about.encode()).hexdigest()[:32]
             end = Operation(operation_id, project, "", wall_now, EndSession(session_id, "abandoned"))
             try:
-                await self._submit(end)
+                await self._submit(Submit(end))
             except RemembrancerError as error:
                 logger.warning("a session could not be ended", extra={"code": error.code, "reason": error.message})
                 self._end_at = now + AGAIN_S

@@ -5,7 +5,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_args
+from typing import Final, TypeVar, get_args
 
 import anyio
 
@@ -21,7 +21,6 @@ from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
     MaterialRequest,
-    NotePresence,
     ReadEntityEdges,
     ReadProjects,
     Reflect,
@@ -36,7 +35,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     from_failure,
 )
-from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
+from remembrancer.protocol.writes import ProjectRef
 
 BACKLOG: Final = 200
 """Work on a whole space waits while more memories than this are being embedded: it reads their vectors."""
@@ -97,17 +96,6 @@ class JobHandlers(Handlers):
             Maintain: self.ask,
             **dict.fromkeys(get_args(MaterialRequest), lambda request, _: self._answer_question(request)),
         }
-
-    def hear(self, message: Any) -> None:
-        """Note the parts of a message that concern jobs."""
-        match message:
-            case NotePresence():
-                self.finder.note_presence(message)
-            case Submit(operation=operation):
-                self.finder.note_operation(operation)
-            case SubmitBatch(operations=operations):
-                for operation in operations:
-                    self.finder.note_operation(operation)
 
     @property
     def has_work(self) -> bool:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from remembrancer.actors.migrations import BACKUPS, note_made, was_made
 from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
-from remembrancer.actors.store.memory_writer import Lanes as Lanes
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
@@ -37,11 +36,14 @@ from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.paths import RuntimePaths, is_empty
 from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.reads import Counts
-from remembrancer.protocol.writes import ProjectRef
+from remembrancer.protocol.writes import ProjectRef, Scope
 
 if TYPE_CHECKING:
     from remembrancer.actors.store.shared_lane import SharedLane
 
+Lanes = Mapping[Scope | Literal["unshared"], Records]
+"""The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the own space of a user
+who shares a lane, with the memories that could not be shared."""
 AGAIN_S: Final = 2.0
 """The time after a failed attempt before the database may be opened again, on demand."""
 OPENING_S: Final = 1.5
@@ -317,10 +319,8 @@ class MemoryFiles:
 
     def lanes_of(self, project_id: str) -> Lanes:
         """Return the lanes that a project's sessions write to; only the user's if the project is not open."""
-        own = self.open_project(ProjectRef(project_id, ""))
-        users: Lanes = {"user": self.user}
-        if USER in self.shared:
-            users = {"unshared": self.user_file, **users}
+        own, user_file, users_lane = self._open.get(project_id), self.user_file, self.shared.get(USER)
+        users: Lanes = {"user": user_file} if users_lane is None else {"unshared": user_file, "user": users_lane}
         return users if own is None else {"session": own, "project": self.shared.get(project_id, own), **users}
 
 

@@ -1,37 +1,39 @@
 """Applies the operations of all projects, each to the space of its memory, in one transaction."""
 
+from __future__ import annotations
+
 import contextlib
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.space import Spaces
+from remembrancer.actors.store.memory_files import Lanes, MemoryFiles
+from remembrancer.actors.store.records.memory_rows import read_copies, read_short_forms
+from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, query_of
-from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
+from remembrancer.actors.store.records.sqlite_file import Query
+from remembrancer.actors.store.records.sqlite_records import Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, Outcome
 from remembrancer.memory.changes import is_visible, unknown_memory
 from remembrancer.protocol.errors import FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import (
+    Applied,
     EraseMemory,
     ImportMemory,
     Operation,
+    ProjectRef,
     PromoteMemory,
-    Scope,
     StoredResult,
     StoreMemory,
     memory_id_of,
 )
 
-Lanes = Mapping[Scope | Literal["unshared"], Records]
-"""The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the own space of a user
-who shares a lane, with the memories that could not be shared."""
 NOT_THE_USERS: Final = InvalidInput("this token may not see the user's memories: use scope project or session")
 SHARED: Final = (
     "this memory is shared with other machines, which would lose it: store what only you need again, with the scope "
@@ -42,6 +44,8 @@ SHARED_WITH_OTHERS: Final = (
     "in the project"
 )
 NOT_OPEN: Final = FileLocked("the project is being opened: try again in a moment")
+MOST_COPIES: Final = 5
+"""The number of copies that the answer to a store names: an event may have been stored a hundred times."""
 FORWARDED: Final = FileLocked("the shared memories have just been opened: try again in a moment")
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
@@ -56,23 +60,12 @@ class Forwarded(Outcome):
 
 
 class MemoryWriter:
-    """Applies operations. Its methods run on the thread of the records.
-
-    `opened` returns the database, and `lanes_of` the lanes of a project's sessions, by the project's id (only the
-    user's if the project is not open); `lane_named` returns an open shared lane, by its name.
-    """
+    """Applies operations. Its methods run on the thread of the records."""
 
     name = RECORDS
 
-    def __init__(
-        self,
-        opened: Callable[[], SqliteFile],
-        lanes_of: Callable[[str], Lanes],
-        lane_named: Callable[[str], Records | None],
-    ) -> None:
-        self._opened = opened
-        self._lanes_of = lanes_of
-        self._lane_named = lane_named
+    def __init__(self, files: MemoryFiles) -> None:
+        self._files = files
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Apply the operations in order, in one durable transaction, and return an outcome for each. A repeated id gets
@@ -83,55 +76,42 @@ class MemoryWriter:
         """
         changed: set[Records] = set()
         try:
-            database = self._opened()
-            with database.transaction() as connection:
-                apply_one = partial(self._apply_one, database, connection, changed)
-                outcomes = apply_each(connection, operations, apply_one)
+            with self._files.database.transaction() as connection:
+                outcomes = apply_each(connection, operations, partial(self._apply_one, connection, changed))
         except RemembrancerError as error:
             return [Outcome(error) for _ in operations]
         for records in changed:
             records.note_commit()
-        return [self.with_duplicates(each, operation) for each, operation in zip(outcomes, operations, strict=True)]
+        return outcomes
 
-    def _apply_one(
-        self, database: SqliteFile, connection: sqlite3.Connection, changed: set[Records], operation: Operation
-    ) -> Outcome:
+    def _apply_one(self, connection: sqlite3.Connection, changed: set[Records], operation: Operation) -> Outcome:
         try:
-            lanes = self._lanes_of(operation.project.id)
-            query = Spaces(database, [each.space for each in broadest_first(lanes)]).bound(query_of(connection))
+            lanes = self._files.lanes_of(operation.project.id)
+            seen = _seen_by(operation.project, lanes)
+            query = SpaceConnection(connection, *{each.space for each in lanes.values()}).query
             earlier = read_applied(query, operation.operation_id)
             if earlier is not None:
-                return Outcome(earlier)
-            source, destination = self._place(connection, query, lanes, operation)
+                return _with_copies(connection, seen, operation, Outcome(earlier))
+            source, destination = self._place(connection, query, lanes, seen, operation)
             if source.is_shared or destination.is_shared:
                 return Forwarded(FORWARDED, lane=source if source.is_shared else destination)
             outcome = source.apply_in(connection, operation, destination)
         except RemembrancerError as refusal:
             return Outcome(refusal)
-        if not isinstance(outcome.reply, RemembrancerError):
+        if isinstance(outcome.reply, Applied):
             changed |= {source, destination}
-        return outcome
+        return _with_copies(connection, seen, operation, outcome)
 
-    def with_duplicates(self, outcome: Outcome, operation: Operation) -> Outcome:
-        """Return the outcome of a committed store with the memories of the same text in all scopes, and short forms of
-        the ids; without them if a file cannot be read."""
-        reply, change = outcome.reply, operation.change
-        if isinstance(reply, RemembrancerError) or not isinstance(reply.result, StoredResult):
-            return outcome
-        assert isinstance(change, StoreMemory), "only a store has this result"
-        result = reply.result
+    def with_copies(self, operation: Operation, outcome: Outcome) -> Outcome:
+        """Return the outcome of an operation that was forwarded, as `apply` returns that of others. Reads on the
+        calling thread."""
+        seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
         with contextlib.suppress(RemembrancerError):
-            lanes = broadest_first(self._lanes_of(operation.project.id))
-            seen = [each for each in lanes if operation.project.sees_user or not each.is_users]
-            reader = Reader.of(seen, self._opened())
-            copies = reader.copies_of(result.memory_id, change.content, operation.session_id)
-            short_ids = reader.short_forms({result.memory_id, *copies})
-            result = msgspec.structs.replace(result, duplicates=copies)
-            return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
+            return self._files.database.read_together(lambda each: _with_copies(each, seen, operation, outcome))
         return outcome
 
     def _place(
-        self, connection: sqlite3.Connection, query: Query, lanes: Lanes, operation: Operation
+        self, connection: sqlite3.Connection, query: Query, lanes: Lanes, seen: Lanes, operation: Operation
     ) -> tuple[Records, Records]:
         """Return the lane that an operation changes, and the one to which it moves the memory: the same if it moves
         none.
@@ -141,53 +121,64 @@ class MemoryWriter:
             InvalidInput: the memory cannot move there, or the project's token is not for the user's memories.
             FileLocked: the project is not open.
         """
-        sees_user = operation.project.sees_user
-        seen = {scope: each for scope, each in lanes.items() if sees_user or not each.is_users}
         change, own = operation.change, lanes.get("session")
         match change:
             case StoreMemory(scope=scope):
-                return _of_scope(lanes, seen, scope)
+                pass
+            case StartSession() | EndSession() | RecordEvents():
+                scope = "session"
             case ApplyRun(place="user") | UndoRun(place="user"):
-                return _of_scope(lanes, seen, "user")
+                scope = "user"
             case ApplyRun() | UndoRun():
-                place = self._lane_named(operation.project.id) if own is None else own
+                place = self._files.shared_lane(operation.project.id) if own is None else own
                 if own is not None and isinstance(change, UndoRun):
                     run = query("SELECT 1 FROM runs WHERE space = ? AND run_id = ?", (own.space, change.run_id))
                     place = own if run else lanes["project"]
                 if place is None:
                     raise NotFound(f"the project {operation.project.id} has no memories")
                 return place, place
-            case StartSession() | EndSession() | RecordEvents():
-                return _of_scope(lanes, seen, "session")
-        memory_id = memory_id_of(change)
-        assert memory_id is not None, f"a {type(change).__name__} does not change records"
-        spaces = {space for (space,) in query(_PLACES, (memory_id,))}
-        found = next((each for each in broadest_first(seen) if each.space in spaces), None)
-        if found is not None:
-            return _from_known(connection, lanes, seen, operation, found)
-        match change:
-            case EraseMemory():
-                erased = "SELECT 1 FROM erased WHERE space = ? AND memory_id = ?"
-                gone = (each for each in seen.values() if query(erased, (each.space, memory_id)))
-                place = next(gone, seen.get("session", seen.get("user")))
-                if place is not None:
+            case _:
+                memory_id = memory_id_of(change)
+                assert memory_id is not None, f"a {type(change).__name__} does not change records"
+                spaces = {space for (space,) in query(_PLACES, (memory_id,))}
+                having = [each for each in seen.values() if each.space in spaces]
+                if having:
+                    return _from_known(connection, lanes, seen, operation, having[-1])
+                if isinstance(change, EraseMemory) and seen:
+                    erased = "SELECT 1 FROM erased WHERE space = ? AND memory_id = ?"
+                    gone = (each for each in seen.values() if query(erased, (each.space, memory_id)))
+                    place = next(gone, seen.get("session") or seen["user"])
                     return place, place
-            case ImportMemory(memory=memory):
-                return _of_scope(lanes, seen, memory.scope)
-        raise unknown_memory(memory_id)
+                if not isinstance(change, ImportMemory):
+                    raise unknown_memory(memory_id)
+                scope = change.memory.scope
+        if scope not in lanes:
+            raise NOT_OPEN
+        if scope not in seen:
+            raise NOT_THE_USERS
+        return seen[scope], seen[scope]
 
 
-def broadest_first(lanes: Lanes) -> list[Records]:
-    """Return each lane once, broadest scope first."""
-    return list(dict.fromkeys(reversed(list(lanes.values()))))
+def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
+    """Return the lanes whose memories a project's token may see."""
+    return {scope: each for scope, each in lanes.items() if project.sees_user or not each.is_users}
 
 
-def _of_scope(lanes: Lanes, seen: Lanes, scope: Scope) -> tuple[Records, Records]:
-    if scope not in lanes:
-        raise NOT_OPEN
-    if scope not in seen:
-        raise NOT_THE_USERS
-    return seen[scope], seen[scope]
+def _with_copies(connection: sqlite3.Connection, seen: Lanes, operation: Operation, outcome: Outcome) -> Outcome:
+    """Return the outcome of a store with the memories of the same text in all scopes, and short forms of the ids;
+    without them if they cannot be read."""
+    reply, change = outcome.reply, operation.change
+    if isinstance(reply, RemembrancerError) or not isinstance(reply.result, StoredResult):
+        return outcome
+    assert isinstance(change, StoreMemory), "only a store has this result"
+    memory_id = reply.result.memory_id
+    query = SpaceConnection(connection, *{each.space for each in seen.values()}).query
+    with contextlib.suppress(sqlite3.Error):
+        copies = tuple(read_copies(query, memory_id, change.content, operation.session_id, MOST_COPIES))
+        result = msgspec.structs.replace(reply.result, duplicates=copies)
+        short_ids = read_short_forms(query, (memory_id, *copies))
+        return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
+    return outcome
 
 
 def _from_known(

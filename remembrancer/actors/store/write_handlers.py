@@ -8,9 +8,10 @@ from functools import partial
 import msgspec
 
 from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Handler, Handlers, StoreParts
+from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts
 from remembrancer.protocol.errors import UNREADABLE, Failure, RemembrancerError
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
@@ -43,23 +44,23 @@ class WriteHandlers(Handlers):
         self, parts: StoreParts, replaced: ReplacedMemories, purge_journals: Callable[[], Awaitable[None]]
     ) -> None:
         super().__init__(parts)
-        files = parts.files
-        self._writer = MemoryWriter(lambda: files.database, files.lanes_of, files.shared_lane)
+        self._writer = MemoryWriter(parts.files)
         self._replaced = replaced
         self._purge_journals = purge_journals
-        self._starts: dict[tuple[str, str], Operation] = {}
+        self._starts: dict[str, dict[str, Operation]] = {}
         """The starts of sessions in projects without a space, by project and session. A restart of the store loses
         them."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of writes."""
         return {
-            Submit: lambda request, _: self.submit(request.operation, request.quotes),
+            Submit: self.submit,
             SubmitBatch: lambda request, _: self._submit_batch(request.operations),
         }
 
-    async def submit(self, operation: Operation, quotes: Sequence[str] = ()) -> Applied:
-        """Apply one operation; raises the error if it is refused. For `quotes` see `Submit`."""
+    async def submit(self, request: Submit, _: RequestContext | None = None) -> Applied:
+        """Apply one operation; raises the error if it is refused."""
+        operation, quotes = request.operation, request.quotes
         if quotes:  # before the memory, by which they are recognised: a caller who gets an error erases again
             await self._committer.run(USER, partial(self._files.drop_quotes, quotes, operation.project.id))
         # A caller may leave: the operation is committed and followed up all the same.
@@ -104,57 +105,49 @@ class WriteHandlers(Handlers):
 
     async def _apply(self, operation: Operation) -> Answer:
         """Apply one operation, committed with those that wait as well, and return the reply."""
+        change = operation.change
         try:
-            outcome = await self._without_commit(operation)
-            if outcome is None:
+            project = await self._open_for(operation)
+            if isinstance(change, WriteNote):
+                assert project is not None
+                outcome = await self._files.notes_of(project).write(operation)
+            elif isinstance(change, StartSession | EndSession) and project is None:
+                # A project gets its space with its first memory; until then a session has nothing to record.
+                starts = self._starts.setdefault(operation.project.id, {})
+                starts.pop(change.session_id, None)
+                if isinstance(change, StartSession):
+                    starts[change.session_id] = operation
+                outcome = Outcome(Applied(operation.operation_id, SessionResult(change.session_id)))
+            else:
                 outcome = await self._committer.submit(self._writer, operation)
             if isinstance(outcome, Forwarded) and outcome.lane is not None:
                 outcome = await self._committer.submit(outcome.lane, operation)
-                outcome = self._writer.with_duplicates(outcome, operation)
+                outcome = self._writer.with_copies(operation, outcome)
         except RemembrancerError as error:
             return error
-        if isinstance(outcome.reply, Applied) and not outcome.reply.replayed:
-            self._scheduler.wake()
-            if isinstance(operation.change, StartSession) and self._files.open_project(operation.project) is not None:
-                note = partial(self._files.catalog.note_session, operation.project, operation.change.directory)
-                self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
-        return self._completed(operation, outcome)
-
-    async def _open_for(self, operation: Operation) -> None:
-        await self._files.wait_for_opening()
-        if _needs_space(operation):
-            await self._files.project(operation.project)
-        if self._files.open_project(operation.project) is not None:
-            waiting = [key for key in self._starts if key[0] == operation.project.id]
-            for start in [self._starts.pop(key) for key in waiting]:
-                await self._apply(start)
-
-    async def _without_commit(self, operation: Operation) -> Outcome | None:
-        """Return the outcome of an operation that does not change records, having opened its project; else None."""
-        await self._open_for(operation)
-        project, change = self._files.open_project(operation.project), operation.change
-        if isinstance(change, WriteNote):
-            assert project is not None
-            return await self._files.notes_of(project).write(operation)
-        if isinstance(change, StartSession | EndSession) and project is None:
-            # A project gets its space with its first memory; until then a session has nothing to record.
-            self._starts.pop((operation.project.id, change.session_id), None)
-            if isinstance(change, StartSession):
-                self._starts[operation.project.id, change.session_id] = operation
-            return Outcome(Applied(operation.operation_id, SessionResult(change.session_id)))
-        return None
-
-    def _completed(self, operation: Operation, outcome: Outcome) -> Answer:
-        """Return the reply, with the memories that the session's own probably replace, and the reason if the memory
-        that was written cannot be embedded now."""
         reply = self._replaced.reply_to(operation, outcome)
         if isinstance(reply, RemembrancerError) or reply.replayed:
             return reply
+        self._scheduler.wake()
         match reply.result:
+            case SessionResult() if isinstance(change, StartSession) and project is not None:
+                note = partial(self._files.catalog.note_session, operation.project, change.directory)
+                self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
                 self._scheduler.note_demand()
-                return msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
+                reply = msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
         return reply
+
+    async def _open_for(self, operation: Operation) -> Records | None:
+        """Return the open space of an operation's project, which is made if the operation needs it; None if there is
+        none."""
+        await self._files.wait_for_opening()
+        if not _needs_space(operation) and self._files.open_project(operation.project) is None:
+            return None
+        project = await self._files.project(operation.project)
+        for start in self._starts.pop(operation.project.id, {}).values():
+            await self._apply(start)
+        return project
 
 
 def _needs_space(operation: Operation) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, digest_of
+from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, read_copies
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
 from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
@@ -142,12 +142,6 @@ class SqliteBackground:
         )
         return {number for (number,) in rows}
 
-    def copies_of(self, memory_id: str, content: str, session_id: str) -> tuple[str, ...]:
-        """Return the other memories of that text that the session may see and that are not forgotten: the five oldest.
-        An event may have been stored a hundred times."""
-        rows = self._file.read(f"{_COPIES} LIMIT 5", (digest_of(content), memory_id, session_id))
-        return tuple(copy for copy, _ in rows)
-
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
         space only its copies here are returned."""
@@ -173,7 +167,6 @@ class SqliteBackground:
             patterns = "SELECT source_projects FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?"
             projects = [project for (project,) in query(origin, (memory_id,))]
             projects += (each for (listed,) in query(patterns, (memory_id,)) for each in _decode_projects(listed))
-            copies = query(_COPIES, (digest_of(content), memory_id, session_id))
             found = query(
                 """SELECT DISTINCT e.name FROM memories AS m JOIN memory_entities AS s ON s.memory = m.number
                    JOIN entities AS e ON e.number = s.entity
@@ -185,16 +178,13 @@ class SqliteBackground:
                 tuple(LoggedPromotion(*row[:8], run_id=row[8], promoted_at=row[9]) for row in promotions),
                 tuple(dict.fromkeys(projects)),
                 tuple(row[0] for row in found),
-                dict(copies),
+                read_copies(query, memory_id, content, session_id),
                 next(iter(_read_proposals(query, memory_id)), None),
             )
 
         return self._file.read_together(read)
 
 
-_COPIES: Final = f"""SELECT id, scope FROM memories AS m
-    WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
-    AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number"""  # noqa: S608 - fixed
 MOST_PROPOSALS: Final = 50
 """The number of proposals in one answer."""
 

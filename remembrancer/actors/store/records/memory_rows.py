@@ -1,19 +1,20 @@
 """Memories as rows, with their history and entities: how to read them, and the columns of their fields."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any, Final, get_type_hints
 
 import msgspec
 
 from remembrancer.actors.store.records.space import shown_to
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json, json_list
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.changes import is_version_visible, is_visible
 from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.ranking import is_assistants
+from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.memory.stop_words import language_of
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
@@ -25,6 +26,7 @@ from remembrancer.protocol.writes import (
     MemoryVersion,
     PortableMemory,
     RecordedFields,
+    Scope,
 )
 
 RELATED: Final = "related_to"
@@ -141,6 +143,38 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
         HistoryEntry(version, change, at, session_id, operation_id, _decode_snapshot(record), _decode_details(details))
         for version, change, at, session_id, operation_id, record, details in rows
     )
+
+
+def read_copies(
+    query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1
+) -> dict[str, Scope]:
+    """Return the other memories of that text that the session (None: anybody) may see and that are not forgotten, each
+    with its scope: the oldest ones first, at most `limit`."""
+    copies = query(
+        f"""SELECT id, scope FROM memories AS m
+            WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
+            AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number LIMIT ?""",  # noqa: S608 - fixed
+        (digest_of(content), memory_id, session_id, limit),
+    )
+    return dict(copies)
+
+
+def read_short_forms(query: Query, ids: Collection[str]) -> dict[str, str]:
+    """Return the shortest unique endings of the ids of memories."""
+    return short_forms(ids, read_ids_with(query, keys_of(each[-LEAST:] for each in ids))) if ids else {}
+
+
+def read_ids_with(query: Query, keys: Collection[str]) -> list[str]:
+    """Return the ids that begin or end with one of these four characters."""
+    rows = query(
+        """SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
+           WHERE space = @SPACE AND substr(memories.id, -4) = key.value
+           UNION SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
+           WHERE space = @SPACE AND memories.id >= 'memory:' || key.value
+           AND memories.id < 'memory:' || key.value || '~'""",
+        (json_list(keys),),
+    )
+    return [memory_id for (memory_id,) in rows]
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:

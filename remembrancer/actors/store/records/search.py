@@ -7,7 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
+from remembrancer.actors.store.records.memory_rows import (
+    decoded,
+    read_ids_with,
+    read_memory,
+    read_related,
+    read_short_forms,
+)
 from remembrancer.actors.store.records.schema import STANDING_KINDS
 from remembrancer.actors.store.records.space import APART, Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
@@ -23,7 +29,6 @@ from remembrancer.actors.store.records.types import (
 )
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
-from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.protocol.kinds import OPEN_END, STANDING, Scope
 from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
@@ -284,13 +289,12 @@ class SqliteSearch(SqliteWords):
         return {number: (space, memory_id) for number, space, memory_id in rows}
 
     def short_forms(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the shortest unique endings of the ids of memories."""
-        return short_forms(ids, self.ids_with(keys_of(each[-LEAST:] for each in ids))) if ids else {}
+        """As `read_short_forms`."""
+        return read_short_forms(self._file.read, ids)
 
     def ids_with(self, keys: Collection[str]) -> list[str]:
-        wanted = json.dumps(list(keys))
-        rows = self._file.read(_IDS_WITH, (wanted,))
-        return [memory_id for (memory_id,) in rows]
+        """As `read_ids_with`."""
+        return read_ids_with(self._file.read, keys)
 
     def uses(self, session_id: str, limit: int) -> list[tuple[str, int]]:
         """Return the `limit` most used tags, and names of entities, each with its number of unforgotten memories."""
@@ -314,14 +318,6 @@ class SqliteSearch(SqliteWords):
     def counts(self, session_id: str | None) -> Counts:
         """Count everything; of session memories only those of `session_id` (None: all)."""
         return self._file.read_together(lambda query: _counts(query, session_id))
-
-
-_IDS_WITH: Final = """
-    SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
-        WHERE space = @SPACE AND substr(memories.id, -4) = key.value
-    UNION SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
-        WHERE space = @SPACE AND memories.id >= 'memory:' || key.value AND memories.id < 'memory:' || key.value || '~'
-"""
 
 
 def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:

@@ -17,21 +17,27 @@ T = TypeVar("T")
 Arguments = Sequence[object] | Mapping[str, object]
 
 
-class SpaceConnection:
-    """A connection whose statements apply to one space."""
+def _of_spaces(*numbers: int) -> tuple[str, str]:
+    """Return what a statement says for its space, and what it has to say to apply to these."""
+    if len(numbers) == 1:
+        return "@SPACE", str(numbers[0])
+    return "= @SPACE", f"IN ({', '.join(map(str, numbers))})"
 
-    def __init__(self, connection: sqlite3.Connection, number: int) -> None:
+
+class SpaceConnection:
+    """A connection whose statements apply to one space, or, if they only read, to several."""
+
+    def __init__(self, connection: sqlite3.Connection, *numbers: int) -> None:
         self.connection = connection
-        self.number = number
-        self._name = str(number)
+        self._spaces = _of_spaces(*numbers)
 
     def execute(self, statement: str, arguments: Arguments = ()) -> sqlite3.Cursor:
         """Execute one statement."""
-        return self.connection.execute(statement.replace("@SPACE", self._name), arguments)
+        return self.connection.execute(statement.replace(*self._spaces), arguments)
 
     def executemany(self, statement: str, rows: Sequence[Sequence[object]]) -> sqlite3.Cursor:
         """Execute one statement for each row."""
-        return self.connection.executemany(statement.replace("@SPACE", self._name), rows)
+        return self.connection.executemany(statement.replace(*self._spaces), rows)
 
     def query(self, statement: str, arguments: Arguments = ()) -> list[Any]:
         """Return all rows of a query; usable as a `Query`."""
@@ -64,28 +70,20 @@ class Spaces:
     def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
         self.file = file
         self.numbers = tuple(numbers)
+        self._spaces = _of_spaces(*numbers)
 
     def for_each(self, statement: str) -> str:
         """Repeat a statement for each space, in order: for full-text tables, and for rows wanted in the order of a
         space's index. Its arguments must be numbered."""
         return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
 
-    def _of_spaces(self, statement: str) -> str:
-        if len(self.numbers) == 1:
-            return statement.replace("@SPACE", str(self.numbers[0]))
-        return statement.replace("= @SPACE", f"IN ({', '.join(map(str, self.numbers))})")
-
     def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
         """As `SqliteFile.read`."""
-        return self.file.read(self._of_spaces(query), arguments)
+        return self.file.read(query.replace(*self._spaces), arguments)
 
     def read_together(self, work: Callable[[Query], T]) -> T:
-        """As `SqliteFile.read_together`."""
-        return self.file.read_together(lambda query: work(self.bound(query)))
-
-    def bound(self, query: Query) -> Query:
-        """Return a query function for statements with `@SPACE`."""
-        return lambda statement, arguments: query(self._of_spaces(statement), arguments)
+        """As `SqliteFile.read_together`, with a function that runs queries."""
+        return self.file.read_together(lambda connection: work(SpaceConnection(connection, *self.numbers).query))
 
 
 class Space(Spaces):

@@ -78,6 +78,7 @@ class SqliteEdits(SpaceConnection):
 
     def __init__(self, connection: sqlite3.Connection, number: int, now: float) -> None:
         super().__init__(connection, number)
+        self.number = number
         self.now = now
         self.to_embed: list[int] = []
 

@@ -70,11 +70,6 @@ def json_list(values: Iterable[object]) -> str:
     return encode_json(list(values)).decode()
 
 
-def query_of(connection: sqlite3.Connection) -> Query:
-    """Return a function that runs queries inside the connection's transaction."""
-    return lambda query, values: connection.execute(query, values).fetchall()
-
-
 class SqliteFile:
     """Opens the file, and migrates it to the current version of its schema.
 
@@ -190,13 +185,13 @@ class SqliteFile:
         with self._reading() as connection:
             return connection.execute(query, arguments).fetchall()
 
-    def read_together(self, work: Callable[[Query], T]) -> T:
-        """Return the result of `work`, whose queries all see one commit; values that cannot be decoded mean a damaged
-        file. From any thread."""
+    def read_together(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the result of `work`, which reads with a connection on which all queries see one commit; values that
+        cannot be decoded mean a damaged file. From any thread."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             try:
-                return work(query_of(connection))
+                return work(connection)
             finally:
                 connection.execute("ROLLBACK")
 

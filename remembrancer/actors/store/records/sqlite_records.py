@@ -129,6 +129,8 @@ class Records(Reader, EmbeddedTexts):
         self.is_users = is_users or name == USER
         super().__init__(space, clock, frozenset({space.number} if self.is_users else ()))
         self.name = name
+        self.space = space.number
+        """The number of the space."""
         self._limits = limits
 
     @property
@@ -149,11 +151,6 @@ class Records(Reader, EmbeddedTexts):
     def time(self) -> float:
         """The time by which the background work of the space is due."""
         return self._clock()
-
-    @property
-    def space(self) -> int:
-        """The number of the space."""
-        return self._file.number
 
     # Writing: on the thread that writes.
 
