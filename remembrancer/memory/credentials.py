@@ -2,7 +2,7 @@
 automatically.
 
 The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value after a label
-(`password: …`) is checked separately, since prose has such words too.
+(`password: …`) has a check of that file besides, since prose has such words too.
 """
 
 import base64
@@ -35,8 +35,6 @@ ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.ad
 """The names of arguments that differ from the fields of the change."""
 MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
 """The changes that can store a credential on request."""
-LEAST_DIFFERENT: Final = 6
-"""A long value with fewer distinct characters is a placeholder: a random value of 20 characters has more."""
 
 _UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
 """Characters of zero width, which are ignored in a token."""
@@ -60,7 +58,7 @@ class Rule:
     keywords: tuple[str, ...]
     regex: str
     entropy: float
-    check: str
+    checks: list[str]
     allowed: list[str]
 
     @cached_property
@@ -76,8 +74,9 @@ class Rule:
     def find(self, text: str) -> Iterator[Credential]:
         """The matches of this rule in a text without lone surrogates."""
         for match in self.pattern.finditer(text):
-            group = match.re.groupindex["value"] if self.check else _secret_group(match)
-            if CHECKS[self.check](match) if self.check else self._is_secret(match.group(group)):
+            group = match.re.groupindex["value"] if self.checks else _secret_group(match)
+            checks = (_rule_file().checks[each] for each in self.checks)
+            if any(check(match) for check in checks) if self.checks else self._is_secret(match.group(group)):
                 yield Credential(self.name, *match.span(group))
 
     def _is_secret(self, secret: str) -> bool:
@@ -93,19 +92,45 @@ _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 
 
+@dataclass(frozen=True)
+class Check:
+    """A check of `credential_rules.txt`. Each of the `shapes` has the group in which it must be found, or must not."""
+
+    trimmed: re.Pattern[str]
+    least_different: int
+    least_entropy: float
+    shapes: Sequence[tuple[str, str, bool]]
+
+    def __call__(self, match: Any) -> bool:
+        """True if the value in a match of a rule may be a secret."""
+        value = self.trimmed.sub("", match.group("value"))
+        start, end = match.span(match.re.groupindex.get("label", 0))
+        text = match.string
+        texts = {
+            **match.groupdict(),
+            "": value,
+            "before": text[max(0, start - 1) : start],
+            "after": text[end : end + 20],
+        }
+        is_varied = len(set(value)) >= self.least_different and _entropy(value) >= self.least_entropy
+        return is_varied and all(_has(texts[group], shape) == wanted for group, shape, wanted in self.shapes)
+
+
 class RuleFile(NamedTuple):
     """The rules in `credential_rules.txt`, a pattern for values that are never secret, whichever rule matches, and the
-    shapes that the checks look for."""
+    checks with the shapes that they look for."""
 
     rules: list[Rule]
     never: Any
     shapes: dict[str, re.Pattern[str]]
+    checks: dict[str, Callable[[Any], bool]]
 
 
 @cache
 def _rule_file() -> RuleFile:
     rules: list[Rule] = []
     shapes: dict[str, list[str]] = {}
+    checks: dict[str, Callable[[Any], bool]] = {"login_in_base64": _is_login_in_base64}
     parts: dict[str, str] = {}
     never: list[str] = []
     for line in files(__package__).joinpath("credential_rules.txt").read_text("utf-8").splitlines():
@@ -122,23 +147,29 @@ def _rule_file() -> RuleFile:
             case "?":
                 name, _, regex = rest.partition(" | ")
                 shapes.setdefault(name, []).append(regex)
+            case "@":
+                name, trimmed, different, entropy, wanted = rest.split(" | ")
+                conditions = [(*each.lstrip("!").rpartition(".")[::2], each[0] != "!") for each in wanted.split(", ")]
+                pattern = re.compile("(?!)" if trimmed == "-" else trimmed)
+                checks[name] = Check(pattern, int(different), float(entropy), conditions)
             case "~":
                 rules[-1].allowed.append(rest)
             case _:
                 name, keywords, check, regex = line.split(" | ", 3)
-                entropy = float(check) if check[0].isdigit() else 0.0
                 words = () if keywords == "-" else tuple(keywords.split(","))
-                rules.append(Rule(name, words, regex, entropy, "" if entropy else check.strip("-"), []))
+                least, names = (float(check), []) if check[0].isdigit() else (0.0, check.strip("-").split("/"))
+                rules.append(Rule(name, words, regex, least, [each for each in names if each], []))
     return RuleFile(
         list({rule.regex: rule for rule in rules}.values()),
         re2.compile("|".join(never), _OPTIONS),
         {name: re.compile("|".join(regexes)) for name, regexes in shapes.items()},
+        checks,
     )
 
 
-def _has(text: str, *shapes: str) -> bool:
-    """True if a text has one of these shapes of `credential_rules.txt`."""
-    return any(_rule_file().shapes[shape].search(text) for shape in shapes)
+def _has(text: str, shape: str) -> bool:
+    """True if a text has a shape of `credential_rules.txt`."""
+    return _rule_file().shapes[shape].search(text) is not None
 
 
 @cache
@@ -187,86 +218,6 @@ def _entropy(text: str) -> float:
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values()) if total else 0.0
 
 
-# --- labels with a value ---
-
-_ENDS: Final = ".,:;!?)]}>。、，：；！？」』）"
-"""Closing punctuation after a value."""
-
-
-def _is_reference(value: str) -> bool:
-    """True if a value refers to a secret instead of being one: a placeholder, a path, code, an identifier."""
-    return _has(value, "placeholder", "reference", "camel case")
-
-
-def _is_password(match: Any) -> bool:
-    """True if the value after a word for a password is a password, and not a word of the sentence."""
-    value = match.group("value")
-    bare = value.rstrip(_ENDS)
-    behind = match.string[match.end() : match.end() + 1]
-    if len(set(bare)) < 3 or behind in tuple("([{<") or _is_reference(bare) or _has(bare, "number"):
-        return False
-    return _looks_chosen(value)
-
-
-def _looks_chosen(value: str) -> bool:
-    """True if a value looks like a chosen password: neither a word nor several words with separators."""
-    bare = value.rstrip(_ENDS)
-    if sum(word.isalpha() for word in re.split(r"[-_. ]", bare)) >= 3 and re.fullmatch(r"[A-Za-z0-9_. -]+", bare):
-        return False  # ask-kim-for-the-wifi-2024
-    has_letter = any(each.isalpha() for each in bare)
-    has_digit = any(each.isdigit() for each in bare)
-    has_special = any(not each.isalnum() and each not in "-_.'’/" for each in value.rstrip(_ENDS.replace("!", "")))
-    return has_letter and (has_digit or has_special)
-
-
-def _is_set_password(match: Any) -> bool:
-    """The same for assignments to a variable, where a value may consist of letters only."""
-    value = match.group("value")
-    return _is_password(match) or (value.isalpha() and len(value) >= 6 and not _is_reference(value))
-
-
-def _is_password_of_a_file(match: Any) -> bool:
-    """The same for an element, an attribute, an option or a URL, where other text may follow without a blank."""
-    value = match.group("value").partition("&")[0]
-    has_digit = any(map(str.isdigit, value))
-    return has_digit and len(value) >= 5 and any(map(str.isalpha, value)) and not _is_reference(value)
-
-
-def _is_token(match: Any) -> bool:
-    """True if the value assigned to a secret, a token or a key is random rather than readable text."""
-    value = match.group("value").rstrip(".:!?,;")
-    behind = match.string[match.end() : match.end() + 1]
-    if behind in tuple("([{<") or _is_reference(value) or _has(value, "digest", "number"):
-        return False
-    if len(set(value)) < LEAST_DIFFERENT or not any(each.isalpha() for each in value):
-        return False
-    has_digit = any(each.isdigit() for each in value)
-    if len(value) >= 20:
-        return has_digit and not _has(value, "words")
-    is_mixed = any(each.isupper() for each in value) and any(each.islower() for each in value)
-    has_special = any(each in "!@#$%^&*?+=" for each in value)
-    return has_digit and (is_mixed or has_special) and not _has(value, "words")
-
-
-def _is_vendor_token(match: Any) -> bool:
-    """True if the value after a vendor's prefix is random, and longer than an identifier."""
-    value, sign = match.group("value"), match.group("sign")
-    if _has(sign, "name of an id") or len(value) < 32 or sum(map(str.isdigit, value)) < 2 or _entropy(value) < 3.0:
-        return False
-    if any(map(str.isupper, value)) and any(map(str.islower, value)):
-        return not _has(value, "words", "camel case")
-    is_hex = all(each in "0123456789abcdefABCDEF" for each in value)
-    return len(value) >= 40 and (not is_hex or sign.endswith("_"))
-
-
-def _is_set_key(match: Any) -> bool:
-    """True if the value assigned to a name such as `RAILS_MASTER_KEY` is a key. A digest counts as one."""
-    value = match.group("value").rstrip("=")
-    if _has(match.group("name"), "public name") or len(set(value)) < LEAST_DIFFERENT:
-        return False
-    return any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and not _has(value, "words")
-
-
 def _is_login_in_base64(match: Any) -> bool:
     """True if a value is `name:password` in Base64."""
     value = match.group("value").rstrip("=")
@@ -275,60 +226,6 @@ def _is_login_in_base64(match: Any) -> bool:
     except (binascii.Error, ValueError):
         return False
     return ":" in text and text.isprintable()
-
-
-def _is_key_in_base64(match: Any) -> bool:
-    """True if a PEM file in Base64 holds a private key."""
-    value = match.group("value")[:64]
-    return b"PRIVATE" in base64.b64decode(value[: len(value) // 4 * 4])
-
-
-def _means_something_else(match: Any, end: int) -> bool:
-    """True if the word for a password that ends there is part of another term: a password manager, a PIN field."""
-    return _has(match.string[end : end + 20], "word after password")
-
-
-def _is_said_password(value: str) -> bool:
-    """True if a value that a sentence calls a password looks like one: not a word, a version, or the name of a
-    method."""
-    letters, digits = sum(map(str.isalpha, value)), sum(map(str.isdigit, value))
-    if len(value) < 6 or letters < 3 or not digits or _has(value, "version") or value[0] in "-/.~$<{[":
-        return False
-    return not _is_reference(value) and not _has(value, "file or owner") and _looks_chosen(value)
-
-
-def _is_said(match: Any) -> bool:
-    """True if the value before or after a word for a password (`label`) in a sentence is one."""
-    text, (start, end) = match.string, match.span(match.re.groupindex["label"])
-    around = text[max(0, start - 1) : start] + text[end : end + 1]
-    if _means_something_else(match, end) or any(each.isascii() and each.isalpha() and each != "s" for each in around):
-        return False
-    value = match.group("value").partition(")")[0] if "(" in match.group() else match.group("value")
-    return _is_said_password(value.lstrip("*(").rstrip(_ENDS + "*を").partition("を")[0])
-
-
-def _has_digit(match: Any) -> bool:
-    return any(map(str.isdigit, match.group("value")))
-
-
-CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
-    "any": lambda match: True,
-    "constant": lambda match: len(match.group("value")) >= 32 and _has_digit(match),
-    "cookie": lambda match: not _has(match.group("value"), "words") and _has_digit(match),
-    "header": lambda match: _is_token(match) and "-" in match.group().partition(":")[0],
-    "key_in_base64": _is_key_in_base64,
-    "login_in_base64": _is_login_in_base64,
-    "password": _is_password,
-    "password_of_a_file": _is_password_of_a_file,
-    "pin": lambda match: not _means_something_else(match, match.end()),
-    "said": _is_said,
-    "said_value": lambda match: _is_said_password(match.group("value").rstrip(_ENDS)),
-    "set_key": _is_set_key,
-    "set_password": _is_set_password,
-    "token": _is_token,
-    "vendor_token": _is_vendor_token,
-}
-"""The checks by the names that rules use."""
 
 
 # --- masking and refusing ---
