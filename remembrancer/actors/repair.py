@@ -57,15 +57,6 @@ class _Table(NamedTuple):
         return next((column for column in NAMES if column in self.columns), None)
 
 
-def is_damaged(path: Path) -> bool:
-    """True if SQLite finds damage in a file."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok")
-    except (sqlite3.Error, UnicodeDecodeError):
-        return True
-
-
 def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
     """Write a sound database to `target`, durably. The damaged one and the copy are only read.
 

@@ -144,34 +144,31 @@ def _address(path: Path, *, immutable: bool) -> str:
 # --- whole copies ---
 
 
-def copy_snapshot(snapshot: Snapshot, target: Path) -> None:
-    """Copy a database, and check the copy.
+def copy_database(path: Path, schema: Schema, target: Path) -> bool:
+    """Copy a database as of now, from any process, and check the copy. Returns False if there is none yet.
 
-    Raises:
-        RecordsUnusable: it is damaged.
+    Raises, besides the errors of `take_snapshot`:
         FileUnusable: the copy cannot be written.
     """
+    with snapshot_of(path, schema) as snapshot:
+        if snapshot is not None:
+            try:
+                write_copy(snapshot.connection, target)
+            except sqlite3.Error as error:
+                raise unreadable(path, error) from error
+            except OSError as error:
+                raise FileUnusable(f"{target} cannot be written: {error.strerror or error}") from error
+        return snapshot is not None
+
+
+def damage_of(path: Path) -> str | None:
+    """The first damage that SQLite finds in a database, or the reason why it cannot read it; None if it is whole."""
     try:
-        write_copy(snapshot.connection, target)
-    except sqlite3.Error as error:
-        raise unreadable(snapshot.path, error) from error
-    except OSError as error:
-        raise FileUnusable(f"{target} cannot be written: {error.strerror or error}") from error
-
-
-def check_copy(path: Path, schema: Schema, name: Path) -> str:
-    """Check a database that nobody has open: `ok`, or the reason why it is not a sound one. `name` is its name in
-    errors.
-
-    Raises:
-        SchemaTooNew, SchemaTooOld: another release wrote it.
-    """
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            schema.refuse(name, connection.execute("PRAGMA user_version").fetchone()[0])
-            return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    except sqlite3.Error as error:
+        with opened(path) as connection:
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         return str(error)
+    return None if found == "ok" else found
 
 
 def fold_log(path: Path, schema: Schema) -> None:

@@ -22,10 +22,10 @@ from tempfile import TemporaryDirectory
 from typing import IO, Final
 
 from remembrancer.actors.gateway import write_queue
-from remembrancer.actors.gateway.write_queue import copy_queue, read_queue
+from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
-from remembrancer.actors.migrations import BACKUPS
-from remembrancer.actors.snapshots import check_copy, fold_log
+from remembrancer.actors.migrations import BACKUPS, version_of
+from remembrancer.actors.snapshots import copy_database, damage_of, fold_log
 from remembrancer.actors.store.bring_forward import bring_forward
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.commands.export import export
@@ -155,7 +155,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
     ):
         staged = Path(directory)
         # The queue first: an operation leaves it only once the records have it.
-        copy_queue(paths.write_queue, staged / QUEUE)
+        copy_database(paths.write_queue, write_queue.SCHEMA, staged / QUEUE)
         if not HomeReader(paths).copy(staged / RECORDS):
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
         write_archive(file, staged)
@@ -265,9 +265,9 @@ def _unpack(archive: Path, staging: Path) -> None:
             raise FileUnusable(f"{archive} is damaged: its files differ from its manifest")
     for name, path in files.items():
         if path.suffix == ".db":
-            state = check_copy(path, SCHEMAS.get(name, FORMER), archive / name)
-            if state != "ok":
-                raise FileUnusable(f"{archive} is damaged: {name} is not an intact database ({state})")
+            if (damage := damage_of(path)) is not None:
+                raise FileUnusable(f"{archive} is damaged: {name} is not an intact database ({damage})")
+            SCHEMAS.get(name, FORMER).refuse(archive / name, version_of(path))
     bring_forward(RuntimePaths(staging))
     for name in files.keys() & SCHEMAS.keys():
         with files[name].open("rb") as written:

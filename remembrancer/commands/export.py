@@ -5,17 +5,17 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import IO, Any
 
 import click
 import msgspec
 
 from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import ExportWritten, HomeReader
+from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
@@ -23,7 +23,6 @@ from remembrancer.commands.selection import Where
 from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.memory.text import count
-from remembrancer.protocol.errors import FileUnusable
 
 
 @command(
@@ -56,18 +55,16 @@ def export(
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
     projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places())
-    queued = len(read_queue(paths_here().write_queue)[0])
-    if target is None or markdown:
-        with NamedTemporaryFile(prefix="remembrancer-export-") as spool:
-            written = _write(projects, spool.name)
-            if target is None:
-                with Path(spool.name).open("rb") as whole:
-                    shutil.copyfileobj(whole, sys.stdout.buffer)
-            else:
-                _write_markdown(Path(spool.name), target)
-    else:
-        with new_file(target, force=force) as fresh:
-            written = _write(projects, fresh.name)
+    paths = paths_here()
+    queued = len(read_queue(paths.write_queue)[0])
+    with NamedTemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
+        written = HomeReader(paths).export(projects, lines)
+        if target is None or markdown:
+            lines.seek(0)
+        if target is None:
+            shutil.copyfileobj(lines, sys.stdout.buffer)
+        elif markdown:
+            _write_markdown(lines, target)
     numbers = {name: getattr(written, name) for name in ("projects", "memories", "forgotten")}
     facts = {"file": "-" if target is None else str(target), **numbers, "queued": queued}
     words = _in_words(facts, has_user=not projects)
@@ -78,20 +75,12 @@ def export(
     return Report(facts, words)
 
 
-def _write(projects: Collection[str], path: str) -> ExportWritten:
-    paths = paths_here()
-    written = HomeReader(paths).export(projects, Path(path))
-    if written is None:
-        raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
-    return written
-
-
-def _write_markdown(export: Path, directory: Path) -> None:
+def _write_markdown(lines: IO[bytes], directory: Path) -> None:
     """Write the memories of an export as Markdown files, and its other lines beside them."""
     folders: dict[str | None, str] = {None: "user"}
     try:
         directory.mkdir(mode=0o700, parents=True)
-        with export.open("rb") as lines, (directory / DETAILS).open("xb") as details:
+        with (directory / DETAILS).open("xb") as details:
             details.write(lines.readline())
             for raw in lines:
                 match line := decode_line(raw):

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import IO, Final, Literal
 
 import msgspec
 
 from remembrancer.actors.migrations import Schema, release_of
 from remembrancer.actors.snapshots import (
     Snapshot,
-    copy_snapshot,
+    copy_database,
     opened,
     snapshot_of,
     unreadable,
@@ -142,14 +142,16 @@ class HomeReader:
     @contextmanager
     def _records(self, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
         """Open a snapshot of the records; None if there are none yet."""
-        path = self._paths.database
-        if is_old(self._paths) or MEMORY.is_older(path):
+        self._refuse_older()
+        with snapshot_of(self._paths.database, MEMORY, leaves_no_log=leaves_no_log) as file:
+            yield file
+
+    def _refuse_older(self) -> None:
+        if is_old(self._paths) or MEMORY.is_older(self._paths.database):
             raise RecordsUnusable(
                 f"{self._paths.home} is as an earlier release left it: 'remembrancer list' brings it forward, and "
                 "keeps its files; then run this again"
             )
-        with snapshot_of(path, MEMORY, leaves_no_log=leaves_no_log) as file:
-            yield file
 
     def describe(self) -> ProjectsDescribed:
         """List the projects that have memories."""
@@ -213,18 +215,16 @@ class HomeReader:
 
     def copy(self, target: Path) -> bool:
         """Copy the records into a file, as of one moment. Returns False if there are none."""
-        with self._records() as records:
-            if records is not None:
-                copy_snapshot(records, target)
-            return records is not None
+        self._refuse_older()
+        return copy_database(self._paths.database, MEMORY, target)
 
     # --- export ---
 
-    def export(self, projects: Collection[str], path: Path) -> ExportWritten | None:
-        """Write the lines of an export into an existing file, all as of one moment: the memories of the projects with
+    def export(self, projects: Collection[str], output: IO[bytes]) -> ExportWritten:
+        """Write the lines of an export to a named file, all as of one moment: the memories of the projects with
         these ids, or (none named) of all of them and the user. A project that shares a lane includes the lane's.
 
-        Returns None if the home has no memories. Raises `InvalidInput` if such a project does not exist.
+        Raises `InvalidInput` if such a project does not exist, `FileUnusable` also if the home has no memories.
         """
         with self._records() as file:
             rows = [] if file is None else file.rows(SPACES)
@@ -236,21 +236,20 @@ class HomeReader:
                     f"this home has no memories of {', '.join(missing)}: known are {', '.join(known) or '-'}"
                 )
             if file is None or not spaces:
-                return None
+                raise FileUnusable(f"there are no memories in {self._paths.home}: nothing to export")
             written = ExportWritten()
             try:
-                with path.open("wb") as output:
-                    output.write(encode_header(time.time()))
-                    for name in projects or [*known, *({USER} & spaces.keys())]:
-                        for line in _lines_of(file.connection, name, *spaces[name], written):
-                            output.write(encode_line(line))
-                    output.write(encode_line(EndLine(written.projects, written.memories)))
+                output.write(encode_header(time.time()))
+                for name in projects or [*known, *({USER} & spaces.keys())]:
+                    for line in _lines_of(file.connection, name, *spaces[name], written):
+                        output.write(encode_line(line))
+                output.write(encode_line(EndLine(written.projects, written.memories)))
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode
                 raise RecordsUnusable(f"{file.path} is damaged ({error}): restore a backup of it") from error
             except OSError as error:
-                raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
+                raise FileUnusable(f"{output.name} cannot be written: {error.strerror or error}") from error
         return written
 
 

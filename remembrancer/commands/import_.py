@@ -18,7 +18,7 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import HomeReader
-from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
+from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, directory_here, paths_here
 from remembrancer.commands.terminal import said_when_slow
@@ -173,17 +173,10 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
 def _submit(operations: dict[str, Operation], tally: Tally) -> None:
     """Have the store apply a batch."""
     while operations:
-        try:
-            answer = ask_store(SubmitBatch(tuple(operations.values())))
-        except RemembrancerError as error:  # of the first one
-            if error.retry_possible:
-                raise
-            rejected = {next(iter(operations)): error.message}
-        else:
-            tally.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
-            rejected = {name: failure.message for name, failure in answer.rejected.items()}
-        for operation_id, reason in rejected.items():
-            memory_id = memory_id_of(operations.pop(operation_id).change) or ""
+        answer = ask_store(SubmitBatch(tuple(operations.values())))
+        tally.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
+        for operation_id, failure in answer.rejected.items():
+            memory_id, reason = memory_id_of(operations.pop(operation_id).change) or "", failure.message
             tally.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
 
 
@@ -236,10 +229,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     os.umask(PRIVATE_UMASK)
     project_here = project_of(directory_here())
     limit_bytes = load_settings(os.environ).content_limit_bytes
-    try:
-        contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
-    except OSError as error:
-        raise cannot("read", file or "the assistant's memory", error) from error
+    contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
     tally = Tally(IMPORTS + new_ulid(), dry_run, contents.release, skipped=contents.secrets)
     operations = _operations(contents.memories, tally.run_id)
     tally.present = len(contents.memories) - len(operations)

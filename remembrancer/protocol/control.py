@@ -72,6 +72,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """True while the memories of an older release are brought forward."""
     cut_off: tuple[LaneState, ...] = ()
     """The shared lanes that exchange nothing with the other machines."""
+    limit_reached_bytes: int | None = None
+    """`database_limit_bytes`, if the database has reached it."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):

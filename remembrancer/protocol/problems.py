@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from remembrancer.protocol.control import GatewayHealth, ProcessState, RemoteEmbedders, RuntimeStatus, StoreHealth
-from remembrancer.protocol.errors import JournalAway
+from remembrancer.protocol.errors import JournalAway, size_in_words
 from remembrancer.protocol.reads import EmbeddingSummary
 
 MIB: Final = 1024 * 1024
@@ -149,6 +149,9 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
         return
     if store.opening:
         yield Problem("memories_opening", "warning", OPENING, "nothing to do: until then, writes wait in the queue")
+    if store.limit_reached_bytes is not None:
+        what = f"the memories have reached the limit of {size_in_words(store.limit_reached_bytes)}: no more are stored"
+        yield Problem("database_full", "problem", what, "raise database_limit_bytes, and run 'remembrancer down'")
     for reason in store.unusable:
         advice = "until that is fixed, its memories are missing from answers; 'remembrancer doctor' checks all files"
         yield Problem("file_unusable", "warning", reason, advice)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from remembrancer.actors.migrations import STAMP, Step, daily_copies
-from remembrancer.actors.repair import is_damaged
+from remembrancer.actors.snapshots import damage_of
 from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import Catalog
@@ -354,7 +354,7 @@ def test_a_file_that_has_changed_is_copied_once_a_day_and_so_many_copies_are_kep
     first = rig.copy()
     assert first is not None
     assert contents(first) == {"lantern first"}
-    assert not is_damaged(first)
+    assert damage_of(first) is None
     assert (first.stat().st_mode & 0o777, first.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     rig.write("second")
     assert rig.copy() is None, "the last one is not a day old"

@@ -14,6 +14,7 @@ import pytest
 
 from remembrancer.actors import repair
 from remembrancer.actors.repair import Repaired
+from remembrancer.actors.snapshots import damage_of
 from remembrancer.actors.store.records.schema import MEMORY, recount
 from remembrancer.commands.repair import repair as repair_file
 from remembrancer.protocol.session_life import RecordEvents, Turn
@@ -77,7 +78,7 @@ class Home:
     def repaired(self, damaged: Path, *, copy: bool = True) -> tuple[Repaired, dict[str, set[tuple[Any, ...]]]]:
         target = self.directory / "repaired.db"
         done = repair.rebuild(damaged, self.copy if copy else None, target, partial(MEMORY.migrate, path=None), recount)
-        assert not repair.is_damaged(target)
+        assert damage_of(target) is None
         for name in ("words_1", "names_1"):
             query(target, f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
         assert query(target, "SELECT count(*) FROM words_1_docsize") == query(target, "SELECT count(*) FROM memories")
@@ -132,7 +133,7 @@ def test_a_zeroed_page_costs_what_was_written_below_it_since_the_copy_and_that_i
     pages = random.Random(33).sample(range(2, home.path.stat().st_size // PAGE + 1), PLACES - 1)
     for page in [1, *pages]:
         damaged = home.damaged(page)
-        assert repair.is_damaged(damaged) or page in home.overflows, page
+        assert damage_of(damaged) or page in home.overflows, page
         check(home, damaged, {home.owners[page]})
 
 
@@ -221,7 +222,7 @@ def test_a_repair_that_ended_too_soon_is_done_by_the_next_one(home: Home, monkey
         with pytest.raises(KeyboardInterrupt):
             repair_file(path, 0.0)
     assert not path.with_name("memory.db-wal").exists()
-    assert repair.is_damaged(path)
+    assert damage_of(path)
     repair_file(path, 0.0)
     assert "in the log alone" in str(rows(path)["sessions"])
 
@@ -241,5 +242,5 @@ def damaged_beside_a_log(home: Home, place: Path) -> Iterator[Path]:
 
 
 def repair_if_damaged(path: Path) -> None:
-    if repair.is_damaged(path):
+    if damage_of(path):
         repair_file(path, time.time())

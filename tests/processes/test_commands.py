@@ -109,6 +109,8 @@ def test_a_home_or_setting_to_correct_has_the_exit_status_of_the_help(home: Path
         ):
             done = command(*line, home=place, variables=variables)
             assert (done.returncode, reason in done.stderr) == (status, True), done.stderr
+    done = command("config", "--set", "embedders=2", home=file)
+    assert (done.returncode, f"{file} cannot be used: " in done.stderr) == (exit_codes.FILE_UNUSABLE, True), done.stderr
 
 
 def test_the_version_and_the_help_are_told(home: Path) -> None:

@@ -206,6 +206,7 @@ def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Pa
     assert full.returncode == exit_codes.REFUSED
     assert "database_limit_bytes" in full.stderr
     assert "were imported before" in full.stderr
+    assert "have reached the limit of 1.0 MiB" in command("status", home=home).stdout
     stop_runtime(home)
     report = json.loads(done("backup", "import", str(file), "--json", home=home))
     assert report["imported"] > 0

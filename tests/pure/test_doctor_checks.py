@@ -177,6 +177,7 @@ def cut_off(code: str) -> RuntimeStatus:
 
 
 OPENING = StoreHealth(None, WELL, opening=True)
+FULL = StoreHealth(Counts(), WELL, limit_reached_bytes=3 * 2**20)
 UNUSABLE = StoreHealth(Counts(), WELL, unusable=("p_1/memory.db cannot be read",))
 
 
@@ -206,6 +207,7 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         (replace(runtime(), store=None), "warning", "store has not reported"),
         (replace(runtime(), store=OPENING), "warning", "older release are being brought forward"),
         (replace(runtime(), store=UNUSABLE), "warning", "p_1/memory.db cannot be read"),
+        (replace(runtime(), store=FULL), "problem", "have reached the limit of 3.0 MiB"),
         (cut_off("journal_away"), "warning", "the project /srv/shop is exchanged with the other machines"),
         (cut_off("journal_refused"), "problem", "nobody answers"),
         (runtime(gateway={"queue_depth": 1}), "warning", "1 write is in the queue"),

@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from remembrancer.actors.migrations import NO_ROOM, Schema, Step, drop_copies
-from remembrancer.actors.snapshots import copy_snapshot, snapshot_of
+from remembrancer.actors.snapshots import snapshot_of
 from remembrancer.protocol.errors import (
     UNREADABLE,
     Failure,
@@ -311,13 +311,6 @@ def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
         queued = file.rows(f"SELECT {_QUEUED} FROM queued ORDER BY sequence")  # noqa: S608 - our names
         refused = file.rows(f"SELECT {_QUEUED}, code, message FROM rejected ORDER BY rowid")  # noqa: S608
     return [QueuedRow(*row) for row in queued], [QueuedRow(*row) for row in refused]
-
-
-def copy_queue(path: Path, target: Path) -> None:
-    """Copy the queue and check the copy, if there is something to copy. Works from any process."""
-    with snapshot_of(path, SCHEMA) as file:
-        if file is not None:
-            copy_snapshot(file, target)
 
 
 def _is_damage(error: sqlite3.Error) -> bool:

@@ -165,6 +165,7 @@ class StoreActor(Actor):
         if self._files.size_bytes <= COUNTED_AT_ONCE_BYTES and self._files.version != self._counted[0]:
             with contextlib.suppress(RemembrancerError, OSError):  # the background task tries again and reports it
                 self._count()
+        limit, size = self.spec.settings.database_limit_bytes, self._files.size_bytes
         return StoreHealth(
             self._counted[1],
             self._scheduler.summary(),
@@ -176,6 +177,7 @@ class StoreActor(Actor):
             asked=self._asked,
             opening=self._files.is_opening,
             cut_off=self._lanes.cut_off(),
+            limit_reached_bytes=limit if limit is not None and size >= limit else None,
         )
 
     async def _listen_for_workers(self, endpoint: str) -> None:
