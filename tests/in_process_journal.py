@@ -86,14 +86,11 @@ class InProcessJournal(contract.Journal):
     async def append(
         self, lane: str, entries: Sequence[contract.NewEntry], *, behind: contract.LaneMark
     ) -> contract.LaneMark:
-        contract.check_entries(entries)
         if self.append_error is not None:
             raise self.append_error
         found = self._lane(lane)
         await asyncio.sleep(0)  # others come first now and then, as they do over a network
         found.check(behind)
-        if entries[-1].id in found.ids:
-            return found.mark(found.ids.index(entries[-1].id) + 1)
         now = self._server.clock()
         for entry in entries:
             found.ids.append(entry.id)

@@ -8,9 +8,8 @@ applying and appending to this lane.
 
 **One append is atomic**: either all its entries are stored, next to each other, or none is. Concurrent appends of
 others come before or after them, so nobody waits: an entry takes effect where it stands, and the caller reads up to
-there. **An append without an answer** is repeated by the journal, which recognizes existing entries by their ids; if it
-stays away meanwhile (`JournalAway`), the caller does not know the outcome either, and reads before it appends these
-entries again. So an operation that is applied once per id is done exactly once.
+there. **An append without an answer** raises `JournalAway`: its entries may be there, or come to be there, so the
+caller reads before it appends them again, under new ids. An operation that is applied once per id is done exactly once.
 """
 
 import re
@@ -19,17 +18,14 @@ from typing import Final, Protocol
 
 import msgspec
 
-from remembrancer.protocol.errors import EntryTooLarge, InvalidInput, RemembrancerError, size_in_words
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 
 SNAPSHOT_FORM: Final = 2
 MAX_ENTRY_BYTES: Final = 512 * 1024
 """The largest body of an entry before sealing: below the megabyte that a NATS server accepts."""
-MAX_APPEND: Final = 500
-"""The largest number of entries in one append."""
 MAX_APPEND_BYTES: Final = 4 * 1024 * 1024
 """The largest total size of the bodies in one append."""
 _LANE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_ID: Final = re.compile(r"[!-~]{1,128}")
 
 
 class LaneMark(msgspec.Struct, frozen=True):
@@ -111,11 +107,11 @@ class Journal(Protocol):
         ...
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        """Append 1 to `MAX_APPEND` entries with new ids durably, somewhere after the mark `behind`. Returns the mark
-        after them. The same entries are not appended again if the call is repeated within a minute.
+        """Append entries durably, somewhere after the mark `behind`, and return the mark after them. There are 1 to
+        1,000 of them, with new ids, at most `MAX_ENTRY_BYTES` in a body, and `MAX_APPEND_BYTES` together.
 
         Raises:
-            EntryTooLarge: a body is larger than `MAX_ENTRY_BYTES`.
+            JournalAway: the entries may have been appended, or may still be.
             StorageFull: the journal has no room. Nothing was appended.
             JournalChanged: this is not the journal of the mark.
         """
@@ -183,17 +179,3 @@ def check_name(name: str) -> str:
     if _LANE.fullmatch(name) is None:
         raise InvalidInput(f"a name is 1 to 64 letters, digits, '-' and '_', not {name[:80]!r}")
     return name
-
-
-def check_entries(entries: Sequence[NewEntry]) -> None:
-    """Raises `EntryTooLarge` or `InvalidInput` for entries that are not to be sealed and appended together."""
-    if not 1 <= len(entries) <= MAX_APPEND:
-        raise InvalidInput(f"between 1 and {MAX_APPEND} entries can be appended together, not {len(entries)}")
-    if len({entry.id for entry in entries}) < len(entries) or not all(_ID.fullmatch(entry.id) for entry in entries):
-        raise InvalidInput("the ids of entries must be distinct, with 1 to 128 printable characters and no spaces")
-    largest = max(len(entry.body) for entry in entries)
-    if largest > MAX_ENTRY_BYTES:
-        limit = size_in_words(MAX_ENTRY_BYTES)
-        raise EntryTooLarge(f"an entry of {size_in_words(largest)} is too large to be shared: at most {limit}")
-    if sum(len(entry.body) for entry in entries) > MAX_APPEND_BYTES:
-        raise InvalidInput(f"at most {size_in_words(MAX_APPEND_BYTES)} can be appended together")

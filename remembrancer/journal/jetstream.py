@@ -1,11 +1,10 @@
 """A journal on NATS JetStream: two streams for each lane, one for entries, and one for snapshots and notices.
 
-The server orders the entries, and recognizes repeated ids for two minutes; several entries go as one atomic batch
-(servers from 2.12 on). The identity of the journal is part of the subject, so a recreated stream accepts nothing that
-was meant for the one before. Reads are batched direct gets, which any replica answers; so a gap in one replica counts
-as a deletion only if the leader confirms it. Each read begins with the entry at the reader's mark, which proves that
-the stream is still the same. A watch is a plain subscription to the appended entries. No consumer is created, and a
-member needs only the permissions in `rights`.
+The server orders the entries; several of them go as one atomic batch (servers from 2.12 on). The identity of the
+journal is part of the subject, so a recreated stream accepts nothing that was meant for the one before. Reads are
+batched direct gets, which any replica answers; so a gap in one replica counts as a deletion only if the leader confirms
+it. Each read begins with the entry at the reader's mark, which proves that the stream is still the same. A watch is a
+plain subscription to the appended entries. No consumer is created, and a member needs only the permissions in `rights`.
 """
 
 import asyncio
@@ -51,8 +50,9 @@ ANSWER_S: Final = 5.0
 CONNECT_S: Final = 2.0
 """The time limit for connecting to one of several servers."""
 CLOSE_S: Final = 1.0
-RESOLVE_S: Final = 15.0
-"""The time for finding out the outcome of an append without an answer: longer than the election of a leader."""
+LAG_S: Final = 15.0
+"""The time for which the leader of several servers may report fewer entries than were read: longer than the election of
+a leader."""
 HINT_S: Final = 30.0
 """The interval of hints from a watch without appends, which bounds the delay of hints that were lost with a
 connection."""
@@ -122,12 +122,10 @@ class JetStreamJournal(Journal):
         *,
         inbox: str = "_INBOX",
         sign: Callable[[str], bytes] | None = None,
-        resolve_s: float = RESOLVE_S,
     ) -> None:
         self._server = server
         self._inbox = inbox
         self._sign = sign
-        self._resolve_s = resolve_s
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._refusal = ""
@@ -165,21 +163,8 @@ class JetStreamJournal(Journal):
         return int((await self._info(lane))["state"]["last_seq"])
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        deadline = asyncio.get_running_loop().time() + self._resolve_s
-        tried = False
-        while True:
-            try:
-                identity = await self._verified(lane, behind)
-                tried = True
-                return await self._publish(lane, entries, msgspec.structs.replace(behind, journal=identity))
-            except JournalAway:
-                if not tried or asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(0.1)  # an election, or a starting server
-
-    async def _publish(self, lane: str, entries: Sequence[NewEntry], behind: LaneMark) -> LaneMark:
-        """Append entries, or find them if they already exist. Returns the mark after them."""
-        batch, subject = secrets.token_hex(16), f"rmb.{lane}.e.{behind.journal}"
+        identity = await self._verified(lane, behind)
+        batch, subject = secrets.token_hex(16), f"rmb.{lane}.e.{identity}"
         async with self._connected() as client:
             for number, entry in enumerate(entries, start=1):
                 headers = {_ID: entry.id}
@@ -191,23 +176,10 @@ class JetStreamJournal(Journal):
                 if len(entries) > 1:
                     headers["Nats-Batch-Commit"] = "1"
                 answer = await self._ask(subject, entry.body, headers, lane=lane)
-        if _code(answer) and "duplicate" in _description(answer):  # for a single entry the answer has its position
-            return await self._standing(lane, entries[-1].id, behind)
         _check(answer)
         if answer["seq"] <= behind.position:
             raise JournalChanged.shorter(behind.position, answer["seq"])
-        return LaneMark(behind.journal, answer["seq"], entries[-1].id)
-
-    async def _standing(self, lane: str, entry_id: str, behind: LaneMark) -> LaneMark:
-        """The mark after an existing entry that comes after the mark `behind`."""
-        page = await self.read(lane, after=behind)
-        while True:
-            for entry in page.entries:
-                if entry.id == entry_id:
-                    return LaneMark(behind.journal, entry.position, entry_id)
-            if page.is_last:
-                raise JournalAway("the journal is still appending this")
-            page = await self.read(lane, after=page.mark)
+        return LaneMark(identity, answer["seq"], entries[-1].id)
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         request = {"seq": max(1, after.position), "batch": limit + 1, "max_bytes": PAGE_BYTES}
@@ -240,7 +212,7 @@ class JetStreamJournal(Journal):
 
         A server that was paused takes itself for the leader for a while, and reports a shorter stream.
         """
-        patience = asyncio.get_running_loop().time() + (self._resolve_s if len(self._server.urls) > 1 else 0.0)
+        patience = asyncio.get_running_loop().time() + (LAG_S if len(self._server.urls) > 1 else 0.0)
         while True:
             info = await self._info(lane, deleted=True)
             state, identity, following = info["state"], _identity(info), after.position + 1
@@ -408,7 +380,7 @@ class JetStreamJournal(Journal):
                 async with asyncio.timeout(ANSWER_S):
                     await client.connect(
                         servers=list(server.urls),
-                        allow_reconnect=False,  # the next call does it, after resolving interrupted appends
+                        allow_reconnect=False,  # the next call does it, and verifies the journal
                         max_reconnect_attempts=1,  # per server, before this attempt fails
                         reconnect_time_wait=0,
                         connect_timeout=round(CONNECT_S),
@@ -451,8 +423,9 @@ class JetStreamJournal(Journal):
                 raise JournalAway("the journal's answer is not JetStream's") from error
         if not lane:
             raise JournalAway("the server answers, but its JetStream does not (yet): is it switched on?")
-        self._journals.pop(lane, None)
-        await self._info(lane)  # raises if there is none
+        known = self._journals.pop(lane, "")
+        if known not in ("", _identity(await self._info(lane))):
+            raise JournalChanged.other()
         raise JournalAway("the journal has no leader at the moment")
 
     async def _get(self, lane: str, stream: str, request: Mapping[str, object]) -> list[Msg]:

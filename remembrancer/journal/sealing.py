@@ -25,7 +25,6 @@ from remembrancer.journal.contract import (
     LaneMark,
     LaneSnapshot,
     NewEntry,
-    check_entries,
 )
 from remembrancer.protocol.errors import EntryDamaged, KeyMissing
 
@@ -125,7 +124,6 @@ class Sealed:
         self.snapshots, self.drop_snapshot, self.aclose = journal.snapshots, journal.drop_snapshot, journal.aclose
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        check_entries(entries)
         sealed = [NewEntry(entry.id, seal(self._keyring, entry.body, "entry", lane, entry.id)) for entry in entries]
         return await self._journal.append(lane, sealed, behind=behind)
 
