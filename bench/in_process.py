@@ -32,7 +32,9 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import EmbeddedMemory, Vectors
-from remembrancer.actors.store.retrieval.recalls import RunningRecall, recall
+from remembrancer.actors.store.retrieval.candidates import find_words
+from remembrancer.actors.store.retrieval.question import read_question
+from remembrancer.actors.store.retrieval.recalls import columns, gather, recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.config.settings import Settings
@@ -124,13 +126,14 @@ class Asking:
     def candidates(self, question: Question, *, by_words: bool = False) -> tuple[Features, list[str]]:
         """Return the features of a recall's candidates (candidates, features), and their labels. `by_words`: without
         vectors."""
-        running = RunningRecall(self._request(question), self._view, self.now)
+        request = self._request(question)
+        parsed = read_question(request, self.now)
+        searches = find_words(self._view, parsed)
         if not by_words:
-            running.question = replace(running.question, vector=self.vectors[question.text])
-        running.find_words()
-        rows, _ = running.candidates()
+            parsed = replace(parsed, vector=self.vectors[question.text])
+        rows, _ = gather(request, self._view, parsed, searches, self.now)
         labels = [item.label for item in self.haystack.items]  # numbered from 1 in this order
-        return table(running.columns(rows), running.question.asked), [labels[number - 1] for number in rows.refs]
+        return table(columns(parsed, searches, rows), parsed.asked), [labels[number - 1] for number in rows.refs]
 
     async def ranking(self, question: Question) -> list[str]:
         """Return the labels of the memories of a recall of ten."""

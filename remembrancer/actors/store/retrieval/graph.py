@@ -6,6 +6,7 @@ rows of `memory_entities`: `subject` --`edge`--> `entity`, stated by `memory`. Q
 that hubs do not make them long.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from remembrancer.actors.store.records.space import APART, Spaces, shown_to, vis
 from remembrancer.actors.store.records.sqlite_file import AMONG, json_list
 from remembrancer.actors.store.records.types import Filters, Phrase, RankingFacts, is_memory
 from remembrancer.memory.names import name_key
-from remembrancer.memory.pagerank import Around
+from remembrancer.memory.pagerank import DAMPING, Around, personal_pagerank
 from remembrancer.protocol.reads import Direction, Fact
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
@@ -29,6 +30,14 @@ MOST_EDGES: Final = 200
 """The number of edges in one answer, best supported first."""
 MOST_FACTS: Final = 1000
 """The number of memories in one answer about the sources of edges."""
+PAGERANK_SEEDS: Final = 20
+MOST_COUNTED: Final = 1000
+"""The limit on counting each kind of edge at a memory where a walk starts."""
+LEAST_SHARE: Final = 0.03
+"""The least share of the walk that counts. Memories with less depend on names that many memories have, such as the
+speakers' names."""
+LEAST_RECEIVED: Final = 1e-9
+"""Anything less is rounding error."""
 STALE_WORTH: Final = 0.5
 """The fraction of an entity's nearness that remains if only forgotten memories connect it."""
 LONE_WORTH: Final = 0.8
@@ -522,6 +531,37 @@ class Graph:
             elif here != there:
                 near[here][there] = None
         return Around(degrees, {node: list(near[node]) for node, degree in degrees.items() if degree <= nodes[node]})
+
+    def page_ranks(self, relevance: Mapping[int, float]) -> dict[int, float]:
+        """Return the PageRank of the memories around the best candidates, in [0, 1]; empty if none of these has an
+        edge.
+
+        The walk starts at the most relevant memories with edges, weighted by relevance. A memory's rank is the share
+        that it receives from others, divided by the largest share of any but the best seed: its own seed repeats its
+        relevance, and the flow between the best seed and its entities says nothing new. All ranks are lower the less
+        relevant the best seed is than the best candidate, and the more memories share the connecting entities.
+        """
+        first = sorted(filter(is_memory, relevance), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
+        around = self.look(dict.fromkeys(first, MOST_COUNTED))
+        # A memory that names everything says little about each.
+        seeds: dict[int | str, float] = {
+            key: relevance[key] ** 2 / math.sqrt(degree)
+            for key in first
+            if relevance[key] > 0.0 and (degree := around.degrees.get(key, 0))
+        }
+        if not seeds:
+            return {}
+        best = next(iter(seeds))
+        own = (1.0 - DAMPING) / sum(seeds.values())
+        ranks = personal_pagerank(seeds, self, known=around)
+        received = {
+            node: got
+            for node, rank in ranks.items()
+            if not isinstance(node, str) and (got := rank - own * seeds.get(node, 0.0)) > LEAST_RECEIVED
+        }
+        most = max((got for node, got in received.items() if node != best), default=0.0)
+        trust = max(relevance[key] for key in first if key in seeds) / max(relevance.values())
+        return {node: trust * min(1.0, got / max(most, LEAST_SHARE)) for node, got in received.items()} if most else {}
 
     def summary(self, spaces: Sequence[int], relationships: Collection[str] | None, limit: int) -> Summary:
         """Summarise the graph of some spaces (of relationships with these keys, or of all), with its `limit` best

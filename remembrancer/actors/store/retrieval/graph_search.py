@@ -93,7 +93,7 @@ TOPICS: Final = 10
 def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFound, dict[Ref, int]]:
     """Return the answer, and the memories in it with their spaces. For an unknown entity, suggest names with its
     words."""
-    graph = view.graph(request.session_id, now)
+    graph = Graph(view.reader.spaces, request.session_id, now)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:

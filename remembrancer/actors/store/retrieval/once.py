@@ -1,9 +1,9 @@
 """Selects the memories of an answer from ranked candidates: removes duplicates, and moves replaced memories back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from remembrancer.memory.changes import SAME_EVENT_S
 from remembrancer.memory.decay import has_ended, memory_strength
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
-from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Strategy
 from remembrancer.protocol.writes import PortableMemory
 
 SPARE: Final = 10
@@ -32,8 +32,22 @@ CLOSE: Final = 0.8
 """The share of a memory's score from which a later one that probably replaces it precedes it. A question that names
 what the later one is not about is answered by the earlier one."""
 
-Ranked = Sequence[tuple[Ref, Scores]]
+Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
+
+
+class Ranking(NamedTuple):
+    """Candidates, best first, of which the first `answering` may answer; those after them are only there if a request
+    asks for what was left out. `below` counts these.
+
+    `vectors` are the means of the candidates' passages, if known.
+    """
+
+    scored: Scored
+    strategy: Strategy
+    answering: int
+    below: int = 0
+    vectors: Mapping[Ref, Vectors] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +69,67 @@ class Entry:
     """True if the memory is neither forgotten nor expired."""
 
 
-def shortlist(
-    view: View,
-    ranked: Ranked,
-    filters: Filters,
-    limit: int,
-    now: float,
-    vectors: Mapping[Ref, Vectors] = MappingProxyType({}),
-    *,
-    of_a_time: bool = False,
-) -> tuple[list[Entry], int]:
-    """Return the first `limit` memories of an answer, and the number of candidates left out on the way.
-
-    `vectors` are the candidates' means, if known. `of_a_time`: the question names a time, so memories valid then are
-    not ranked behind their replacements.
-    """
+def show(
+    request: Recall, view: View, ranking: Ranking, filters: Filters, now: float, *, of_a_time: bool
+) -> tuple[Recalled, list[MemoryRecord]]:
+    """Return the answer for a ranking, and the memories in it. `of_a_time`: the question names a time, so memories
+    valid then are not ranked behind their replacements."""
+    ranked, limit = ranking.scored[: ranking.answering], request.limit
     loaded: list[Entry] = []
+    kept: list[Entry] = []
     taken = 0
-    while True:
+    while taken < len(ranked) and len(kept) < limit:
         page = ranked[taken : taken + limit + SPARE]
         taken += len(page)
-        loaded += _loaded(view, page, filters, now, vectors)
+        loaded += _loaded(view, page, filters, now, ranking.vectors)
         if not of_a_time:
-            loaded += _loaded(view, _replacing(view, loaded, ranked), filters, now, vectors)
+            loaded += _loaded(view, _replacing(view, loaded, ranked), filters, now, ranking.vectors)
         kept = each_once(loaded)
-        if taken >= len(ranked) or len(kept) >= limit:
-            left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
-            return (kept if of_a_time else replaced_last(kept))[:limit], left_out
+    left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
+    entries = (kept if of_a_time else replaced_last(kept))[:limit]
+    asked_at = now if request.reference_time is None else request.reference_time
+    answer = Recalled(
+        memories=tuple(
+            RecalledMemory(
+                **entry.record.listed() | {"tags": entry.tags},
+                scores=entry.scores,
+                strength=entry.strength,
+                found_in=entry.found_in,
+                expired=has_ended(entry.record.valid_until, asked_at),
+                stands_for=entry.stands_for,
+            )
+            for entry in entries
+        ),
+        total_matched=len(ranked) - left_out,
+        below_threshold=ranking.below,
+        strategy_used=ranking.strategy,
+        query_time_ms=0.0,
+        profile=request.profile,
+        left_out=_left_out(request, view, ranking, filters, {entry.ref for entry in entries}),
+        short_ids={} if request.scopes or request.sources else view.reader.short_forms(_ids_in(entries)),
+    )
+    return answer, [entry.record for entry in entries]
+
+
+def _left_out(
+    request: Recall, view: View, ranking: Ranking, filters: Filters, shown: Collection[Ref]
+) -> tuple[RecalledMemory, ...]:
+    """Return the best candidates that are not shown, and the memory that the request asks about, if requested."""
+    if not request.left_out:
+        return ()
+    about = view.find(request.about) if request.about else None
+    others = [each for each in ranking.scored if each[0] not in shown]
+    best = [each for place, each in enumerate(others) if place < request.left_out or each[0] == about]
+    records = view.load([ref for ref, _ in best], filters)
+    return tuple(as_recalled(records[ref], scores) for ref, scores in best if ref in records)
+
+
+def _ids_in(entries: Sequence[Entry]) -> set[str]:
+    """Return all ids of memories in an answer's entries."""
+    fields = "near_duplicates", "derived_from", "superseded_by", "possibly_superseded_by"
+    memories = [each for each in entries if is_memory(each.ref)]
+    linked = {memory_id for each in memories for name in fields for memory_id in getattr(each.record, name)}
+    return linked | {memory_id for each in memories for memory_id in (each.record.id, *each.stands_for)}
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
@@ -112,7 +160,7 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
     return list(ordered.values())
 
 
-def _replacing(view: View, loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
+def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     """Return the missing memories that replace these according to links, each with its own scores, or with those of the
     replaced memory if it was no candidate. Also return summaries of two or more of them, with the best of their scores.
     """
@@ -134,7 +182,7 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
     return list(found.items())
 
 
-def _loaded(view: View, page: Ranked, filters: Filters, now: float, vectors: Mapping[Ref, Vectors]) -> list[Entry]:
+def _loaded(view: View, page: Scored, filters: Filters, now: float, vectors: Mapping[Ref, Vectors]) -> list[Entry]:
     """Load the memories of ranked candidates, without those that are gone."""
     records = view.load([ref for ref, _ in page], filters) if page else {}
     return [

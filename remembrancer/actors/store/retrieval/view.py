@@ -16,13 +16,7 @@ import msgspec
 from remembrancer.actors.store.file_index import NOTES, FileMemories
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.records.types import (
-    Filters,
-    MemoryRecord,
-    RankingFacts,
-    is_memory,
-)
-from remembrancer.actors.store.retrieval.graph import Graph
+from remembrancer.actors.store.records.types import Filters, MemoryRecord, RankingFacts
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
@@ -96,15 +90,15 @@ class View:
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
         """Return the ranking facts of those memories that pass the filters."""
-        memories, notes = _parted(refs)
-        found = self.reader.ranking_facts(memories, filters) if memories else {}
-        return found | (self._notes.texts.ranking_facts(notes, filters) if notes and self._notes else {})
+        numbers = list(refs)
+        found = self.reader.ranking_facts(numbers, filters) if numbers else {}
+        return found if self._notes is None else found | self._notes.texts.ranking_facts(numbers, filters)
 
     def load(self, refs: Iterable[Ref], filters: Filters | None) -> dict[Ref, MemoryRecord]:
         """Return those memories that pass the filters; with None all of them, whoever may see them."""
-        memories, notes = _parted(refs)
-        found = self.reader.load(memories, filters) if memories else {}
-        return found | (self._notes.texts.load(notes, filters) if notes and self._notes else {})
+        numbers = list(refs)
+        found = self.reader.load(numbers, filters) if numbers else {}
+        return found if self._notes is None else found | self._notes.texts.load(numbers, filters)
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
         """Return the memories that happened in a time window; if a space has many, the most important of them."""
@@ -118,10 +112,6 @@ class View:
             whole = source.texts.matching(within, HAPPENED)
             found += source.texts.top(within, "important", HAPPENED) if whole is None else whole
         return found
-
-    def graph(self, session_id: str, now: float) -> Graph:
-        """Return the graph that a session sees."""
-        return Graph(self.reader.spaces, session_id, now)
 
     def find(self, memory_id: str) -> Ref | None:
         """Return the memory of an id."""
@@ -138,9 +128,3 @@ class View:
         """Return the records that contain a memory, for data kept by space, such as vectors."""
         space = self.reader.spaces_of([ref])[ref]
         return next(records for records in self.records if records.space == space)
-
-
-def _parted(refs: Iterable[Ref]) -> tuple[list[Ref], list[Ref]]:
-    """Split references into memories and chunks of notes."""
-    asked = list(refs)
-    return [ref for ref in asked if is_memory(ref)], [ref for ref in asked if not is_memory(ref)]
