@@ -131,8 +131,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 PATIENT_ENVIRONMENT = {
-    "REMEMBRANCER_WRITE_BUDGET_S": "30",
-    "REMEMBRANCER_READ_BUDGET_S": "30",
     "REMEMBRANCER_CALL_BUDGET_S": "60",
     "REMEMBRANCER_BRIDGE_BUDGET_S": "90",
 }

@@ -72,12 +72,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Its embedders, consolidator and indexer stop this long after that, and start again on demand."""
     stall_timeout_s: Seconds = 15.0
     """A process that has not answered for this long is replaced."""
-    start_timeout_s: Seconds = 60.0
-    """A process that is not ready after this time has failed to start."""
-    write_budget_s: Seconds = 1.0
-    """The time that a write waits for the store before it is queued."""
-    read_budget_s: Seconds = 2.0
-    """The time that a read waits for the store before the cache answers it."""
     call_budget_s: Seconds = 4.0
     """The time limit of any tool call except a reflection."""
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
@@ -179,6 +173,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important messages that are logged; those of `debug` alone can have the content of memories."""
 
+    @property
+    def write_budget_s(self) -> float:
+        """The time that a write waits for the store before it is queued."""
+        return self.call_budget_s / 4
+
+    @property
+    def read_budget_s(self) -> float:
+        """The time that the store has for a read: a call can wait for a restart, and ask again."""
+        return self.call_budget_s / 2
+
 
 TUNABLE: Final = frozenset(
     [
@@ -190,14 +194,14 @@ TUNABLE: Final = frozenset(
 )
 """Settings that only a configuration file, or a variable of another server, sets."""
 _FORMER: Final = """
-    heartbeat_interval_s heartbeat_timeout_s reflect_budget_s queue_limit relevance_weight importance_weight
-    recency_weight consolidation_threshold promotion_session_end_score promotion_at_once_score promotion_user_score
-    promotion_merge_cosine archive_project_strength archive_project_after_s archive_user_strength
-    archive_user_after_s delete_archived_after_s orphan_after_s session_details_kept_s prompt_probability
-    search_ranking search_vector_weight search_keyword_weight search_hybrid search_candidate_multiplier
-    embedding_cache_entries chroma_authority chroma_credential_header provider_timeout_s embedder_threads
-    consolidate_in_background runs_kept_s notes_ignored_by_git session_grace_s http_requests_per_minute
-    http_shared_tokens
+    heartbeat_interval_s heartbeat_timeout_s start_timeout_s write_budget_s read_budget_s reflect_budget_s
+    queue_limit relevance_weight importance_weight recency_weight consolidation_threshold
+    promotion_session_end_score promotion_at_once_score promotion_user_score promotion_merge_cosine
+    archive_project_strength archive_project_after_s archive_user_strength archive_user_after_s
+    delete_archived_after_s orphan_after_s session_details_kept_s prompt_probability search_ranking
+    search_vector_weight search_keyword_weight search_hybrid search_candidate_multiplier embedding_cache_entries
+    chroma_authority chroma_credential_header provider_timeout_s embedder_threads consolidate_in_background
+    runs_kept_s notes_ignored_by_git session_grace_s http_requests_per_minute http_shared_tokens
 """
 CONSTANTS: Final = TUNABLE | frozenset(_FORMER.split())
 """The names of settings of release 0.2.0 that no variable of ours sets now: they are accepted, and have no effect."""

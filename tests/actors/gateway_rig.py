@@ -26,11 +26,11 @@ from tests.actors.store_process import SETTINGS, StoreRig, store_rig
 from tests.patience import until
 from tests.spaces import rows_if_there
 
-PATIENT = Settings(write_budget_s=30.0, read_budget_s=30.0, call_budget_s=60.0)
+PATIENT = Settings(call_budget_s=60.0)
 """Where the store answers: however long that takes on a busy machine, no answer is given without it."""
-QUICK = Settings(write_budget_s=0.4, read_budget_s=0.4, call_budget_s=1.5)
+QUICK = Settings(call_budget_s=1.6)
 """Where the store is away or hangs, and that is what the test is about."""
-AWAY = Settings(write_budget_s=0.4, read_budget_s=0.4, call_budget_s=0.1, reflect_budget_s=0.1)
+AWAY = Settings(call_budget_s=0.1, reflect_budget_s=0.1)
 """Where no store comes in the whole test: what waits for its start waits in vain."""
 
 

@@ -19,7 +19,7 @@ from tests.spaces import connect_space, rows_of
 OTHER = ModelChoice("sentence-transformers", "better words")
 BETTER = msgspec.structs.replace(IDENTITY, model="better words", revision="fedcba9876543210")
 MANY = 40
-PATIENT = Settings(read_budget_s=REQUEST_S)
+PATIENT = Settings(call_budget_s=2 * REQUEST_S)
 """What is found, and not when: half of it is what a question's vector may take, on a machine that is busy."""
 
 
@@ -31,7 +31,7 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
 
 @pytest.fixture
 async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home, settings=Settings(read_budget_s=REQUEST_S, exact_search_passages=0)) as made:
+    async with store_rig(home, settings=msgspec.structs.replace(PATIENT, exact_search_passages=0)) as made:
         yield made
 
 

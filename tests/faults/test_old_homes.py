@@ -299,7 +299,7 @@ def bring_forward_late(paths: RuntimePaths) -> None:
 
 async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_queued(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    rig = Rig(paths.home, Settings(read_budget_s=10.0, call_budget_s=20.0))
+    rig = Rig(paths.home, Settings(call_budget_s=20.0))
 
     async def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         run = partial(command, *arguments, home=paths.home, directory=tmp_path)

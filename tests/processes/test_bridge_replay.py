@@ -31,7 +31,7 @@ from tests.patience import PATIENCE_S, until
 from tests.runtime import ColdSession, Runtime, Session, command, files_with, patiently
 from tests.spaces import locked, rows_of
 
-QUICK = Settings(write_budget_s=0.2, read_budget_s=0.2)
+QUICK = Settings(call_budget_s=0.8)
 FOREVER = "3600"
 """Seconds in which no test comes to its end: a bridge that leaves has not waited for them."""
 WAITING = f"""

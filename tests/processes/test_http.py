@@ -310,7 +310,7 @@ def test_up_refuses_an_address_at_which_it_cannot_listen(home: Path) -> None:
 
 
 def test_a_call_sent_again_without_the_store_keeps_its_id(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "1")
+    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", "12")
     door.start()
     session = door.open_session()
     texts = [f"The {thing} is kept in the attic" for thing in ("lamp", "chair", "mirror", "trunk")]

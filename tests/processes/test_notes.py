@@ -229,7 +229,7 @@ async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, repository: 
     other = tmp_path / "other"
     other.mkdir()
     async with (
-        note_session(home, repository, write_budget_s="4") as client,
+        note_session(home, repository, call_budget_s="16") as client,
         note_session(home, other) as elsewhere,
     ):
         with hanging(waits_for):
@@ -252,7 +252,7 @@ async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, repository: 
 
 async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: Path, repository: Path) -> None:
     runtime = Runtime(home)
-    async with note_session(home, repository, write_budget_s="0.2") as client:
+    async with note_session(home, repository, call_budget_s="0.8") as client:
         await client.call("memory_store", content="- first")
         with runtime.suspended("store"):
             queued = await client.call("memory_store", content="- second")

@@ -18,6 +18,7 @@ from remembrancer.actors.launcher.lifecycle import (
     DELAYS_S,
     FORGIVEN_S,
     KILL_S,
+    READY_S,
     SLOW_S,
     STARTING_S,
     TERM_S,
@@ -208,13 +209,13 @@ def test_gateway_and_store_start_first_and_the_consolidator_last_and_nobody_wait
     assert "consolidator" not in world.running
     world.ready("embedder-2")
     assert "consolidator" in world.running
-    world = starting(Settings(start_timeout_s=10.0))
+    world = starting()
     world.ready("store")
-    world.run_for(9.0)
+    world.run_for(READY_S - 1.0)
     assert "embedder-1" not in world.running
     world.run_for(2.0)
     assert "embedder-1" in world.running, "the gateway has failed"
-    world.run_for(11.0)
+    world.run_for(READY_S + 1.0)
     assert "consolidator" in world.running, "the embedder has failed"
     world = starting()
     world.refuse("gateway")
@@ -417,7 +418,7 @@ def happen(world: World, event: tuple[str, float]) -> None:
 
 @given(st.lists(EVENTS, max_size=40))
 def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list[tuple[str, float]]) -> None:
-    world = starting(Settings(embedders=2, start_timeout_s=20.0))
+    world = starting(Settings(embedders=2))
     for event in events:
         happen(world, event)
         alive = {process.name for process in world.core.processes if process.alive}
@@ -534,12 +535,12 @@ def test_a_failure_that_the_process_reports_is_not_retried_and_keeps_its_reason(
 
 
 def test_what_is_never_ready_is_killed_and_tried_rarely() -> None:
-    world = begun(Settings(start_timeout_s=10.0))
+    world = begun()
     world.exit("store")
-    world.run_for(10.5)
+    world.run_for(READY_S + 0.5)
     assert ("store", "KILL") in world.signals
     assert world.state("store") == "failed"
-    assert "not ready after 10 s" in (world.process("store").error or "")
+    assert f"not ready after {READY_S:g} s" in (world.process("store").error or "")
     tries = len(world.started)
     world.run_for(SLOW_S)
     assert len(world.started) == tries + 1

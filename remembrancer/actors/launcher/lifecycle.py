@@ -13,6 +13,8 @@ from remembrancer.protocol.control import FromLauncher, Ping, ProcessState, Role
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
+READY_S: Final = 60.0
+"""A process that is not ready after this time has failed to start."""
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The pauses before successive restarts. The first are 0, so that a crash or two is not noticed."""
 SLOW_S: Final = 30.0
@@ -39,7 +41,6 @@ class Lifecycle:
         self.started_at = 0.0
         self.threads = 1
         self.model: ModelChoice | None = None
-        self._start_timeout_s = settings.start_timeout_s
         self._new_incarnation = new_incarnation
         self._unanswered_since: float | None = None
         """The time of the first ping without an answer."""
@@ -67,7 +68,7 @@ class Lifecycle:
         self.alive = True
         self.started_at = now
         self._ready_at = self._restart_at = self._cause = self._unanswered_since = None
-        self._kill_at = now + self._start_timeout_s
+        self._kill_at = now + READY_S
         if self.state != "failed":  # which it stays until it is ready
             self.state = "starting"
         return [Start(self.role, self.name, self.incarnation, self.threads, self.model), *self._changed(now)]
@@ -150,7 +151,7 @@ class Lifecycle:
             return self.start(now)
         if self._kill_at is not None and self._kill_at <= now:
             self._kill_at = None
-            self._cause = self._cause or f"it was not ready after {self._start_timeout_s:g} s and was killed"
+            self._cause = self._cause or f"it was not ready after {READY_S:g} s and was killed"
             return [Signal(self.name, "KILL")]
         return []
 
