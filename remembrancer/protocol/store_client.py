@@ -18,9 +18,10 @@ from remembrancer.protocol.errors import (
     PeerUnavailable,
     QueueFull,
     RemembrancerError,
+    from_failure,
 )
 from remembrancer.protocol.sharing import OthersWrote
-from remembrancer.protocol.sockets import Dealer, Reply, Speaker, unless_refused
+from remembrancer.protocol.sockets import Dealer, Reply, Speaker
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
 
@@ -180,11 +181,14 @@ class StoreClient(Dealer[OthersWrote]):
             if not is_long and self.health.answered_at < asked_at:  # otherwise only one file is slow
                 self._note_silence()
             raise
-        if isinstance(reply.body, Failure) and reply.body.code == MemoryUnavailable.code:
+        body = reply.body
+        if isinstance(body, Failure) and body.code == MemoryUnavailable.code:
             self._note_silence()
         elif self.health.note_answer():
             self._announce()
-        return Reply(unless_refused(reply.body), reply.size_bytes, reply.notices)
+        if isinstance(body, Failure):
+            raise from_failure(body)
+        return Reply(body, reply.size_bytes, reply.notices)
 
     def _note_silence(self) -> None:
         self.health.note_silence()

@@ -369,7 +369,7 @@ async def test_reads_no_longer_wait_for_a_write_that_the_store_refuses_for_the_m
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(queue.wait_empty, "p_0")
             await anyio.wait_all_tasks_blocked()
-            queue.note_refusal("p_0", "/", MemoryUnavailable("the file is damaged"))
+            queue.note_refusal(queue.lanes["p_0"], "/", MemoryUnavailable("the file is damaged"))
     assert queue.stuck == {"p_0": "the file is damaged"}
 
 
@@ -379,8 +379,9 @@ async def test_the_head_is_bounded_in_number_and_size_but_never_empty(queue: Wri
     assert [len(await queue.head("p_0", *most)) for most in ((3, 10**9), (5, 3000), (5, 10))] == [3, 2, 1]
 
 
-async def test_a_full_queue_refuses_what_is_new(tmp_path: Path) -> None:
+async def test_a_full_queue_refuses_what_is_new_and_takes_a_repetition(tmp_path: Path) -> None:
     async with opened(tmp_path / "queue.db", 1) as queue:
+        await queue.append(operation(1))
         await queue.append(operation(1))
         with pytest.raises(QueueFull, match="1 writes"):
             await queue.append(operation(2))

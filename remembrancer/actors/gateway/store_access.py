@@ -199,7 +199,7 @@ class StoreAccess(MemoryService):
             queue_depth=queue.depth,
             queue_rejected=queue.rejected,
             queue_stuck=queue.stuck,
-            queue_stuck_at=queue.refused_at,
+            queue_stuck_at={name: queue.lanes[name].refused_at for name in queue.stuck},
             queue_damage=queue.damage,
             queue_problem=queue.problem,
             store=store.state,
@@ -223,23 +223,23 @@ class StoreAccess(MemoryService):
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
         budget_s = min(self.settings.write_budget_s, _left_s(received_at + self.settings.call_budget_s))
-        why = None
-        # At the very start the store may need a moment longer than this process. Later, calls do not wait for it.
-        health = self.store_health
-        wait_s = budget_s if not health.has_answered else MOMENT_S if health.away_s < MOMENT_S else 0.0
-        is_there = self._queue.is_next(operation) and (health.usable or await self._store.wait_usable(wait_s))
+        why, health = None, self.store_health
+        if not health.usable and self._queue.is_next(operation):
+            # At the very start the store may need a moment longer than this process. Later, calls do not wait for it.
+            wait_s = budget_s if not health.has_answered else MOMENT_S if health.away_s < MOMENT_S else 0.0
+            await self._store.wait_usable(wait_s)
         lane = self._queue.lane_of(operation)
-        if is_there and self._queue.is_next(operation):  # still true after the wait
+        if health.usable and lane not in self._queue.lanes:
             try:
-                reply = await self._store.request(Submit(operation), budget_s)
+                reply = (await self._store.fetch(Submit(operation), budget_s)).body
             except (*AWAY, QueueFull, FileLocked, JournalAway, RecordsUnusable) as error:  # the id makes a retry safe
                 why = error.message if isinstance(error, FileLocked | JournalAway | RecordsUnusable) else None
             else:
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))
                 self.writes.note(operation)
                 return Written(reply)
-        refusal = self._queue.refusals.get(lane)
-        if isinstance(refusal, StorageFull) and self._queue.depths[lane] > 0 and needs_room(operation.change):
+        refusal = self._queue.lanes[lane].refusal if lane in self._queue.lanes else None
+        if isinstance(refusal, StorageFull) and needs_room(operation.change):
             raise refusal
         await self._queue.append(operation)
         self.writes.note(operation)
@@ -262,7 +262,7 @@ class StoreAccess(MemoryService):
         await self._wait_for_store(until)
         with anyio.move_on_after(_left_s(until)):
             await self._queue.wait_empty(operation.project.id)
-        if self._queue.depths[operation.project.id] + self._queue.depths[USER_LANE] > 0:
+        if self._queue.waits(operation.project.id, USER_LANE) > 0:
             raise MemoryUnavailable("writes are queued that may concern this memory: erase it once they are applied")
         # The memory itself goes last: whoever gets an error erases again, and nothing is left over.
         quotes = await self._quotes_of(operation)
@@ -386,11 +386,12 @@ class StoreAccess(MemoryService):
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
         """The notice that queued writes are missing from a project's answers."""
-        waiting = self._queue.waits(project_id)
+        lanes = (project_id, USER_LANE, project_id + NOTES)
+        waiting = self._queue.waits(*lanes)
         if not waiting:
             return ()
-        lanes = (project_id, USER_LANE, project_id + NOTES)
-        reasons = [self._queue.stuck[lane] for lane in lanes if lane in self._queue.stuck]
+        stuck = self._queue.stuck
+        reasons = [stuck[lane] for lane in lanes if lane in stuck]
         why = f": {reasons[0]}" if reasons else "."
         writes = "1 queued write is" if waiting == 1 else f"{waiting} queued writes are"
         return (Notice("partial_results", f"{writes} not searched yet{why}"),)

@@ -8,10 +8,10 @@ import logging
 import math
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -69,13 +69,6 @@ NOTES: Final = ".notes"
 UNREADABLE_OPERATION: Final = "unreadable"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Operation)
-
-
-class Waiting(NamedTuple):
-    """The lane of a queued operation, and the id of its memory (or empty)."""
-
-    lane: str
-    memory_id: str
 
 
 class QueuedRow(NamedTuple):
@@ -185,13 +178,12 @@ class QueueFile:
         drop_copies(self._path, memory_id)
         return erased
 
-    def waiting(self) -> tuple[list[tuple[str, Waiting]], int]:
-        """The ids of the queued operations with their lanes and memories, oldest first, and the number of rejected
-        ones."""
+    def waiting(self) -> tuple[list[tuple[str, str, str]], int]:
+        """The lanes, ids and memories of the queued operations, oldest first, and the number of rejected ones."""
         with self._opened() as database:
-            rows = database.execute("SELECT operation_id, lane, memory_id FROM queued ORDER BY sequence").fetchall()
+            rows = database.execute("SELECT lane, operation_id, memory_id FROM queued ORDER BY sequence").fetchall()
             (rejected,) = database.execute("SELECT count(*) FROM rejected").fetchone()
-        return [(row[0], Waiting(*row[1:])) for row in rows], rejected
+        return rows, rejected
 
     def drop(self, operation_ids: Sequence[str]) -> None:
         """Delete set-aside operations for good."""
@@ -320,6 +312,22 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error)
 
 
+@dataclass
+class Lane:
+    """Operations that wait for each other, and how the store takes them."""
+
+    waiting: dict[str, str] = field(default_factory=dict)
+    """The id of the memory of each (or empty), by the operation's id, oldest first."""
+    refusal: RemembrancerError | None = None
+    """Why the store refused the oldest one for the moment."""
+    refused_at: str = ""
+    """The path of the project of that one."""
+    again_at: float = 0.0
+    """The moment of the next attempt after a failed one, on the monotonic clock."""
+    failures: int = 0
+    """How often the store has failed at the first operations: the one at fault is found one by one."""
+
+
 class WriteQueue:
     """The queue for asynchronous use. Use inside a running event loop. An operation counts as waiting from before its
     append until after its removal.
@@ -333,14 +341,9 @@ class WriteQueue:
         self._limit = limit
         self._thread = ThreadPoolExecutor(1, "write-queue")
         self._file: QueueFile | None = None
-        self._waiting: dict[str, Waiting] = {}
-        self.depths: Counter[str] = Counter()
-        """The number of waiting operations in each lane."""
+        self.lanes: dict[str, Lane] = {}
+        """The lanes in which operations wait."""
         self.rejected = 0
-        self.refusals: dict[str, RemembrancerError] = {}
-        """The lanes whose oldest operation the store refused for the moment, with its error."""
-        self.refused_at: dict[str, str] = {}
-        """The paths of the projects of those operations."""
         self.changed = anyio.Event()
         """Set when something is appended or leaves, and then replaced by a new event."""
         self.problem: str | None = None
@@ -371,34 +374,34 @@ class WriteQueue:
     @property
     def depth(self) -> int:
         """The number of waiting operations."""
-        return len(self._waiting)
+        return self.waits(*self.lanes)
 
     @property
     def stuck(self) -> dict[str, str]:
         """The lanes whose oldest operation the store refuses at the moment, with the reason."""
-        return {lane: error.message for lane, error in self.refusals.items() if self.depths[lane] > 0}
+        return {name: lane.refusal.message for name, lane in self.lanes.items() if lane.refusal is not None}
 
-    def waits(self, project_id: str) -> int:
-        """The number of waiting operations that a session of a project may have made, or may see the outcome of."""
-        return sum(self.depths[lane] for lane in (project_id, USER_LANE, project_id + NOTES))
+    def waits(self, *lanes: str) -> int:
+        """The number of waiting operations in these lanes."""
+        return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
 
     def lane_of(self, operation: Operation) -> str:
         """The lane of an operation, as far as it is known here: the lane of its memory, if that waits as well."""
-        if isinstance(operation.change, WriteNote):  # its disk may hang, and holds no memories
-            return operation.project.id + NOTES
-        memory_id = memory_id_of(operation.change) or ""
-        for lane in (USER_LANE, operation.project.id):
-            if memory_id and Waiting(lane, memory_id) in self._waiting.values():
-                return lane
-        change = operation.change
+        change, project_id = operation.change, operation.project.id
+        if isinstance(change, WriteNote):  # its disk may hang, and holds no memories
+            return project_id + NOTES
+        memory_id = memory_id_of(change) if self.lanes else None
+        for name in (USER_LANE, project_id):
+            if memory_id and name in self.lanes and memory_id in self.lanes[name].waiting.values():
+                return name
         is_users = (isinstance(change, StoreMemory) and change.scope == "user") or (
             isinstance(change, ApplyRun | UndoRun) and change.place == "user"
         )
-        return USER_LANE if is_users else operation.project.id
+        return USER_LANE if is_users else project_id
 
     def is_next(self, operation: Operation) -> bool:
         """True if no waiting operation has to go first."""
-        return self.depths[self.lane_of(operation)] <= 0
+        return self.lane_of(operation) not in self.lanes
 
     async def append(self, operation: Operation) -> None:
         """Queue an operation; it is durable when this returns. An operation that is already queued is not added again.
@@ -408,30 +411,30 @@ class WriteQueue:
             StorageFull: the disk has no room.
             MemoryUnavailable: the file cannot be written.
         """
-        if self.depth >= self._limit:
+        operation_id = operation.operation_id
+        queued_in = next((name for name, lane in self.lanes.items() if operation_id in lane.waiting), None)
+        if queued_in is None and self.depth >= self._limit:
             raise QueueFull(f"the store is away, and {self.depth} writes are already waiting: try again later")
-        row = queued_row(operation, self.lane_of(operation), time.time())
-        is_new = row.operation_id not in self._waiting
-        self._add(row.operation_id, Waiting(row.lane, row.memory_id))
+        row = queued_row(operation, queued_in or self.lane_of(operation), time.time())
+        self._add(row.lane, operation_id, row.memory_id)
         try:
             with anyio.CancelScope(shield=True):
                 await self._do(lambda file: file.append(row))
         except RemembrancerError:
-            if is_new:
-                self._remove(row.operation_id)
+            if queued_in is None:
+                self._remove([operation_id])
             raise
-        self._add(row.operation_id, Waiting(row.lane, row.memory_id))  # the content may have been counted meanwhile
+        self._add(row.lane, operation_id, row.memory_id)  # the content may have been counted meanwhile
         self._announce()
 
-    def _add(self, operation_id: str, waiting: Waiting) -> None:
-        if operation_id not in self._waiting:
-            self._waiting[operation_id] = waiting
-            self.depths[waiting.lane] += 1
+    def _add(self, lane: str, operation_id: str, memory_id: str) -> None:
+        self.lanes.setdefault(lane, Lane()).waiting[operation_id] = memory_id
 
-    def _remove(self, operation_id: str) -> None:
-        waiting = self._waiting.pop(operation_id, None)
-        if waiting is not None:
-            self.depths[waiting.lane] -= 1
+    def _remove(self, operation_ids: Iterable[str]) -> None:
+        for operation_id in operation_ids:
+            for lane in self.lanes.values():
+                lane.waiting.pop(operation_id, None)
+        self.lanes = {name: lane for name, lane in self.lanes.items() if lane.waiting}
 
     async def head(self, lane: str, count: int, size_bytes: int) -> list[Operation]:
         """The oldest operations of a lane: at most `count`, about `size_bytes` of them."""
@@ -444,8 +447,7 @@ class WriteQueue:
     async def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure]) -> None:
         """Remove operations that the store has applied or will never apply."""
         self.rejected = await self._do(lambda file: file.settle(applied, rejected, time.time()))
-        for operation_id in (*applied, *rejected):
-            self._remove(operation_id)
+        self._remove((*applied, *rejected))
         self._announce()
 
     async def erase(self, memory_id: str) -> None:
@@ -455,14 +457,13 @@ class WriteQueue:
 
     async def wait_empty(self, project_id: str) -> None:
         """Wait until no operation is queued whose outcome a session of a project may see, apart from refused ones."""
-        while any(self.depths[lane] > 0 and lane not in self.refusals for lane in (project_id, USER_LANE)):
+        while any(name in self.lanes and name not in self.stuck for name in (project_id, USER_LANE)):
             await self.changed.wait()
 
-    def note_refusal(self, lane: str, path: str, error: RemembrancerError) -> None:
+    def note_refusal(self, lane: Lane, path: str, error: RemembrancerError) -> None:
         """Note why the store does not take the oldest operation of a lane, which is of the project at `path`. Reads
         wait for it no longer."""
-        self.refusals[lane] = error
-        self.refused_at[lane] = path
+        lane.refusal, lane.refused_at = error, path
         self._announce()
 
     def _announce(self) -> None:
@@ -487,9 +488,11 @@ class WriteQueue:
         damage = file.damage
         rows, rejected = await self._in_thread(file.waiting)
         self.damage, self.rejected = damage, rejected
-        self._waiting, self.depths = {}, Counter()
-        for operation_id, waiting in rows:
-            self._add(operation_id, waiting)
+        for lane in self.lanes.values():
+            lane.waiting.clear()
+        for row in rows:
+            self._add(*row)
+        self._remove(())
         self._announce()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -525,10 +528,6 @@ class Drain:
         self._store = store
         self._on_applied = on_applied
         self._on_refused = on_refused
-        self._again_at: dict[str, float] = {}
-        """The lanes that failed last, and when they are retried."""
-        self._internal_failures: Counter[str] = Counter()
-        """How often the store has failed at a lane's first operations: the one at fault is found one by one."""
 
     async def run(self) -> None:
         """Drain whenever there are operations and a store, until cancelled."""
@@ -548,26 +547,26 @@ class Drain:
         if self._queue.problem is not None:
             await self._queue.open()
         now = time.monotonic()
-        due = [lane for lane, depth in self._queue.depths.items() if depth and self._again_at.get(lane, 0.0) <= now]
+        due = [(name, lane) for name, lane in self._queue.lanes.items() if lane.again_at <= now]
         if due and not await self._store.wait_usable(math.inf):
             return True
         is_done = True
-        for lane in sorted(due, key=lambda lane: self._again_at.get(lane, 0.0)):
-            count = 1 if self._internal_failures[lane] else BATCH_OPERATIONS
-            batch = await self._queue.head(lane, count, BATCH_BYTES)
+        for name, lane in sorted(due, key=lambda each: each[1].again_at):
+            count = 1 if lane.failures else BATCH_OPERATIONS
+            batch = await self._queue.head(name, count, BATCH_BYTES)
             if batch:  # otherwise its append is being written
                 is_done = False
                 try:
                     await self._send(lane, batch)
                 except AWAY as error:
                     logger.info("draining stopped", extra={"code": error.code, "depth": self._queue.depth})
-                    self._again_at[lane] = time.monotonic() + (RETRY_S if self._store.health.usable else 0.0)
+                    lane.again_at = time.monotonic() + (RETRY_S if self._store.health.usable else 0.0)
                     break
         return is_done
 
-    async def _send(self, lane: str, batch: list[Operation]) -> None:
+    async def _send(self, lane: Lane, batch: list[Operation]) -> None:
         """Send a batch. Operations that the store did not attempt stay, and are sent again."""
-        self._again_at[lane] = time.monotonic() + RETRY_S  # if this fails
+        lane.again_at = time.monotonic() + RETRY_S  # if this fails
         try:
             reply = await self._store.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
         except AWAY:
@@ -578,31 +577,27 @@ class Drain:
         await self._settle(lane, batch, reply)
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
-    async def _note_refusal(self, lane: str, batch: list[Operation], error: RemembrancerError) -> None:
+    async def _note_refusal(self, lane: Lane, batch: list[Operation], error: RemembrancerError) -> None:
         """Note why the store refuses a batch: its oldest operation waits, or is set aside if it will never be taken."""
         is_final = not error.retry_possible and error.code not in UNREADABLE
         if isinstance(error, InternalError):
-            self._internal_failures[lane] += 1
-            is_final = self._internal_failures[lane] >= INTERNAL_TRIES
+            lane.failures += 1
+            is_final = lane.failures >= INTERNAL_TRIES
         if isinstance(error, InternalError) and len(batch) > 1:
-            self._again_at.pop(lane, None)
+            lane.again_at = 0.0
         elif is_final:
             await self._settle(lane, batch, BatchApplied((), {batch[0].operation_id: error.to_failure()}))
         else:
-            before = self._queue.refusals.get(lane)
-            if before is None or before.message != error.message:
-                logger.warning(
-                    "queued writes have to wait", extra={"lane": lane, "code": error.code, "reason": error.message}
-                )
+            if lane.refusal is None or lane.refusal.message != error.message:
+                about = {"code": error.code, "reason": error.message, "path": batch[0].project.path}
+                logger.warning("queued writes have to wait", extra=about)
             self._queue.note_refusal(lane, batch[0].project.path, error)
 
-    async def _settle(self, lane: str, batch: list[Operation], reply: BatchApplied) -> None:
+    async def _settle(self, lane: Lane, batch: list[Operation], reply: BatchApplied) -> None:
         await self._queue.settle(reply.applied, reply.rejected)
         done = set(reply.applied)
         applied = [operation for operation in batch if operation.operation_id in done]
-        self._queue.refusals.pop(lane, None)
-        self._again_at.pop(lane, None)
-        self._internal_failures.pop(lane, None)
+        lane.refusal, lane.again_at, lane.failures = None, 0.0, 0
         for operation in applied:
             self._on_applied(operation)
         for operation in batch:
