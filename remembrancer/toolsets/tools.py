@@ -313,11 +313,16 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
 
 async def _with_short_ids(call: Call, answer: Answer) -> Answer:
     """The answer with short forms of ids; the ids of memories that are only queued stay whole."""
-    ids: dict[str, None] = {}
-    replaced_in_answer(answer, lambda memory_id: ids.setdefault(memory_id) or memory_id)
+    known, viewer = call.service.short_ids, (call.caller.project.id, call.caller.session_id)
+    unknown: dict[str, None] = {}
+
+    def short(memory_id: str) -> str:
+        return known.get((*viewer, memory_id)) or unknown.setdefault(memory_id) or memory_id
+
+    shortened: Answer = replaced_in_answer(answer, short)
     is_slow = any(warning["code"] in ABSENT for warning in answer.get("warnings", ()))
-    short = await short_forms_of(call, ids, only_known=is_slow)
-    shortened: Answer = replaced_in_answer(answer, lambda memory_id: short.get(memory_id, memory_id))
+    if unknown and not is_slow and await short_forms_of(call, unknown):
+        shortened = replaced_in_answer(answer, short)
     return shortened
 
 

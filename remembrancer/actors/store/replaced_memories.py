@@ -95,8 +95,9 @@ class ReplacedMemories:
             if isinstance(operation.change, StoreMemory) and outcome.to_embed is not None:
                 self._stored_by[outcome.to_embed] = operation.session_id
                 _keep_last(self._stored_by, STORED)
-        if isinstance(operation.change, StoreMemory) and isinstance(reply, Applied):
-            return msgspec.structs.replace(reply, near=self.untold(operation.session_id))
+            if isinstance(operation.change, StoreMemory) and isinstance(reply, Applied):
+                near = tuple(self._untold.pop(operation.session_id, ()))
+                reply = msgspec.structs.replace(reply, near=near)
         return reply
 
     def _keep(self, judged: Iterable[_Judged]) -> None:

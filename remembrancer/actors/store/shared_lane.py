@@ -285,7 +285,9 @@ class SharedLane(Records):
             raise full
         if self._limits.session is not None and isinstance(change, StoreMemory):
             with self._edits() as edits:
-                check_session_limit(Writer(operation, edits), self._limits.session)
+                writer = Writer(operation, edits, session_limit=self._limits.session)
+                if writer.known_as(change) is None:
+                    check_session_limit(writer, change)
         memory = self._brought_in_by(operation)
         project = ProjectRef(operation.project.id if self.is_users else self.name, "")
         operation = msgspec.structs.replace(operation, project=project)

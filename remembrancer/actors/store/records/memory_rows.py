@@ -8,7 +8,7 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from remembrancer.actors.store.records.space import shown_to
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json, json_list
+from remembrancer.actors.store.records.sqlite_file import Query, as_json, json_list
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.changes import is_version_visible, is_visible
@@ -95,7 +95,7 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
         if field in STORED_FIELDS:
             value = getattr(memory, field)
             is_plain = value is None or isinstance(value, (str, int, float))
-            columns[field] = value if is_plain else encode_json(value).decode()
+            columns[field] = value if is_plain else as_json(value)
     if "kind" in columns:
         columns["kind"] = memory.kind or kind_of_type(memory.type)
     if "content" in columns:
@@ -145,18 +145,17 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
     )
 
 
+_COPIES: Final = f"""SELECT id, scope FROM memories AS m
+    WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
+    AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number LIMIT ?"""  # noqa: S608 - fixed
+
+
 def read_copies(
     query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1
 ) -> dict[str, Scope]:
     """Return the other memories of that text that the session (None: anybody) may see and that are not forgotten, each
     with its scope: the oldest ones first, at most `limit`."""
-    copies = query(
-        f"""SELECT id, scope FROM memories AS m
-            WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
-            AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number LIMIT ?""",  # noqa: S608 - fixed
-        (digest_of(content), memory_id, session_id, limit),
-    )
-    return dict(copies)
+    return dict(query(_COPIES, (digest_of(content), memory_id, session_id, limit)))
 
 
 def read_short_forms(query: Query, ids: Collection[str]) -> dict[str, str]:
@@ -172,7 +171,7 @@ def read_ids_with(query: Query, keys: Collection[str]) -> list[str]:
            UNION SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
            WHERE space = @SPACE AND memories.id >= 'memory:' || key.value
            AND memories.id < 'memory:' || key.value || '~'""",
-        (json_list(keys),),
+        (as_json(keys),),
     )
     return [memory_id for (memory_id,) in rows]
 
@@ -191,7 +190,7 @@ def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[
                WHERE target IN (SELECT value FROM json_each(?1)) AND relation = ?2) AS l
            JOIN memories AS o ON o.number = l.other
            WHERE o.forgotten_at IS NULL AND {shown_to("o", "?3")}""",  # noqa: S608 - fixed
-        (encode_json(list(numbers)).decode(), RELATED, session_id),
+        (json_list(numbers), RELATED, session_id),
     )
     return sorted(rows)  # takes a fifth of the time of SQLite's sort
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list
+from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     RECORDS,
@@ -65,7 +65,7 @@ class EmbeddedTexts:
                 WHERE {self._own} AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?1)
                 AND coalesce(a.attempts, 0) < ?2 AND t.number NOT IN (SELECT value FROM json_each(?3))
                 ORDER BY t.number DESC LIMIT ?4""",  # noqa: S608 - our name
-            (model, MAX_ATTEMPTS, encode_json(list(without)).decode(), limit),
+            (model, MAX_ATTEMPTS, json_list(without), limit),
         )
         found: list[TextToEmbed] = []
         size_bytes = 0
@@ -154,7 +154,7 @@ class EmbeddedTexts:
                     (SELECT * FROM embedded WHERE {self._own} AND memories > 0
                         AND model NOT IN (SELECT value FROM json_each(?))) AS e
                     CROSS JOIN passages AS p ON p.space = e.space AND p.model = e.model LIMIT ?)""",  # noqa: S608
-                (encode_json(list(kept)).decode(), limit),
+                (json_list(kept), limit),
             ).rowcount
         return int(pruned)
 

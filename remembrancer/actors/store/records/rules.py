@@ -80,14 +80,13 @@ Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
 
 
-def carry_out(writer: Writer, session_limit: int | None = None) -> Result:
-    """Carry out an operation, and return its result. A host may limit the number of memories that a session stores.
+def carry_out(writer: Writer) -> Result:
+    """Carry out an operation, and return its result.
 
     Raises:
         InvalidInput, NotFound: the operation is refused; nothing has been written.
     """
     change = writer.operation.change
-    check_session_limit(writer, session_limit)
     if type(change) not in RULES:
         raise InvalidInput(f"a {type(change).__name__} does not change records")
     result = RULES[type(change)](writer, change)
@@ -122,10 +121,10 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         raise InvalidInput(f"{change.memory_id} was erased for good, and is not stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
-    links = _targets(writer, change.memory_id, wanted, "supersedes")
-    _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
+    links = _targets(writer, change.memory_id, wanted, "supersedes", change.scope)
     known = writer.known_as(change)
     if known is None:
+        check_session_limit(writer, change)
         fields = change.fields() | {
             "related_entities": tuple(dict.fromkeys(change.related_entities)),
             "kind": change.kind or kind_of_type(change.type),
@@ -146,14 +145,10 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     return result
 
 
-def check_session_limit(writer: Writer, limit: int | None) -> None:
-    """Raises `InvalidInput` if an operation would store a memory in a session that has already stored `limit` of
-    them."""
-    change = writer.operation.change
-    if limit is None or not isinstance(change, StoreMemory):
-        return
-    stored = writer.space.stored_by(change.session_id)
-    if stored >= limit and writer.known_as(change) is None:
+def check_session_limit(writer: Writer, change: StoreMemory) -> None:
+    """Raises `InvalidInput` if a session has already stored as many memories as it may."""
+    limit = writer.session_limit
+    if limit is not None and (stored := writer.space.stored_by(change.session_id)) >= limit:
         raise InvalidInput(
             f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
             f"{limit}: forget what is not needed, or update a memory instead"
@@ -210,8 +205,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change)
-    to_add = _targets(writer, memory.id, change.add_links, "add_links")
-    _check_may_supersede(memory.id, memory.now.scope, to_add, "add_links")
+    to_add = _targets(writer, memory.id, change.add_links, "add_links", memory.now.scope)
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
     made = writer.revise(memory, after, "updated", reason=change.reason)
     _valid_again(writer, memory, after)
@@ -298,8 +292,8 @@ def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
     check_remembered(memory.id, memory.now)
     wanted = [] if change.replaced_by is None else [LinkRef(SUPERSEDES, change.replaced_by)]
     replacing = _targets(writer, memory.id, wanted, "replaced_by")
-    for link, newer in replacing:
-        _check_may_supersede(newer.id, newer.now.scope, [(link, memory)], "replaced_by")
+    for _, newer in replacing:
+        _check_may_supersede(newer.id, newer.now.scope, memory, "replaced_by")
     after = invalidated(memory.now, change.reason, writer.at if change.at is None else change.at)
     by = replacing[0][1].id if replacing else None
     made = writer.revise(memory, after, INVALIDATED, reason=change.reason, by=by)
@@ -355,11 +349,14 @@ def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
 # --- Links.
 
 
-def _targets(writer: Writer, source_id: str, links: Iterable[LinkRef], field: str) -> Targets:
-    """The targets of links. `field` is the argument that had them.
+def _targets(
+    writer: Writer, source_id: str, links: Iterable[LinkRef], field: str, scope: Scope | None = None
+) -> Targets:
+    """The targets of links. `field` is the argument that had them; `scope`, if they are to be added, is their source's.
 
     Raises:
-        InvalidInput: a target is the memory itself, or not a memory in the same space that the session can see.
+        InvalidInput: a target is the memory itself, not a memory in the same space that the session can see, or may not
+            be superseded by the source.
     """
     targets: Targets = []
     for link in dict.fromkeys(links):
@@ -373,20 +370,21 @@ def _targets(writer: Writer, source_id: str, links: Iterable[LinkRef], field: st
             ) from error
         if target.id == source_id:
             raise InvalidInput("a memory cannot be linked to itself", field=field)
+        if scope is not None and link.relation == SUPERSEDES:
+            _check_may_supersede(source_id, scope, target, field)
         targets.append((link, target))
     return targets
 
 
-def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: str) -> None:
+def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: str) -> None:
     """Raises `InvalidInput` if a session's private memory would end the validity of one that other sessions see."""
-    for link, target in links:
-        if link.relation == SUPERSEDES and scope == "session" and target.now.scope != "session":
-            raise InvalidInput(
-                f"{source_id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
-                "promote it to the project first",
-                field=field,
-                remedy="promote_memory",
-            )
+    if scope == "session" and target.now.scope != "session":
+        raise InvalidInput(
+            f"{source_id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
+            "promote it to the project first",
+            field=field,
+            remedy="promote_memory",
+        )
 
 
 def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from remembrancer.actors.store.records.memory_rows import read_memory
 from remembrancer.actors.store.records.space import Spaces
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.sqlite_file import Query, as_json
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
@@ -42,7 +42,7 @@ def files_worked_on(query: Query, session_id: str, root: str) -> tuple[str, ...]
                SELECT json_extract(arguments, '$.' || name.value) AS file
                FROM tool_calls, json_each(?) AS name WHERE space = @SPACE AND session_id = ?)
            WHERE typeof(file) = 'text' AND file != '' GROUP BY file ORDER BY 2 DESC, 1 LIMIT ?""",
-        (encode_json(FILE_ARGUMENTS).decode(), session_id, MOST_FILES),
+        (as_json(FILE_ARGUMENTS), session_id, MOST_FILES),
     )
     inside = root.removesuffix(".git").rstrip("/") + "/"
     return tuple(dict.fromkeys(file.removeprefix(inside) for file, _ in used))

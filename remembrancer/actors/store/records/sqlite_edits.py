@@ -12,14 +12,13 @@ from remembrancer.actors.store.records.memory_rows import (
     STORED_FIELDS,
     columns_of,
     decoded,
-    digest_of,
     read_entities,
     read_history,
     read_memory,
     read_portable,
 )
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.sqlite_file import Query, as_json
 from remembrancer.actors.store.records.types import Link, Memory
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
@@ -99,7 +98,7 @@ class SqliteEdits(SpaceConnection):
             """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
                    SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
                WHERE number = shown.memory""",
-            (at, _json(numbers)),
+            (at, as_json(numbers)),
         )
 
     def archived(self, numbers: Sequence[int]) -> list[str]:
@@ -107,7 +106,7 @@ class SqliteEdits(SpaceConnection):
         archived = self.query(
             """SELECT id FROM memories WHERE forgotten_at IS NULL AND status = 'archived'
                AND number IN (SELECT value FROM json_each(?))""",
-            (_json(sorted(set(numbers))),),
+            (as_json(sorted(set(numbers))),),
         )
         return [memory_id for (memory_id,) in archived]
 
@@ -131,7 +130,7 @@ class SqliteEdits(SpaceConnection):
 
     def drop_quotes(self, quotes: Sequence[str]) -> None:
         """Delete the turns and tool calls that quote one of these."""
-        values = [(quote, _json(quote)[1:-1]) for quote in quotes]
+        values = [(quote, as_json(quote)[1:-1]) for quote in quotes]
         self.executemany(
             "DELETE FROM turns WHERE space = @SPACE AND (instr(content, ?1) OR instr(metadata, ?2))", values
         )
@@ -166,16 +165,6 @@ class SqliteEdits(SpaceConnection):
     def portable(self, memory_id: str) -> PortableMemory | None:
         """A memory with all of its versions and links."""
         return read_portable(self.query, memory_id, None)
-
-    def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
-        """The ids, scopes and sessions of the five oldest memories with this content that the session can see and that
-        are not forgotten."""
-        return self.query(
-            """SELECT id, scope, session_id FROM memories
-               WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL
-               AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
-            (digest_of(content), session_id),
-        )
 
     def stored_by(self, session_id: str) -> int:
         """The number of unforgotten memories that a session has stored, without derived ones."""
@@ -278,7 +267,7 @@ class SqliteEdits(SpaceConnection):
         self.execute("DELETE FROM topics WHERE space = @SPACE")
         self.executemany(
             "INSERT INTO topics (space, label, entities, found_at) VALUES (@SPACE, ?, ?, ?)",
-            [(topic.label, _json(topic.entities), self.now) for topic in topics],
+            [(topic.label, as_json(topic.entities), self.now) for topic in topics],
         )
 
     def drop_orphans(self, before: float) -> int:
@@ -302,7 +291,7 @@ class SqliteEdits(SpaceConnection):
                    SELECT number, ?1 FROM memories WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?2))
                    AND (scope != 'session' OR session_id = ?1)
                    AND (SELECT count(*) FROM memory_sessions WHERE memory = number) < ?3""",
-                (session_id, _json(sorted(set(memory_ids))), SESSIONS_KEPT),
+                (session_id, as_json(sorted(set(memory_ids))), SESSIONS_KEPT),
             )
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
@@ -314,7 +303,7 @@ class SqliteEdits(SpaceConnection):
         columns = columns_of(memory, STORED_FIELDS)
         columns |= {name: getattr(memory, name) for name in _INSERTED}
         columns |= {"archived_at": at if memory.status == "archived" else None}
-        columns |= {"promotion_chain": _json(memory.promotion_chain)}
+        columns |= {"promotion_chain": as_json(memory.promotion_chain)}
         number = self.execute(
             f"""INSERT INTO memories (space, {", ".join(columns)})
                 VALUES (@SPACE, {", ".join("?" * len(columns))})""",  # noqa: S608 - our names
@@ -374,7 +363,7 @@ class SqliteEdits(SpaceConnection):
         if after.occurred_at != before.now.occurred_at:
             columns["occurred_at"] = after.occurred_at
         if chain is not None:
-            columns["promotion_chain"] = _json(chain)
+            columns["promotion_chain"] = as_json(chain)
         if "status" in fields:
             if after.forgotten != before.now.forgotten:
                 columns["forgotten_at"] = at if after.forgotten else None
@@ -446,8 +435,8 @@ class SqliteEdits(SpaceConnection):
                 entry.changed_at,
                 entry.session_id,
                 entry.operation_id,
-                _json(record),
-                _json(entry.details),
+                as_json(record),
+                as_json(entry.details),
                 record.session_id if record.scope == "session" else None,
             ),
         )
@@ -470,19 +459,9 @@ class SqliteEdits(SpaceConnection):
         )
         for number, chain in chains:
             steps = decoded({"promotion_chain": chain})["promotion_chain"]
-            left = _json([step for step in steps if step.memory_id != memory_id])
+            left = as_json([step for step in steps if step.memory_id != memory_id])
             self.execute("UPDATE memories SET promotion_chain = ? WHERE number = ?", (left, number))
         return found + len(chains)
-
-    def note_active(self, session_id: str, at: float) -> None:
-        """Record that a session was active: a new one is registered, and an ended one is reopened. The way in which
-        that ended is kept."""
-        self.execute(
-            """INSERT INTO sessions (space, session_id, started_at, last_active_at) VALUES (@SPACE, ?, ?, ?)
-               ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
-               last_active_at = max(last_active_at, excluded.last_active_at)""",
-            (session_id, at, at),
-        )
 
     def record_events(self, change: RecordEvents) -> None:
         """Add turns and tool calls; a tool call belongs to the last turn before it."""
@@ -493,7 +472,7 @@ class SqliteEdits(SpaceConnection):
             """INSERT INTO turns (space, session_id, turn_number, role, content, token_count, metadata, created_at)
                VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?)""",
             [
-                (session, place, turn.role, turn.content, turn.token_count, _json(turn.metadata), turn.at)
+                (session, place, turn.role, turn.content, turn.token_count, as_json(turn.metadata), turn.at)
                 for place, turn in enumerate(change.turns, start=last + 1)
             ],
         )
@@ -506,7 +485,7 @@ class SqliteEdits(SpaceConnection):
                 (
                     session,
                     call.tool_name,
-                    _json(call.arguments),
+                    as_json(call.arguments),
                     call.result_summary,
                     call.success,
                     call.duration_ms,
@@ -527,7 +506,7 @@ class SqliteEdits(SpaceConnection):
 
     def remove_unlinked(self, entities: Iterable[int]) -> None:
         """Delete the entities among these that no memory is linked to."""
-        self._drop_entities("number IN (SELECT value FROM json_each(?))", (_json(sorted(set(entities))),))
+        self._drop_entities("number IN (SELECT value FROM json_each(?))", (as_json(sorted(set(entities))),))
 
     def _drop_entities(self, which: str, values: tuple[object, ...]) -> int:
         """Delete the entities of a condition that no memory is linked to; their number."""
@@ -596,7 +575,7 @@ class ArrivingEdits(SqliteEdits):
                 memory.scope,
                 memory.version,
                 memory.updated_at,
-                _json(memory.promotion_chain),
+                as_json(memory.promotion_chain),
                 memory.source_project,
                 number,
             ),
@@ -677,7 +656,3 @@ def read_applied(query: Query, operation_id: str) -> Applied | None:
     """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
     rows = query("SELECT result FROM applied_operations WHERE space = @SPACE AND operation_id = ?", (operation_id,))
     return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None
-
-
-def _json(value: object) -> str:
-    return encode_json(value).decode()

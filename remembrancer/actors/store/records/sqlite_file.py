@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 Query = Callable[[str, Sequence[object]], list[Any]]
 """Returns all rows of a query with its arguments."""
-encode_json: Final = msgspec.json.Encoder().encode
+_encode_json: Final = msgspec.json.Encoder().encode
 
 
 def places_for(values: Sequence[object]) -> str:
@@ -65,9 +65,14 @@ AMONG: Final = "(SELECT value FROM json_each(?))"
 """The values of a list for an `IN`; the argument is `json_list` of them."""
 
 
+def as_json(value: object) -> str:
+    """Return a value as a column or an argument has it."""
+    return _encode_json(value).decode()
+
+
 def json_list(values: Iterable[object]) -> str:
     """Return the values as an argument for `json_each`, so that one prepared statement serves any number of them."""
-    return encode_json(list(values)).decode()
+    return as_json(list(values))
 
 
 class SqliteFile:

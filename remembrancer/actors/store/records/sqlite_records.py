@@ -180,7 +180,7 @@ class Records(Reader, EmbeddedTexts):
             return Outcome(full)
         edits = SqliteEdits(connection, self.space, self._clock())
         if destination is self:
-            return Writer(operation, edits).carry_out(partial(carry_out, session_limit=self._limits.session))
+            return Writer(operation, edits, session_limit=self._limits.session).carry_out(carry_out)
         return _promoted(operation, edits, ArrivingEdits(edits, destination.space))
 
     @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sessions import files_worked_on, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Link, Memory, Outcome
@@ -40,6 +41,8 @@ REVIVED: Final = "revived"
 """The name in the history of a change that makes an archived memory active again because it was used."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
+MOST_ALIKE: Final = 5
+"""The number of memories with the text of a store that are compared with it: the oldest ones."""
 NAMED_FILES: Final = 8
 """The number of files in the text of a session's record; the others are in its structured part."""
 
@@ -64,12 +67,21 @@ def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Sc
 
 
 class Writer:
-    """One operation on a space; in a shared lane, with the member that requested it."""
+    """One operation on a space; in a shared lane, with the member that requested it. `session_limit` is the number of
+    memories that a session may store on this host."""
 
-    def __init__(self, operation: Operation, space: SqliteEdits, member: str | None = None) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        space: SqliteEdits,
+        member: str | None = None,
+        *,
+        session_limit: int | None = None,
+    ) -> None:
         self.operation = operation
         self.space = space
         self._member = member
+        self.session_limit = session_limit
         self.at = operation.requested_at
 
     def carry_out(self, step: Callable[[Writer], Result]) -> Outcome:
@@ -92,8 +104,13 @@ class Writer:
     def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
         """The memory with the same text and scope as a store that the session (by default the operation's) can see, if
         there is one."""
-        viewer = self.operation.session_id if session_id is None else session_id
-        for memory_id, scope, owner in self.space.same_content(change.content, viewer):
+        same_text = self.space.query(
+            """SELECT id, scope, session_id FROM memories
+               WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL
+               AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT ?""",
+            (digest_of(change.content), self.operation.session_id if session_id is None else session_id, MOST_ALIKE),
+        )
+        for memory_id, scope, owner in same_text:
             if scope == change.scope and (scope != "session" or owner == change.session_id):
                 memory = self.space.memory(memory_id)
                 if memory is not None and says_the_same(memory.now, memory.created_at, change, self.at):
@@ -211,10 +228,16 @@ class Writer:
         return next((link for link in links if link.relation == relation), None)
 
     def note_active(self, session_id: str | None = None) -> None:
-        """Record that a session, by default the operation's, is active. Background work and shells have none."""
+        """Record that a session, by default the operation's, is active: a new one is registered, and an ended one is
+        reopened, but the way in which it ended is kept. Background work and shells have none."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
-            self.space.note_active(session_id, self.at)
+            self.space.execute(
+                """INSERT INTO sessions (space, session_id, started_at, last_active_at) VALUES (@SPACE, ?1, ?2, ?2)
+                   ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
+                   last_active_at = max(last_active_at, excluded.last_active_at)""",
+                (session_id, self.at),
+            )
 
     def log_promotion(self, entry: LogPromotion, run_id: str | None = None) -> None:
         """Add an entry to the promotion log."""
