@@ -10,6 +10,7 @@ from remembrancer.memory.decay import DAY_S, has_ended
 from remembrancer.memory.fields import FIELDS, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
+from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -257,10 +258,16 @@ def changed_line(before: str, passage: TextEdit) -> str:
     """The new passage with what stands around it in its line; of a long one, both ends."""
     above, below = before.split(passage.old)
     start, end = above.rpartition("\n")[2], below.partition("\n")[0]
-    left = start if len(start) <= AROUND else f"…{start[-AROUND:]}"
-    right = end if len(end) <= AROUND else f"{end[:AROUND]}…"
-    new = passage.new if len(passage.new) <= 3 * AROUND else f"{passage.new[:AROUND]}…{passage.new[-AROUND:]}"
+    left = start if len(start) <= AROUND else f"…{_last_words(start)}"
+    right = end if len(end) <= AROUND else f"{cut_at_word(end, AROUND)}…"
+    new = passage.new
+    if len(new) > 3 * AROUND:
+        new = f"{cut_at_word(new, AROUND)}…{_last_words(new)}"
     return f"{left}{new}{right}"
+
+
+def _last_words(text: str) -> str:
+    return cut_at_word(text[::-1], AROUND)[::-1]
 
 
 def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict[str, Any]:

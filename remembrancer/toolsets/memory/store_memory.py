@@ -32,6 +32,7 @@ USUAL_KINDS: Final = ["convention", "decision", "error_fix", "fact", "open_end",
 STATED: Final = 0.8
 """The default confidence of a memory that a client states."""
 PENDING: Final = "The vector is still being computed: until then, the memory is found by its words only."
+BECOMES_OPEN: Final = "A fact with a due date is an open end, until update_memory says that it is done."
 MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
@@ -168,8 +169,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
         text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
         call.warn("scope_changed", text)
     if change.kind != (arguments.kind or change.kind):
-        text = f"A {arguments.kind} with a due date is an open end, until update_memory says that it is done."
-        call.warn("kind_changed", text)
+        call.warn("kind_changed", BECOMES_OPEN)
     if arguments.wait_for_embedding:  # without waiting it never has a vector yet
         state = await call.service.await_embedding(call.caller, result.memory_id, call.received_at)
         call.embedding_error = None if state.embedded else state.error or call.embedding_error

@@ -11,7 +11,7 @@ from remembrancer.memory.limits import MAX_ENTITIES, MAX_LINKS, MAX_NAME, check_
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.kinds import GivenKind, Relation
+from remembrancer.protocol.kinds import OPEN_END, GivenKind, Relation
 from remembrancer.protocol.writes import Clearable, LinkRef, TextEdit, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
@@ -21,6 +21,7 @@ from remembrancer.toolsets.memory.fields import (
     clean_tag_changes,
     cleaned,
 )
+from remembrancer.toolsets.memory.store_memory import BECOMES_OPEN
 from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool
 
 _FIELD_OF: Final = {"old": "content", **dict.fromkeys(("supersedes", "add_links", "remove_links"), "links")}
@@ -70,6 +71,8 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change the given fields only. The answer has the changed line if a passage of the text is replaced. It names the
     changed fields if there are none, or others than the call's."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
+    if change.kind != arguments.kind:
+        call.warn("kind_changed", BECOMES_OPEN)
     result = await call.write(change, UpdatedResult, allow_secrets=arguments.allow_secrets is True)
     named = {name for name, value in msgspec.structs.asdict(arguments).items() if value not in (None, ())}
     fields = result.updated_fields
@@ -112,7 +115,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         ),
         add_links=_clean_links([*arguments.add_links, *replaced], memory_id, "add_links"),
         remove_links=_clean_links(arguments.remove_links, memory_id, "remove_links"),
-        kind=arguments.kind,
+        kind=OPEN_END if arguments.kind == "fact" and "due" in fields else arguments.kind,
         cleared=cleared,
         reason=clean_reason(arguments.reason),
         **fields,
