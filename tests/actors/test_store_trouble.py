@@ -21,12 +21,13 @@ from remembrancer.actors.store.read_handlers import answered
 from remembrancer.actors.store.records.types import Filters
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.memory.changes import unknown_memory
+from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from tests.actors.spaces_rig import Spaces
-from tests.actors.store_process import START_S, StoreRig, Worker, store_rig
+from tests.actors.store_process import START_S, Job, StoreRig, Worker, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import until
 from tests.spaces import locked, spoil_page, write_rows
@@ -120,6 +121,26 @@ async def test_a_text_that_cannot_be_embedded_is_found_by_its_words_and_holds_up
     other = await rig.worker("embedder-2")
     await until(lambda: len(other.jobs) + len(worker.jobs) == 5)
     assert (await rig.gateway.embedding_of(bad)).embedded, "another worker's arrival is another chance"
+
+
+class Mortal(Worker):
+    """Never answers a poisonous text."""
+
+    def answer(self, jobs: list[Job]) -> None:
+        super().answer([job for job in jobs if "poison" not in job.text])
+
+
+async def test_a_death_is_counted_though_the_store_misses_the_worker_before_it_is_told(rig: StoreRig) -> None:
+    deadly = await rig.gateway.store("poison in the well")
+    for number in range(3):
+        async with Mortal(rig.home, f"embedder-{number}") as worker:
+            worker.announce()
+            await until(lambda: any("poison" in job.text for job in worker.jobs))
+        while number == 0 and (await rig.gateway.describe()).embedding.workers:
+            await rig.gateway.store("water in the well")  # cannot be handed out: nobody is there any longer
+        await rig.launcher.tell(rig.store, PeerGone("embedder", worker.speaker.incarnation))
+    await rig.gateway.until(lambda now: now.embedding.dead_letters == 1)
+    assert "3 embedders died" in ((await rig.gateway.embedding_of(deadly)).error or "")
 
 
 # Damaged files

@@ -374,14 +374,19 @@ class EmbeddingScheduler:
                 self._expected_until = max(self._expected_until, time.monotonic() + UNATTENDED_S)
             else:
                 self._expected_until, self._may_rest = -math.inf, False
-        until = time.time() + DEADLY_S
         for worker in self.workers:
             if worker.incarnation == gone.incarnation:
-                for job in self._leases.worker_gone(worker)[:SUSPECTS]:
-                    self._leases.finished[job] = FailedText(job.number, DEADLY, died=True, until=until)
-                self._saving.set()
-                self._lose(worker)
+                self._bury(worker)
         self._failures.pop(gone.incarnation, None)
+
+    def _bury(self, worker: Peer, undelivered: EmbeddingJob | None = None) -> None:
+        """Count the death of a worker against the texts that it had."""
+        until = time.time() + DEADLY_S
+        suspects = [job for job in self._leases.worker_gone(worker) if job != undelivered]
+        for job in suspects[:SUSPECTS]:
+            self._leases.finished[job] = FailedText(job.number, DEADLY, died=True, until=until)
+        self._saving.set()
+        self._lose(worker)
 
     def lose(self, worker: Peer) -> None:
         """Handle the loss of a worker, or of its credibility. Its texts go to another."""
@@ -514,12 +519,16 @@ class EmbeddingScheduler:
     async def _embed(self, worker: Peer, identity: ModelIdentity, name: str, text: TextToEmbed) -> None:
         """Have a worker embed a text that it was given. The result is saved later."""
         result: EmbeddedMemory | FailedText
+        job = EmbeddingJob(identity.key, name, text.number)
         try:
             answer = await self._router_of(worker).ask(worker, EmbedText(text.content), timeout_s=None)
         except PeerLost:
             return
         except PeerUnavailable:
-            self._lose(worker)
+            if worker.key:
+                self._lose(worker)  # on another host: its connection may be what is gone
+            else:
+                self._bury(worker, undelivered=job)
             return
         except RemembrancerError as error:
             result = FailedText(text.number, error.message)
@@ -534,7 +543,6 @@ class EmbeddingScheduler:
             else:
                 result = FailedText(text.number, fault)
         self._attended_at = time.monotonic()
-        job = EmbeddingJob(identity.key, name, text.number)
         if not self._leases.finish(worker, job, result):
             return
         if isinstance(result, EmbeddedMemory):
