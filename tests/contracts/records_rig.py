@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.types import (
     MemoryRecord,
     WaitingWork,
 )
-from remembrancer.actors.store.retrieval.keywords import phrases_of
+from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, Change, EntityRef, PortableMemory

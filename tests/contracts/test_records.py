@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records.memory_rows import digest_of, read_copies
 from remembrancer.actors.store.records.sqlite_records import Limits
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, NearDuplicate
-from remembrancer.actors.store.retrieval.keywords import phrases_of
+from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.memory.changes import changed_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from remembrancer.actors.store.records.search import BM25, INTERLEAVED, REACH, TOGETHER_S, WIDE_ROWS, expression_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
-from remembrancer.actors.store.retrieval.keywords import phrases_and_units, phrases_of
+from remembrancer.actors.store.retrieval.question import phrases_and_units, phrases_of
 from remembrancer.protocol.kinds import Scope, kind_of_type
 from remembrancer.protocol.writes import ForgetMemory, Operation, SourceRef, StoreMemory, UpdateMemory
 from tests.contracts.records_rig import RecordsRig

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, expression_of, narrowed
 from remembrancer.actors.store.records.subword_tokens import LONGEST, subword_tokens
 from remembrancer.actors.store.records.types import Phrase
-from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, phrases_and_units, phrases_of
+from remembrancer.actors.store.retrieval.question import MAX_TERMS, phrases_and_units, phrases_of
 from tests.cases import cases
 
 DOCUMENTS = cases("keywords", "documents")

@@ -17,7 +17,7 @@ from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.schema import PASSAGES
-from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
+from remembrancer.actors.store.records.search import SqliteWords, expression_of, hits_of_rare
 from remembrancer.actors.store.records.sqlite_file import (
     AMONG,
     SqliteFile,
@@ -363,12 +363,9 @@ class FileMemories:
             )
             return dict(rows)
 
-        narrow = None
-        if self.size > ROWS:
-            narrow = narrowed_for(self._index, Counter(phrases), counted or {}, ROWS, WIDE_ROWS)
-        if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
-            return {number: bm25 / TIMES for number, bm25 in found.items()}
-        return hits(expression_of(phrases))
+        if self.size <= ROWS:
+            return hits(expression_of(phrases))
+        return hits_of_rare(self._index, hits, phrases, limit, counted or {}, ROWS, WIDE_ROWS)
 
     def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
         return self._index.postings(groups)

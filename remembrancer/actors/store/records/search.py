@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -116,10 +116,9 @@ class SqliteSearch(SqliteWords):
             passing = [(number, score) for number, score, passes in rows if passes][:limit]
             return hits(match, EVERY) if len(passing) < limit and len(rows) == most else dict(passing)
 
-        narrow = None if counted is None or numbers else narrowed_for(self, Counter(phrases), counted)
-        if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
-            return {number: bm25 / TIMES for number, bm25 in found.items()}
-        return hits(expression_of(phrases))
+        if counted is None or numbers:
+            return hits(expression_of(phrases))
+        return hits_of_rare(self, hits, phrases, limit, counted)
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
         """Return the sizes of the spaces, the memories in each with a group of phrases, and up to `limit` of the
@@ -441,17 +440,24 @@ LoCoMo questions then have evidence among the first five hits, and 59.4 % before
 """
 
 
-def narrowed_for(
+def hits_of_rare(
     words: SqliteWords,
-    phrases: Counter[Phrase],
+    hits: Callable[[str], Hits],
+    phrases: Sequence[Phrase],
+    limit: int,
     counted: Mapping[Phrase, int],
     most: int = ROWS,
     wide: int = WIDE_ROWS,
-) -> str | None:
-    """Return a narrower expression for one that matches many texts. `counted` has the counts of some phrases."""
-    others = [phrase for phrase in phrases if phrase not in counted]
+) -> Hits:
+    """Return the hits of texts with the rarer phrases, if these are enough, and else of all. `hits` searches for an
+    expression; `counted` has the number of texts with some of the phrases."""
+    times = Counter(phrases)
+    others = [phrase for phrase in times if phrase not in counted]
     counts = words.frequencies([[phrase] for phrase in others])
-    return narrowed(phrases, {**counted, **dict(zip(others, counts, strict=True))}, most, wide)
+    narrow = narrowed(times, {**counted, **dict(zip(others, counts, strict=True))}, most, wide)
+    if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
+        return {number: bm25 / TIMES for number, bm25 in found.items()}
+    return hits(expression_of(phrases))
 
 
 SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source, '$.file') END"

@@ -94,48 +94,19 @@ class Rows:
         return [getattr(self, each.name) for each in fields(self)]
 
 
-@dataclass(slots=True)
-class Search:
-    """The search of a space or of notes. `postings` are the memories with each unit of the question, `size` is the
-    number of memories, visible or not.
+class Search(NamedTuple):
+    """The search of a space or of notes by words. `postings` are the memories with each unit of the question, `size`
+    is the number of memories, visible or not.
 
     If the session has memories of its own here, there are two `sides`: these (with their numbers), and all others. An
-    empty space has none, and is not searched. `hits` are the results by words for each side.
+    empty space has none, and is not searched. `hits` are the results for each side.
     """
 
     source: Source
     size: int
     postings: Sequence[Sequence[Ref]]
     sides: Sequence[tuple[Filters, Sequence[Ref]]]
-    hits: Sequence[Hits] = ()
-
-    def find_words(self, question: Question) -> None:
-        """Search by words."""
-        if question.phrases:
-            counted = None
-            if sum(map(len, self.postings)) > ROWS:
-                units = zip(question.units, self.postings, strict=True)
-                counted = {unit[0]: len(having) for unit, having in units if len(unit) == 1}
-            hits = self.source.texts.keyword_hits
-            self.hits = [hits(question.phrases, side, CANDIDATES, counted, own) for side, own in self.sides]
-
-    def nearest(self, near: Nearest, question: Question, facts: Mapping[Ref, RankingFacts]) -> list[Nearest]:
-        """Return for each side the cosines of the `CANDIDATES` nearest memories, which may lack `facts`. `near` are the
-        nearest of any scope."""
-        vector, vectors = question.vector, self.source.vectors
-        assert vector is not None
-        assert vectors is not None
-        found: list[Nearest] = []
-        for side, own in self.sides:
-            if own:
-                found.append(vectors.nearest(vector, CANDIDATES, [ref for ref in own if ref in facts]))
-                continue
-            passing = (ref for ref in near if ref in facts and (not side.scopes or facts[ref].scope in side.scopes))
-            cosines = {ref: near[ref] for ref in itertools.islice(passing, CANDIDATES)}
-            if len(cosines) < CANDIDATES and len(near) == FIRST_SEARCH:  # the filters removed too many
-                cosines = vectors.nearest(vector, CANDIDATES, self.source.texts.matching(side, EVERY))
-            found.append(cosines)
-        return found
+    hits: Sequence[Hits]
 
 
 Searches = Mapping[int, Search]
@@ -160,9 +131,17 @@ def find_words(view: View, question: Question) -> Searches:
         if own and is_apart:
             sides = [(msgspec.structs.replace(filters, scopes=("session",)), own)]
             sides += [(msgspec.structs.replace(filters, scopes=others), ())] if others else []
-        search = searches[space] = Search(source, size, postings, sides if size or filters.include_forgotten else ())
-        if question.strategy != "vector":
-            search.find_words(question)
+        if not (size or filters.include_forgotten):
+            sides = []
+        counted = None
+        if sum(map(len, postings)) > ROWS:
+            units = zip(question.units, postings, strict=True)
+            counted = {unit[0]: len(having) for unit, having in units if len(unit) == 1}
+        hits = [
+            source.texts.keyword_hits(question.phrases, side, CANDIDATES, counted, among)
+            for side, among in (sides if question.phrases else ())
+        ]
+        searches[space] = Search(source, size, postings, sides, hits)
     return searches
 
 
@@ -170,39 +149,57 @@ def find_candidates(view: View, question: Question, searches: Searches) -> tuple
     """Return the candidates of each side of each space that pass the filters, with all ranking data, and the strategy
     by which they were found. Adds a notice if only a part was searched by vectors.
 
-    `searches` is the result of `find_words`. If only vectors were requested, words are searched only if there are none.
+    `searches` is the result of `find_words`, which is left aside if only vectors were requested and there are some.
     """
     begun, vector = {space: each for space, each in searches.items() if each.sides}, question.vector
     near: dict[int, Nearest] = {}
+    hits: dict[int, Sequence[Hits]] = {}
     numbers: set[Ref] = set()
     for space, search in begun.items():
         if vector is not None and search.source.vectors is not None:
             near[space] = search.source.vectors.nearest(vector, FIRST_SEARCH)
             numbers.update(near[space], *(own for _, own in search.sides))
-        elif not search.hits:
-            search.find_words(question)
-        numbers.update(*search.hits)
+        hits[space] = () if question.strategy == "vector" and space in near else search.hits
+        numbers.update(*hits[space])
     facts = view.ranking_facts(numbers, question.filters)
     found: list[Mapping[Ref, float]] = []
     for space, search in begun.items():
-        found += search.nearest(near[space], question, facts) if space in near else ()
-        found += search.hits
+        found += _nearest_of_sides(search, near[space], question, facts) if space in near else ()
+        found += hits[space]
     if missing := {ref for each in found for ref in each if ref not in numbers}:
         facts |= view.ranking_facts(missing, question.filters)
     wanted = {ref: facts[ref] for each in found for ref in each if ref in facts}
     first = [ref for each in found for ref in sorted(each, key=lambda ref: (-each[ref], ref))[:TOLD_NEXT_TO]]
-    bm25 = {ref: score for search in begun.values() for hits in search.hits for ref, score in hits.items()}
+    bm25 = {ref: score for sides in hits.values() for side in sides for ref, score in side.items()}
     rows = describe(view, question, searches, wanted, bm25, first)
     with_rows = {known.space for known in rows.facts}
     searched = [space in near for space in begun if space in near or space in with_rows]
-    if vector is None or not (any(searched) or not begun):
-        strategy: Strategy = "keyword"
-    else:
-        strategy = question.strategy if all(searched) else "hybrid"
+    by_meaning = vector is not None and (any(searched) or not begun)
+    strategy: Strategy = "keyword" if not by_meaning else question.strategy if all(searched) else "hybrid"
     if vector is not None and not all(searched):
         text = "The vector index is still being opened: part of the search was by words only."
         view.notices.append(Notice("partial_results", text))
     return rows, strategy
+
+
+def _nearest_of_sides(
+    search: Search, near: Nearest, question: Question, facts: Mapping[Ref, RankingFacts]
+) -> list[Nearest]:
+    """Return for each side the cosines of the `CANDIDATES` nearest memories, which may lack `facts`. `near` are the
+    nearest of any scope."""
+    vector, vectors = question.vector, search.source.vectors
+    assert vector is not None
+    assert vectors is not None
+    found: list[Nearest] = []
+    for side, own in search.sides:
+        passing = (ref for ref in near if ref in facts and (not side.scopes or facts[ref].scope in side.scopes))
+        cosines = {ref: near[ref] for ref in itertools.islice(passing, CANDIDATES)}
+        if own:
+            cosines = vectors.nearest(vector, CANDIDATES, [ref for ref in own if ref in facts])
+        elif len(cosines) < CANDIDATES and len(near) == FIRST_SEARCH:  # the filters removed too many
+            cosines = vectors.nearest(vector, CANDIDATES, search.source.texts.matching(side, EVERY))
+        found.append(cosines)
+    return found
 
 
 def describe(

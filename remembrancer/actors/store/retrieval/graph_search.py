@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 from remembrancer.actors.store.records.types import Filters, RankingFacts
 from remembrancer.actors.store.retrieval.graph import Graph, Node, Reached, Walk, connection, walk
-from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.actors.store.retrieval.once import as_recalled
+from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import recency
 from remembrancer.memory.features import standing

@@ -187,7 +187,7 @@ def columns(question: Question, searches: Searches, rows: Rows) -> Candidates:
     postings = zip(*(each.postings for each in searches.values()), strict=True)
     weights = np.array(rarity([sum(map(len, each)) for each in postings], sum(sizes.values())))
     facts: list[RankingFacts] = rows.facts.tolist()
-    numbered, windows, asked_at = sorted(question.numbered), question.windows, question.asked.asked_at
+    numbered, windows, asked_at = question.numbered, question.windows, question.asked.asked_at
     happened_at = [each.happened_at for each in facts]
     # Events stay as they were.
     may_be_replaced = np.array([each.type != "episodic" or each.kind == "decision" for each in facts])
@@ -240,9 +240,9 @@ def _likeness(question: Question, rows: Rows, may_be_replaced: NDArray[np.bool_]
     like = vectors @ vectors.T
     if is_rule.any():
         like = np.where(is_rule[facts][:, None] == is_rule[facts], like, 0.0)
-    if numbered := sorted(question.numbered):
+    if question.numbered:
         # A fact without a requested name that another one has is about something else.
-        names = rows.words[facts][:, numbered].astype(np.float32)
+        names = rows.words[facts][:, question.numbered].astype(np.float32)
         like = np.where(names @ (1.0 - names).T > 0.0, 0.0, like)
     likeness = np.zeros((len(rows), len(rows)))
     likeness[np.ix_(facts, facts)] = like
