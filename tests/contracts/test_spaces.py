@@ -60,7 +60,7 @@ WRITES = {
     *("try_again",),
 }
 PLAIN = {"name", "users", "space", "spaces", "of", "links_duplicates", "is_users", "is_shared", "commits", "writes"}
-PLAIN |= {"time", "works_here", "names_of"}
+PLAIN |= {"time", "lane_time", "works_here", "names_of"}
 
 
 def fill(records: Records, word: str) -> list[str]:

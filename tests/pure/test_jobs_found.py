@@ -29,7 +29,7 @@ ENDED = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW)
 
 
 def jobs(work: WaitingWork) -> list[object]:
-    return [job.work for job in jobs_of(PROJECT.id, PROJECT, work, NOW)]
+    return [job.work for job in jobs_of(PROJECT, work, NOW)]
 
 
 def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> WaitingWork:
@@ -42,12 +42,12 @@ def test_a_session_that_has_ended_is_a_job_each_time_and_maintenance_goes_last()
     assert jobs(WaitingWork()) == []
     assert jobs(WaitingWork(sessions=(RUNNING, ENDED))) == [SessionEnded(ENDED)]
     again = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW + 1)
-    (first,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(ENDED,)), NOW)
-    (second,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(again,)), NOW)
+    (first,) = jobs_of(PROJECT, WaitingWork(sessions=(ENDED,)), NOW)
+    (second,) = jobs_of(PROJECT, WaitingWork(sessions=(again,)), NOW)
     assert first.key != second.key
     work = WaitingWork((ENDED,), (Promotable("a", 1, 0),), 0.0, oldest_at=0.0)
     assert [type(each) for each in jobs(work)] == [SessionEnded, PromoteAtOnce, Maintain]
-    (only,) = jobs_of("user", None, work, NOW)
+    (only,) = jobs_of(None, work, NOW)
     assert only == Job(None, Maintain(None))
 
 

@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import anyio
 
-from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import WaitingWork
@@ -31,7 +30,6 @@ from remembrancer.protocol.consolidation import (
     Work,
 )
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef, Submit, SubmitBatch
 
@@ -57,13 +55,9 @@ Apply = Callable[[Submit], Awaitable[Applied]]
 logger = logging.getLogger(__name__)
 
 
-def jobs_of(name: str, project: ProjectRef | None, work: WaitingWork, now: float) -> list[Job]:
-    """Return the jobs for a space, the most urgent first.
-
-    For a shared lane, `project` is one with the lane's name as its id, or None for the user's lane, and `now` is the
-    lane's time.
-    """
-    lane_time = None if name == USER or PROJECT_ID.fullmatch(name) else now
+def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time: float | None = None) -> list[Job]:
+    """Return the jobs for a space, the most urgent first. `project` is None for the user's space; in a shared lane it
+    has the lane's name as its id, and `lane_time` is the lane's time."""
     wanted: list[Work] = []
     if project is not None and lane_time is None:
         wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]
@@ -152,7 +146,7 @@ class JobFinder:
         self._on_news = on_news
         self._count_accesses = count_accesses
         self._watch = SessionWatch(settings.session_grace_s)
-        self._spaces: WeakKeyDictionary[Records, _Space] = WeakKeyDictionary()
+        self._spaces: dict[Records, _Space] = {}
         self._end_at = 0.0
         """The earliest time to end a session, after the end of one could not be written."""
         self.due: list[Job] = []
@@ -174,12 +168,6 @@ class JobFinder:
                 return
         self._watch.note(present, time.monotonic())
 
-    def lane_time(self, project: ProjectRef | None) -> float | None:
-        """Return the time of the shared lane whose name stands for a project id, or that has the user's memories
-        (None); None if it is a local space."""
-        lane = self._files.shared.get(USER) if project is None else self._files.shared_lane(project.id)
-        return None if lane is None else lane.time
-
     async def run(self) -> None:
         """Look for work, at most once a second, until cancelled."""
         while True:
@@ -188,7 +176,8 @@ class JobFinder:
 
     async def look(self) -> None:
         """Read changed spaces, and check for due jobs."""
-        spaces, now = {records: self._space_of(records) for records in self._files}, time.monotonic()
+        spaces = self._spaces = {records: self._spaces.get(records) or _Space() for records in self._files}
+        now = time.monotonic()
         changed = [each for each, space in spaces.items() if space.writes != each.writes and space.read_at <= now]
         if changed:
             await self._count_accesses()  # accesses before a session's end count when the end is processed
@@ -205,14 +194,11 @@ class JobFinder:
             job
             for records in spaces
             if records.works_here and (not records.is_users or records is self._files.user)
-            for job in jobs_of(records.name, spaces[records].project, spaces[records].work, records.time)
+            for job in jobs_of(spaces[records].project, spaces[records].work, records.time, records.lane_time)
         ]
         if self.due:
             self._on_news()
         await self._end_lost_sessions()
-
-    def _space_of(self, records: Records) -> _Space:
-        return self._spaces.setdefault(records, _Space())
 
     def _project_of(self, records: Records) -> ProjectRef | None:
         """Return the project of a space, for a shared lane with the lane's name as its id; None if it is the user's."""
@@ -225,9 +211,9 @@ class JobFinder:
         now, wall_now = time.monotonic(), time.time()
         active_at = {
             (records.name, session.session_id): session.last_active_at
-            for records in self._files
+            for records, space in self._spaces.items()
             if not (records.is_shared or records.is_users)
-            for session in self._space_of(records).work.sessions
+            for session in space.work.sessions
             if session.ended_at is None
         }
         for name, session_id in self._watch.lost(active_at, now, wall_now) if now >= self._end_at else ():

@@ -121,10 +121,10 @@ class JobHandlers(Handlers):
             raise InvalidInput("a reflection also reads the user's memories, which this token may not see")
         if self._refusal is not None:
             raise ConsolidatorUnavailable(self._refusal)
-        lane_time = self.finder.lane_time(request.project) if isinstance(request, Maintain) else None
         asked = self._asked.get(request)
         if asked is None:
-            job = Job(request.project, request, lane_time)
+            records = self._records_of(request.project) if isinstance(request, Maintain) else None
+            job = Job(request.project, request, None if records is None else records.lane_time)
             asked = self._asked[request] = _Asked(job, asyncio.get_running_loop().create_future())
             self._attempts.forget(job)
             self._wake()

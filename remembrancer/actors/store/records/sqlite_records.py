@@ -152,6 +152,11 @@ class Records(Reader, EmbeddedTexts):
         """The time by which the background work of the space is due."""
         return self._clock()
 
+    @property
+    def lane_time(self) -> float | None:
+        """The time of a shared lane, and None for another space."""
+        return self.time if self.is_shared else None
+
     # Writing: on the thread that writes.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
