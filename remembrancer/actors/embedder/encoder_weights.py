@@ -1,19 +1,16 @@
-"""The graph of a BERT encoder with integer matrix products, made from a model's weights in less than 0.1 s.
+"""The weights of the encoders, for graphs with integer matrix products.
 
-onnxruntime would expand weights of 4 or 8 bits to float32 when it loads a file with them: the products of a text with
-the weights are then most of the work. `DynamicQuantizeMatMul` takes the weights as they are, and quantises the
-activations at run time. All rows of one product share one scale: several texts in a batch would change each other's
-vectors, so texts go through the graph one by one.
+The graphs are files without weights in `data`, which `release/encoder_graphs.py` has written.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from numpy.typing import NDArray
-
-from remembrancer.actors.embedder.onnx_file import MICROSOFT, add_constant, add_node, constants_of, declare, new_model
 
 PRECISION: Final = "w7a8"
 """The precision of the vectors: weights of 7 bits, activations of 8. Change it with any rule that changes the vectors,
@@ -22,7 +19,6 @@ LARGEST_WEIGHT: Final = 63
 """Seven bits instead of eight: x86 processors without VNNI add two products of a uint8 and an int8 in 16 bits with
 saturation, and 2 * 255 * 63 fits there. So all processors make the same vectors. (With onnxruntime's
 `session.x64quantprecision` eight bits would do, but it also slows down processors with VNNI, by a half.)"""
-_OPSET, _IR_VERSION = 17, 8
 
 Floats = NDArray[np.float32]
 
@@ -39,12 +35,7 @@ class EncoderWeights(Protocol):
     """The weights of a model. Names are `emb.ln`, and with the number of a layer `l0.q`, `k`, `v`, `ao` (the
     attention's output), `aln` (the norm after it), `fi`, `fo` (in and out of the inner layer) and `oln`."""
 
-    width: int
     layers: int
-    heads: int
-    epsilon: float
-    attends_at_once: bool
-    """True: use onnxruntime's single attention operator, which is faster by a fifth and rounds differently."""
 
     def embeddings(self, ids: NDArray[np.int64]) -> Floats:
         """The sum of the embeddings of these tokens (one dimension), of their positions and of their type."""
@@ -56,64 +47,31 @@ class EncoderWeights(Protocol):
         """A matrix with its scales and bias."""
 
 
+def graph_of(model: str) -> Path:
+    """The file of a model's graph: from a text's `embeddings` to each token's state in the last layer."""
+    return Path(__file__).parent / "data" / f"{model}.onnx"
+
+
+def constants_of(model: EncoderWeights) -> dict[str, NDArray[Any]]:
+    """The weights of a model by their names in its graph, where the products of `q`, `k` and `v` are one."""
+    constants: dict[str, NDArray[Any]] = {}
+    layers = [f"l{layer}." for layer in range(model.layers)]
+    for name in ("emb.ln", *(layer + part for layer in layers for part in ("aln", "oln"))):
+        constants[f"{name}.w"], constants[f"{name}.b"] = model.norm(name)
+    for name, *others in (
+        [layer + part for part in parts] for layer in layers for parts in ("qkv", ["ao"], ["fi"], ["fo"])
+    ):
+        weights, scales, bias = map(np.hstack, zip(*map(model.product, [name, *others]), strict=True))
+        constants |= {f"{name}.w": weights, f"{name}.scale": scales, f"{name}.b": bias}
+        constants[f"{name}.zero"] = np.zeros(len(bias), np.int8)
+    return constants
+
+
 def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
     """The matrix as integers within ±LARGEST_WEIGHT, and each column's scale."""
     widest = np.abs(matrix).max(axis=0)
     widest[widest == 0.0] = 1.0
     return np.rint(matrix * (LARGEST_WEIGHT / widest)).astype(np.int8), widest / LARGEST_WEIGHT
-
-
-def encoder_graph(model: EncoderWeights) -> bytes:
-    """The encoder as an ONNX file: from a text's `embeddings` to each token's state in the last layer."""
-    file = new_model(_OPSET, _IR_VERSION)
-    graph = file.graph
-
-    def normalised(values: str, name: str) -> str:
-        parts = [
-            add_constant(graph, f"{name}.{part}", numbers) for part, numbers in zip("wb", model.norm(name), strict=True)
-        ]
-        return add_node(graph, "LayerNormalization", [values, *parts], f"{name}.out", epsilon=model.epsilon, axis=-1)
-
-    def product(values: str, *parts: str) -> str:
-        weights, scales, bias = map(np.hstack, zip(*map(model.product, parts), strict=True))
-        constants = {"w": weights, "scale": scales, "zero": np.zeros(weights.shape[1], np.int8), "b": bias}
-        names = [add_constant(graph, f"{parts[0]}.{name}", numbers) for name, numbers in constants.items()]
-        return add_node(graph, "DynamicQuantizeMatMul", [values, *names], f"{parts[0]}.out", domain=MICROSOFT)
-
-    state = normalised(declare(graph.input, "embeddings", 1, "tokens", model.width), "emb.ln")
-    attend = _attend_at_once if model.attends_at_once else _attend_in_steps
-    for name in (f"l{layer}." for layer in range(model.layers)):
-        heads = [f"{name}head.{part}" for part in "qkv"]
-        add_node(graph, "Split", [product(state, f"{name}q", f"{name}k", f"{name}v")], *heads, axis=-1)
-        attended = product(attend(graph, heads, f"{name}attended", model), f"{name}ao")
-        state = normalised(add_node(graph, "Add", [state, attended], f"{name}mixed"), f"{name}aln")
-        wide = add_node(graph, "Gelu", [product(state, f"{name}fi")], f"{name}wide", domain=MICROSOFT)
-        added = add_node(graph, "Add", [state, product(wide, f"{name}fo")], f"{name}added")
-        state = normalised(added, f"{name}oln")
-    declare(graph.output, state, 1, "tokens", model.width)
-    content: bytes = file.SerializeToString()
-    return content
-
-
-def _attend_at_once(graph: Any, heads: list[str], name: str, model: EncoderWeights) -> str:
-    return add_node(graph, "MultiHeadAttention", heads, name, domain=MICROSOFT, num_heads=model.heads)
-
-
-def _attend_in_steps(graph: Any, heads: list[str], name: str, model: EncoderWeights) -> str:
-    """The attention of the default model's own file: each factor is divided by the fourth root of the heads' width."""
-    each = model.width // model.heads
-    shape = add_constant(graph, f"{name}.heads", np.array([1, -1, model.heads, each]))
-    flat = add_constant(graph, f"{name}.flat", np.array([1, -1, model.width]))
-    scale = add_constant(graph, f"{name}.scale", np.array(each**-0.25, np.float32))
-    turned: list[str] = []
-    for head, order in zip(heads, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True):
-        rows = add_node(graph, "Reshape", [head, shape], f"{head}.rows")
-        turned.append(add_node(graph, "Transpose", [rows], f"{head}.turned", perm=order))
-    factors = [add_node(graph, "Mul", [each, scale], f"{each}.scaled") for each in turned[:2]]
-    weights = add_node(graph, "Softmax", [add_node(graph, "MatMul", factors, f"{name}.by")], f"{name}.soft", axis=-1)
-    mixed = add_node(graph, "MatMul", [weights, turned[2]], f"{name}.mixed")
-    rows = add_node(graph, "Transpose", [mixed], f"{name}.rows", perm=[0, 2, 1, 3])
-    return add_node(graph, "Reshape", [rows, flat], name)
 
 
 class MiniLM:
@@ -125,8 +83,7 @@ class MiniLM:
         google.protobuf.message.DecodeError: the content is not an ONNX file.
     """
 
-    width, layers, heads, epsilon = 384, 6, 12, 1e-12
-    attends_at_once = False
+    layers = 6
     _NAMES: Final[Mapping[str, str]] = {
         "q": "attention.self.query",
         "k": "attention.self.key",
@@ -140,7 +97,7 @@ class MiniLM:
 
     def __init__(self, file: Path) -> None:
         content = file.read_bytes()
-        self._constants = constants_of(content)
+        self._constants = _constants_in(content)
         # The products are unnamed in the file, and are identified by their order.
         matrices = [name for name in self._constants if name.startswith("val_") and name.endswith("_q")]
         products = [f"l{layer}.{part}" for layer in range(self.layers) for part in ("q", "k", "v", "ao", "fi", "fo")]
@@ -174,3 +131,46 @@ class MiniLM:
             return "inner.embeddings.LayerNorm"
         layer, _, part = name[1:].partition(".")
         return f"inner.encoder.layer.{layer}.{self._NAMES[part]}"
+
+
+_DATA_TYPES: Final = {1: "<f4", 3: "|i1", 7: "<i8"}
+"""Numpy's names of values of `TensorProto.DataType`."""
+_ONNX: Final = """
+name: "onnx_read.proto" package: "onnx_read"
+message_type {
+    name: "Tensor"
+    field { name: "dims" number: 1 label: LABEL_REPEATED type: TYPE_INT64 }
+    field { name: "data_type" number: 2 label: LABEL_OPTIONAL type: TYPE_INT32 }
+    field { name: "name" number: 8 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "raw_data" number: 9 label: LABEL_OPTIONAL type: TYPE_BYTES }
+}
+message_type {
+    name: "Graph"
+    field { name: "initializer" number: 5 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".onnx_read.Tensor" }
+}
+message_type {
+    name: "Model"
+    field { name: "graph" number: 7 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".onnx_read.Graph" }
+}
+"""
+"""The fields of `onnx.proto` that are read, so that the package `onnx` is not needed."""
+
+
+def _constants_in(content: bytes) -> dict[str, NDArray[Any]]:
+    """The float32 and integer constants of an ONNX file, by name, in the order of the file.
+
+    Raises:
+        google.protobuf.message.DecodeError: it is not an ONNX file.
+    """
+    return {
+        each.name: np.frombuffer(each.raw_data, _DATA_TYPES[each.data_type]).reshape(each.dims)
+        for each in _model_class().FromString(content).graph.initializer
+        if each.data_type in _DATA_TYPES and each.raw_data
+    }
+
+
+@cache
+def _model_class() -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(text_format.Parse(_ONNX, descriptor_pb2.FileDescriptorProto()))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("onnx_read.Model"))
