@@ -19,11 +19,10 @@ from mcp.client.stdio import StdioServerParameters
 
 from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask, end_runtime, is_up
+from remembrancer.commands.runtime_client import end_runtime, is_up, look
 from remembrancer.commands.runtime_commands import STOP_LIMIT_S
 from remembrancer.commands.status import report
-from remembrancer.protocol.control import AskStatus
-from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import find_problems
@@ -85,6 +84,12 @@ def stop_runtime(home: Path) -> None:
         end_runtime(paths, STOP_LIMIT_S)
 
 
+def status_of(home: Path) -> RuntimeStatus | None:
+    """The answer of a home's launcher; None where none runs, or it is held up."""
+    state = look(RuntimePaths(home))
+    return state if isinstance(state, RuntimeStatus) else None
+
+
 class Runtime:
     """The runtime of one home, whoever started it."""
 
@@ -97,11 +102,10 @@ class Runtime:
         return await asyncio.get_running_loop().run_in_executor(None, self._status)
 
     def _status(self) -> dict[str, Any]:
-        paths, status = RuntimePaths(self.home), None
         give_up_at = time.monotonic() + PATIENCE_S
-        while status is None and is_up(paths) and time.monotonic() < give_up_at:
-            with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):  # one that is held up is there all the same
-                status = ask(paths, AskStatus())
+        while (status := status_of(self.home)) is None and is_up(RuntimePaths(self.home)):
+            if time.monotonic() >= give_up_at:  # one that is held up is there all the same
+                break
         printed: dict[str, Any] = json.loads(
             json.dumps(report(self.home, status, find_problems(status) if status else ()))
         )

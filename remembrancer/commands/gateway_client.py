@@ -4,10 +4,10 @@ only, because an assistant waits for its hooks."""
 from __future__ import annotations
 
 import json
-import os
 import select
 import time
 
+from remembrancer import __version__
 from remembrancer.actors.bridge.places import hello_line
 from remembrancer.protocol.gateway_link import CONTROL, INVALID, MAX_LINE_BYTES, REFUSED, stamped
 from remembrancer.protocol.ulids import new_identity
@@ -68,10 +68,9 @@ class GatewayClient:
         self._link = link
         self._lines = link.makefile("rb")
         self._number = 0
-        hello = json.loads(hello_line(new_identity(time.time()), session, directory, environ, places.config))
-        hello |= {"passing": True, "directory": directory, "pid": os.getpid(), "named_project": named_project}
-        link.sendall(json.dumps(hello, separators=(",", ":")).encode() + b"\n")
-        about = {"name": client, "version": hello["version"]}
+        others = {"passing": True, "directory": directory, "named_project": named_project}
+        link.sendall(hello_line(new_identity(time.time()), session, directory, environ, places.config, **others))
+        about = {"name": client, "version": __version__}
         self._send("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}, number=0)
         self._send("notifications/initialized", {})
 

@@ -38,10 +38,7 @@ from bench.client import CLOSED, ClientError, Json, StdioClient
 from bench.harness import token_of
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import read_record
-from remembrancer.commands.runtime_client import ask
 from remembrancer.memory.credentials import find_credential
-from remembrancer.protocol.control import AskStatus
-from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
 from tests.patience import until
@@ -470,9 +467,8 @@ class Killer:
         elif role == "launcher":
             found += [pid for pid in [read_record(self._paths)] if pid is not None]
         else:
-            with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):
-                status = await asyncio.to_thread(ask, self._paths, AskStatus())
-                found += [each.pid for each in status.processes if each.role == role and each.pid]
+            status = await asyncio.to_thread(tests.runtime.status_of, self._paths.home)
+            found += [each.pid for each in (status.processes if status else ()) if each.role == role and each.pid]
         self._dice.shuffle(found)
         for pid in found:
             with suppress(psutil.Error):

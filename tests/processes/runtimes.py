@@ -23,10 +23,8 @@ from remembrancer import command_line
 from remembrancer.actors.launcher import lifecycle
 from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
 from remembrancer.commands import runtime_commands
-from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol import sockets, wire
 from remembrancer.protocol.control import (
-    AskStatus,
     ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
@@ -37,12 +35,13 @@ from remembrancer.protocol.control import (
     RuntimeStatus,
     StoreHealth,
 )
-from remembrancer.protocol.errors import DeadlineExceeded, ModelUnusable, PeerLost, PeerUnavailable
+from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.wire import PROTOCOL_VERSION
 from tests.forked import ForkedProcess, forking, redirect
 from tests.patience import PATIENCE_S, pause_s
+from tests.runtime import status_of
 
 ORDINARY = ("gateway", "store", "embedder-1")
 
@@ -94,13 +93,10 @@ class RunningRuntime:
         self.process.stdin.close()
 
     def status(self) -> RuntimeStatus | None:
-        try:
-            answer = ask(self.paths, AskStatus())
-        except (PeerUnavailable, PeerLost, DeadlineExceeded):
+        status = status_of(self.home)
+        if status is None:
             assert self.process.poll() is None, f"the launcher has ended: {self.output.read_text()}"
-            return None
-        assert isinstance(answer, RuntimeStatus)
-        return answer
+        return status
 
     def until_state(self, name: str, state: str, *, besides_pid: int = -1) -> ProcessStatus:
         """Wait until the process is in that state (and has another pid)."""

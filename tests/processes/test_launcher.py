@@ -23,7 +23,7 @@ from remembrancer.commands.runtime_client import ask
 from remembrancer.config.home import memory_directory
 from remembrancer.protocol import sockets, wire
 from remembrancer.protocol.control import AskStatus
-from remembrancer.protocol.errors import DeadlineExceeded, HomeUnusable, PeerLost, PeerUnavailable, VersionMismatch
+from remembrancer.protocol.errors import HomeUnusable, VersionMismatch
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.wire import PROTOCOL_VERSION
@@ -32,7 +32,7 @@ from tests.conftest import processes_of
 from tests.patience import PATIENCE_S
 from tests.processes import runtimes
 from tests.processes.runtimes import RunningRuntime, behave, is_dead, runtime, until
-from tests.runtime import Runtime, Session, command, done, patiently
+from tests.runtime import Runtime, Session, command, done, patiently, status_of
 
 
 def assert_nothing_left(running: RunningRuntime) -> None:
@@ -44,11 +44,8 @@ def assert_nothing_left(running: RunningRuntime) -> None:
 
 def has_a_session(running: RunningRuntime) -> bool:
     """True if the launcher, which may be starting still, has heard of a session."""
-    try:
-        gateway = ask(running.paths, AskStatus()).gateway
-    except (PeerUnavailable, PeerLost, DeadlineExceeded):
-        return False
-    return gateway is not None and gateway.sessions > 0
+    status = status_of(running.home)
+    return status is not None and status.gateway is not None and status.gateway.sessions > 0
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ async def test_a_file_of_the_earlier_form_that_an_older_release_left_is_recorded
     earlier = {"format": 1, "event": event, "at": 5.5, "session": "s", "directory": "/app", **about}
     (tmp_path / "1-a.json").write_text(json.dumps(earlier))
     writes = Recorder()
-    assert await intake_of(tmp_path, writes).take_all() == 1
+    await intake_of(tmp_path, writes).take_all()
     assert recorded(writes.changes[0]) == expected
 
 
@@ -151,7 +151,7 @@ async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_
 
     async def take(**event: Any) -> None:
         (tmp_path / "1-a.event").write_bytes(content(**event))
-        assert await intake.take_all() == 1
+        await intake.take_all()
 
     await take(event="UserPromptSubmit", given={"prompt": "hi"})
     await take(event="SessionEnd", session="other")
@@ -167,9 +167,9 @@ async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_
 
 async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -> None:
     spool, writes = tmp_path / "hooks", Recorder()
-    assert await intake_of(spool, writes).take_all() == 0
+    await intake_of(spool, writes).take_all()
     leave(tmp_path, "0", "1", "2", "3", "4")
-    assert await intake_of(spool, writes).take_all() == 5
+    await intake_of(spool, writes).take_all()
     assert writes.texts == ["0", "1", "2", "3", "4"]
     assert list(spool.iterdir()) == []
 
@@ -182,7 +182,7 @@ async def test_a_broken_file_is_deleted_and_the_rest_goes_on(tmp_path: Path, cap
     (spool / "3-a.event").write_bytes(b" " * 1_000_000)
     (spool / "4-a.event").mkdir()
     (spool / ".5-a.event").write_bytes(content("UserPromptSubmit", {"prompt": "not yet there"}))
-    assert await intake_of(spool, writes).take_all() == 1
+    await intake_of(spool, writes).take_all()
     assert writes.texts == ["fine"]
     assert [vars(each)["file"] for each in caplog.records] == ["1-a.event", "3-a.event"]
     assert sorted(path.name for path in spool.iterdir()) == [".5-a.event", "2-a.event", "4-a.event"]
@@ -195,11 +195,11 @@ async def test_an_event_that_can_be_written_nowhere_waits_and_one_that_never_can
     with pytest.raises(QueueFull):
         await intake_of(tmp_path / "hooks", writes).take_all()
     writes.error = None
-    assert await intake_of(tmp_path / "hooks", writes).take_all() == 2
+    await intake_of(tmp_path / "hooks", writes).take_all()
     assert writes.texts == ["one", "two"]
     for writes.error in (NotFound("gone"), OverflowError("too large")):
         leave(tmp_path, "three")
-        assert await intake_of(tmp_path / "hooks", writes).take_all() == 0
+        await intake_of(tmp_path / "hooks", writes).take_all()
         assert list((tmp_path / "hooks").iterdir()) == []
 
 

@@ -122,11 +122,16 @@ def session_id(environ: Mapping[str, str], now: float) -> str:
 
 
 def hello_line(
-    bridge: bytes, session: str, project: str | None, environ: Mapping[str, str], config: str | None = None
+    bridge: bytes,
+    session: str,
+    project: str | None,
+    environ: Mapping[str, str],
+    config: str | None = None,
+    **others: object,
 ) -> bytes:
     """The first line of a connection, with its newline. Paths that are not UTF-8 are encoded as Python prints them.
 
-    `config` is the path of the configuration file that applies to this session.
+    `config` is the path of the configuration file that applies to this session, `others` are further members.
     """
     environment = {
         name: value
@@ -145,6 +150,7 @@ def hello_line(
         "project": project,
         "environment": environment,
         "pid": os.getpid(),
+        **others,
     }
     return json.dumps(hello, separators=(",", ":")).encode() + b"\n"
 

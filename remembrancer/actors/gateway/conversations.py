@@ -161,8 +161,6 @@ class Session(ClientConversation):
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
-        self._awaits_roots = False
-        """True while the client's answer to the request for its roots is outstanding."""
         self._roots: list[str] = []
         self._directory_thread = anyio.CapacityLimiter(1)
         """The session's own thread, so that a hanging directory blocks no thread of the common pool."""
@@ -303,7 +301,6 @@ class Session(ClientConversation):
                 self._expects_roots
             ):
                 question = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
-                self._awaits_roots = True
                 self._write(_json.encode(question) + b"\n")
             case mcp.JSONRPCNotification(method="notifications/initialized"):
                 self._tasks.create_task(self.caller())
@@ -336,9 +333,6 @@ class Session(ClientConversation):
             await self._service.call_tool(CallContext(self, time.time()), request_id, "update_memory", arguments)
 
     def _take_roots(self, result: dict[str, Any]) -> None:
-        if not self._awaits_roots:
-            return
-        self._awaits_roots = False
         roots = result.get("roots")
         if isinstance(roots, list):
             uris = [root.get("uri") for root in roots if isinstance(root, dict)]

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -231,14 +231,15 @@ class HookIntake:
                 await anyio.sleep(PAUSE_S)
             await anyio.sleep(LOOK_S)
 
-    async def take_all(self) -> int:
-        """Record all present events in order. Returns their number.
+    async def take_all(self) -> None:
+        """Record all present events in order.
 
         Raises:
             RemembrancerError: an event cannot be written for now; it and later ones stay.
             OSError: the directory cannot be read, or a file not removed.
         """
-        return sum([await self._take(name) for name in self._waiting()])
+        for name in self._waiting():
+            await self._take(name)
 
     def _waiting(self) -> list[str]:
         """The names of the events' files, in order."""
@@ -248,30 +249,29 @@ class HookIntake:
         except FileNotFoundError:
             return []
 
-    async def _take(self, name: str) -> bool:
+    async def _take(self, name: str) -> None:
         path = self._directory / name
         try:
             operation = await anyio.to_thread.run_sync(_read, path)
             with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
                 await self._apply(operation, self._clock())
         except FileNotFoundError:
-            return False
+            return
+        except OSError:
+            raise
         except RemembrancerError as error:
             if error.retry_possible:
                 raise
-            return _drop(path, error.message)
-        except OSError:
-            raise
-        except Exception as error:
-            logger.exception("a hook's event could not be recorded")
-            return _drop(path, type(error).__name__)
-        key = (operation.project.id, operation.session_id)
-        if isinstance(operation.change, EndSession):
-            self._last_events.pop(key, None)
+            logger.warning("a hook's event is not recorded", extra={"file": name, "reason": error.message})
+        except Exception:
+            logger.exception("a hook's event could not be recorded", extra={"file": name})
         else:
-            self._last_events[key] = (operation.requested_at, operation.project)
+            key = (operation.project.id, operation.session_id)
+            if isinstance(operation.change, EndSession):
+                self._last_events.pop(key, None)
+            else:
+                self._last_events[key] = (operation.requested_at, operation.project)
         path.unlink(missing_ok=True)
-        return True
 
 
 def _is_event(entry: os.DirEntry[str]) -> bool:
@@ -281,13 +281,6 @@ def _is_event(entry: os.DirEntry[str]) -> bool:
         and not name.startswith(".")
         and entry.is_file(follow_symlinks=False)
     )
-
-
-def _drop(path: Path, reason: str) -> Literal[False]:
-    """Delete the file of an event that can never be recorded."""
-    logger.warning("a hook's event is not recorded", extra={"file": path.name, "reason": reason})
-    path.unlink(missing_ok=True)
-    return False
 
 
 def _read(path: Path) -> Operation:

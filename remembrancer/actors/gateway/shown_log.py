@@ -139,8 +139,7 @@ class ShownLog:
         if self._path.exists():
             try:
                 with _opened(self._path) as connection:
-                    for table in ("shown", "answers"):
-                        connection.execute(f"UPDATE {table} SET project = ? WHERE project = ?", (new, old))  # noqa: S608
+                    connection.execute("UPDATE shown SET project = ? WHERE project = ?", (new, old))
             except sqlite3.Error as error:
                 raise MemoryUnavailable(f"{self._path} cannot be changed: {error}") from error
 
