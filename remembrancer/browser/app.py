@@ -61,11 +61,8 @@ class Browser:
         no_token: bool = False,
     ) -> None:
         self._door = Door(paths.home, no_token=no_token)
-        self._service = service
         templates = environment()
-        self._shared = Shared(
-            service, tools, templates, self._door.csrf, self._door.holds, writes, shown, paths.control_endpoint
-        )
+        self._shared = Shared(service, tools, templates, self._door, writes, shown, paths.control_endpoint)
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))).hexdigest()[:12]
         templates.globals |= {"prefix": PREFIX, "name_of": name_of, "names_of": names_of, "directory_of": directory_of}
         templates.globals["assets"] = f"{PREFIX}/assets/{digest}"
@@ -134,7 +131,7 @@ class Browser:
         if grant is None or grant.every_project:
             everywhere = ReadProjects(ProjectRef("", ""))
             with suppress(*AWAY):
-                projects += (await self._service.ask(everywhere, time.time())).reply
+                projects += (await self._shared.service.ask(everywhere, time.time())).reply
         by_id: dict[str, ProjectRef] = {}
         for each in projects:
             by_id.setdefault(each.id, each)

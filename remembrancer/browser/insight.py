@@ -31,7 +31,6 @@ from remembrancer.protocol.tracing import last_durations_s
 from remembrancer.protocol.writes import MENTIONED_WITH
 from remembrancer.toolsets.files.memory_read import read_note
 
-DAY_S: Final = 86_400.0
 NODES: Final = 2000
 LISTED: Final = 100
 DRAWN: Final = 300
@@ -113,16 +112,11 @@ async def _note_page(view: View, path: str, said: str = "", text: str | None = N
     )
 
 
-def passages(text: str) -> Iterator[tuple[str, str]]:
-    """The blocks of a Markdown text, each with its heading; a heading itself has none."""
-    lines, heading = text.split("\n"), ""
-    if len(text) > MAX_MARKDOWN:
-        yield text, ""
-        return
-    for first, end, is_heading in blocks_of(text):
-        block = "\n".join(lines[first:end]).strip("\r\n")
-        heading = block.lstrip("# ") if is_heading else heading
-        yield block, "" if is_heading else heading or block
+def passages(text: str) -> Iterator[tuple[str, bool]]:
+    """The blocks of a Markdown text, with True for those that can be remembered: no heading, and no very long text."""
+    lines = text.split("\n")
+    for first, end, is_heading in blocks_of(text) if len(text) <= MAX_MARKDOWN else [(0, len(lines), True)]:
+        yield "\n".join(lines[first:end]).strip("\r\n"), not is_heading
 
 
 async def save_note(view: View) -> Response:

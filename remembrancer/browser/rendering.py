@@ -1,4 +1,4 @@
-"""The templates of pages, and the filters that turn values into words, bars and markup."""
+"""The templates of pages, the filters that turn values into words, bars and markup, and the card in a conversation."""
 
 import csv
 import difflib
@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -136,14 +136,6 @@ def markdown(text: str) -> Markup:
     return Markup(_markdown.render(harmless(text)))  # noqa: S704 - made of escaped texts alone
 
 
-def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
-    """The top-level blocks of a Markdown text: the first line (from 0), the line after the last one, and whether it is
-    a heading."""
-    for token in _markdown.parse(text):
-        if token.level == 0 and token.map and token.nesting >= 0:
-            yield token.map[0], token.map[1], token.type == "heading_open"
-
-
 def moment(at: float | None) -> Markup:
     """A time, readable for a person and for a program."""
     if at is None:
@@ -152,6 +144,14 @@ def moment(at: float | None) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         local.isoformat(timespec="seconds"), local.strftime("%A, %d %B %Y, %H:%M:%S"), _ago(at, time.time(), local)
     )
+
+
+def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
+    """The top-level blocks of a Markdown text: the first line (from 0), the line after the last one, and whether it is
+    a heading."""
+    for token in _markdown.parse(text):
+        if token.level == 0 and token.map and token.nesting >= 0:
+            yield token.map[0], token.map[1], token.type == "heading_open"
 
 
 def day(at: float | None) -> str:
@@ -227,3 +227,23 @@ def environment() -> Environment:
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
     }
     return made
+
+
+@cache
+def card_page() -> str:
+    """The card in a conversation: the memories that a tool just stored or found, with *undo*, *correct* and *why*.
+
+    It is a resource of the extension MCP Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26): one HTML
+    page that loads nothing from the network. A client that declares the extension shows it in a frame, and passes it
+    the data of the call.
+    """
+    assets = HERE / "assets"
+    return (
+        environment()
+        .get_template("card.html")
+        .render(
+            style=Markup((assets / "browser.css").read_text(encoding="utf-8")),  # noqa: S704 - ours
+            script=Markup((assets / "card.js").read_text(encoding="utf-8")),  # noqa: S704 - ours
+            scopes=SCOPES,
+        )
+    )

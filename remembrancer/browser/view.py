@@ -18,7 +18,7 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from remembrancer.browser.door import PREFIX, Form
+from remembrancer.browser.door import PREFIX, Door, Form
 from remembrancer.config.project import directory_of
 from remembrancer.config.tokens import Grant
 from remembrancer.memory.short_ids import part_of_id
@@ -62,9 +62,7 @@ class Shared:
     service: MemoryService
     tools: Mapping[str, Tool[Any]]
     templates: Environment
-    csrf: Callable[[Request], str]
-    holds: Callable[[Grant | None], bool]
-    """True if a visitor who had these rights still has them."""
+    door: Door
     writes: Writes
     shown: Callable[..., Sequence[Any]]
     """Reads the log of which memories were shown to whom, the latest entries first."""
@@ -91,11 +89,6 @@ class View:
     def session(self) -> str:
         """The session whose own memories are shown beside the project's, for the owner only."""
         return (self.is_owner and self.request.query_params.get("session")) or BROWSER_SESSION
-
-    @property
-    def name(self) -> str:
-        """The name of the project, which is its directory's."""
-        return name_of(self.project)
 
     @property
     def tree(self) -> str:
@@ -169,13 +162,13 @@ class View:
         query = {name: value for name, value in self.request.query_params.items() if name not in PASSING}
         return f"{self.path}?{urlencode(query)}" if query else self.path
 
-    def asked(self, name: str, default: str = "") -> str:
+    def asked(self, name: str) -> str:
         """A field of the query string."""
-        return self.request.query_params.get(name, default).strip()
+        return self.request.query_params.get(name, "").strip()
 
-    def field(self, name: str, default: str = "") -> str:
+    def field(self, name: str) -> str:
         """A field of the form."""
-        return dict(self.form).get(name, default).strip()
+        return self.exactly(name).strip()
 
     def exactly(self, name: str) -> str:
         """A field of the form with its blanks."""
@@ -197,7 +190,7 @@ class View:
     def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
         """A page rendered from its template."""
         notices = list({each.message: each for each in self.notices}.values())
-        common = {"view": self, "at": self.at, "csrf": self.shared.csrf(self.request), "notices": notices}
+        common = {"view": self, "at": self.at, "csrf": self.shared.door.csrf(self.request), "notices": notices}
         return HTMLResponse(self.shared.render(template, **common, **values), status_code)
 
     def go(self, path: str, /, **query: Any) -> Response:

@@ -141,7 +141,7 @@ class Handlers:
         context = request_context(ctx)
         uri = str(params.uri)
         if uri == CARD:
-            from remembrancer.browser.card import card_page  # loads templates, which few sessions need
+            from remembrancer.browser.rendering import card_page  # loads templates, which few sessions need
 
             return {"contents": [{"uri": uri, "mimeType": APP_TYPE, "text": card_page()}], **CONSTANT}
         try:

@@ -6,7 +6,7 @@ A query that names no time, or asks for one ("how many weeks ago did I …"), ha
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Final
@@ -27,8 +27,16 @@ _PLAIN: Final = str.maketrans(
 )
 """Letters that patterns fold into others when ignoring case, unlike tables of words."""
 _WEEK_OF = pattern_of(r"\bweek (?:of|beginning|starting) (?:on )?(?:the )?$")
+_RELATIONS: Final[Mapping[str, Callable[[Span, datetime], Span]]] = {
+    "since": lambda span, now: Span(span.start, now, span.fade),
+    "after": lambda span, now: Span(min(span.end, now), now, span.fade),
+    "before": lambda span, _: Span(datetime.min, span.start, span.slack),
+    **dict.fromkeys(("until", "till", "by", "up to"), lambda span, _: Span(datetime.min, span.end, span.slack)),
+    **dict.fromkeys(("around", "about", "roughly"), lambda span, _: Span(span.start, span.end, 2 * span.fade)),
+}
+"""The spans that words before a phrase make of its span."""
 _RELATION = re.compile(
-    r"\b(?P<word>since|before|after|until|till|by|up to|around|about|roughly)\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$",
+    rf"\b(?P<word>{'|'.join(_RELATIONS)})\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$",
     re.I,
 )
 _DISTANCE = pattern_of("<count> <unit> (?P<word>before|after) (?:the )?$")
@@ -146,19 +154,7 @@ def _related(span: Span, before: str, now: datetime) -> Span:
     if span.end - span.start <= spans.DAY and _WEEK_OF.search(before):
         return spans.period(span.start, "week")
     relation = _RELATION.search(before)
-    match relation and relation["word"].lower():
-        case "since":
-            return Span(span.start, now, span.fade)
-        case "after":
-            return Span(min(span.end, now), now, span.fade)
-        case "before":
-            return Span(datetime.min, span.start, span.slack)
-        case "until" | "till" | "by" | "up to":
-            return Span(datetime.min, span.end, span.slack)
-        case "around" | "about" | "roughly":
-            return Span(span.start, span.end, 2 * span.fade)
-        case _:
-            return span
+    return _RELATIONS[relation["word"].lower()](span, now) if relation else span
 
 
 def _away(span: Span, distance: re.Match[str], now: datetime) -> Span:
