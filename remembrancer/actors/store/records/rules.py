@@ -146,9 +146,17 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
 
 
 def check_session_limit(writer: Writer, change: StoreMemory) -> None:
-    """Raises `InvalidInput` if a session has already stored as many memories as it may."""
+    """Raises `InvalidInput` if a session has already stored as many memories as it may; derived ones do not count."""
     limit = writer.session_limit
-    if limit is not None and (stored := writer.space.stored_by(change.session_id)) >= limit:
+    if limit is None:
+        return
+    ((stored,),) = writer.space.query(
+        """SELECT count(*) FROM memories
+           WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
+               SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
+        (change.session_id,),
+    )
+    if stored >= limit:
         raise InvalidInput(
             f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
             f"{limit}: forget what is not needed, or update a memory instead"

@@ -7,7 +7,9 @@ from typing import Final, assert_never
 import msgspec
 
 from remembrancer.actors.store.records.background import prune
+from remembrancer.actors.store.records.memory_rows import OF_RUN
 from remembrancer.actors.store.records.moves import note_pattern, propose
+from remembrancer.actors.store.records.sqlite_file import as_json
 from remembrancer.actors.store.records.writer import RELEASED, Writer
 from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
 from remembrancer.memory.fields import FIELDS
@@ -108,11 +110,19 @@ class _Carrying:
             case Prune():
                 self.pruned += prune(self.writer.space.execute, edit)
             case SaveTopics():
-                self.writer.space.save_topics(edit.topics)
+                space = self.writer.space
+                space.execute("DELETE FROM topics WHERE space = @SPACE")
+                rows = [(topic.label, as_json(topic.entities), space.now) for topic in edit.topics]
+                insert = "INSERT INTO topics (space, label, entities, found_at) VALUES (@SPACE, ?, ?, ?)"
+                space.executemany(insert, rows)
             case CloseSession():
                 return self._close_session(edit)
             case NoteMaintenance():
-                self.writer.space.note_maintenance()
+                self.writer.space.execute(
+                    """INSERT INTO maintenance (space, what, done_at) VALUES (@SPACE, 'maintenance', ?)
+                       ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
+                    (self.writer.space.now,),
+                )
             case CloseRequest() | RequestConsolidation():
                 return "maintenance consolidates"
             case _:
@@ -242,7 +252,8 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     if change.run_id.startswith(IMPORTS):
         return _undo_import(writer, change)
     run = writer.space.query(_UNDONE_AT, (change.run_id,))
-    memory_ids = writer.space.changed_by(change.run_id)
+    made_last_first = f"SELECT memory_id {OF_RUN} ? GROUP BY 1 ORDER BY min(version) DESC, 1"
+    memory_ids = [memory_id for (memory_id,) in writer.space.query(made_last_first, (change.run_id,))]
     found = [memory for memory in map(writer.space.memory, memory_ids) if memory is not None]
     memories = {memory.id: memory for memory in found if memory.id in memory_ids}  # an id may be an alias by now
     steps = [step for memory in memories.values() for step in memory.promotion_chain if step.run_id == change.run_id]
@@ -278,7 +289,8 @@ def _unknown(change: UndoRun) -> UndoneResult:
 
 def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
     """Forget the memories that an import brought, except those that a session has changed since."""
-    memory_ids = writer.space.imported_by(change.run_id)
+    imported = "SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND instr(details, ?) ORDER BY 1"
+    memory_ids = [each for (each,) in writer.space.query(imported, (f'"imported":"{change.run_id}"',))]
     if not memory_ids or writer.operation.session_id != SHELL_SESSION:
         return _unknown(change)
     undone: list[str] = []

@@ -7,8 +7,6 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import (
-    OF_RUN,
-    SAYS_IT,
     STORED_FIELDS,
     columns_of,
     decoded,
@@ -22,7 +20,7 @@ from remembrancer.actors.store.records.sqlite_file import Query, as_json
 from remembrancer.actors.store.records.types import Link, Memory
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
-from remembrancer.protocol.runs import ChainLink, Topic
+from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import RecordEvents
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
@@ -166,43 +164,6 @@ class SqliteEdits(SpaceConnection):
         """A memory with all of its versions and links."""
         return read_portable(self.query, memory_id, None)
 
-    def stored_by(self, session_id: str) -> int:
-        """The number of unforgotten memories that a session has stored, without derived ones."""
-        rows = self.query(
-            """SELECT count(*) FROM memories
-               WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
-                   SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
-            (session_id,),
-        )
-        return int(rows[0][0])
-
-    def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
-        """The memories that were derived from a memory and repeat its text, or the text of one that it supports.
-
-        Forgotten memories do not count, nor do a session's private memories that stand for memories visible to others.
-        """
-        rows = self.query(
-            f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
-                JOIN memories AS o ON o.number = l.source
-                WHERE m.space = @SPACE AND m.id = ? AND l.relation = 'derived_from' AND {SAYS_IT}
-                ORDER BY o.number""",  # noqa: S608 - fixed
-            (memory_id,),
-        )
-        return tuple(row[0] for row in rows)
-
-    def changed_by(self, run_id: str) -> list[str]:
-        """The ids of the memories of which a run made versions, those that it made last."""
-        rows = self.query(f"SELECT memory_id {OF_RUN} ? GROUP BY 1 ORDER BY min(version) DESC, 1", (run_id,))
-        return [memory_id for (memory_id,) in rows]
-
-    def imported_by(self, run_id: str) -> list[str]:
-        """The ids of the memories that an import brought."""
-        rows = self.query(
-            "SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND instr(details, ?) ORDER BY 1",
-            (f'"imported":"{run_id}"',),
-        )
-        return [memory_id for (memory_id,) in rows]
-
     def links(self, memory_id: str) -> list[Link]:
         """The links from and to a memory."""
         rows = self.query(
@@ -262,25 +223,9 @@ class SqliteEdits(SpaceConnection):
         for statement in _OF_PROMOTION:
             self.execute(statement, (memory_id,))
 
-    def save_topics(self, topics: Sequence[Topic]) -> None:
-        """Replace the communities of entities."""
-        self.execute("DELETE FROM topics WHERE space = @SPACE")
-        self.executemany(
-            "INSERT INTO topics (space, label, entities, found_at) VALUES (@SPACE, ?, ?, ?)",
-            [(topic.label, as_json(topic.entities), self.now) for topic in topics],
-        )
-
     def drop_orphans(self, before: float) -> int:
         """Delete the entities of before that time to which no memory is linked, and return their number."""
         return self._drop_entities("created_at < ?", (before,))
-
-    def note_maintenance(self) -> None:
-        """Record that maintenance was done now."""
-        self.execute(
-            """INSERT INTO maintenance (space, what, done_at) VALUES (@SPACE, 'maintenance', ?)
-               ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
-            (self.now,),
-        )
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
         """Record that a session has used the memories that it can see. For each memory only the first few sessions are

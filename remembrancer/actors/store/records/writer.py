@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of
 from remembrancer.actors.store.records.sessions import files_worked_on, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Link, Memory, Outcome
@@ -35,6 +35,11 @@ from remembrancer.protocol.writes import (
 )
 
 DERIVED: Final = "derived_from"
+_SUMMED_UP_IN: Final = f"""SELECT 1 FROM memories AS m JOIN memory_links AS l ON l.target = m.number
+    JOIN memories AS o ON o.number = l.source
+    WHERE m.space = @SPACE AND m.id = ? AND l.relation = 'derived_from' AND {SAYS_IT} LIMIT 1"""  # noqa: S608 - fixed
+"""Finds a memory that was derived from another one and repeats its text, or the text of one that it supports. Forgotten
+memories do not count, nor do a session's private memories that stand for memories visible to others."""
 RELEASED: Final = "released"
 """The name in the history of a change that reactivates a memory because no other memory represents it any longer."""
 REVIVED: Final = "revived"
@@ -218,7 +223,7 @@ class Writer:
             hidden = self.space.memory(hidden_id)
             if hidden is None or hidden.now.forgotten or hidden.now.status != "consolidated":
                 continue
-            if not self.space.summed_up_in(hidden_id):
+            if not self.space.query(_SUMMED_UP_IN, (hidden_id,)):
                 reason = "the memory that represented it no longer says it"
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
