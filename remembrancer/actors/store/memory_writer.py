@@ -73,13 +73,11 @@ class MemoryWriter:
 
         An operation that cannot be applied changes nothing and does not affect the others. The memory of each is looked
         for within the transaction, in the lanes that its project sees. What belongs to a shared lane is `Forwarded`.
+        Raises the errors of the database if it can be neither read nor written.
         """
         changed: set[Records] = set()
-        try:
-            with self._files.database.transaction() as connection:
-                outcomes = apply_each(connection, operations, partial(self._apply_one, connection, changed))
-        except RemembrancerError as error:
-            return [Outcome(error) for _ in operations]
+        with self._files.database.transaction() as connection:
+            outcomes = apply_each(connection, operations, partial(self._apply_one, connection, changed))
         for records in changed:
             records.note_commit()
         return outcomes

@@ -63,8 +63,7 @@ class WriteHandlers(Handlers):
         operation, quotes = request.operation, request.quotes
         if quotes:  # before the memory, by which they are recognised: a caller who gets an error erases again
             await self._committer.run(USER, partial(self._files.drop_quotes, quotes, operation.project.id))
-        # A caller may leave: the operation is committed and followed up all the same.
-        reply = await asyncio.shield(asyncio.ensure_future(self._apply(operation)))
+        reply = await self._apply(operation)
         if isinstance(reply, RemembrancerError):
             raise reply
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
