@@ -104,14 +104,13 @@ class Asking:
             for memory_id, item in zip(ids, items, strict=True)
         ]
         made = []
-        outcomes = self.records.apply(
-            [Operation(change.memory_id, PROJECT, SESSION, self.now, change) for change in changes]
-        )
-        for outcome, item in zip(outcomes, items, strict=True):
-            assert outcome.to_embed is not None
+        self.records.apply([Operation(change.memory_id, PROJECT, SESSION, self.now, change) for change in changes])
+        for memory_id, item in zip(ids, items, strict=True):
+            number = self.records.number_of(memory_id)
+            assert number is not None
             passages = [Passage(each.start, each.end) for each in passages_of(engine, item.text)]
             vectors = engine.embed_passages([item.text[each.start : each.end] for each in passages])
-            made.append(EmbeddedMemory(outcome.to_embed, digest_of(item.text), tuple(passages), vectors))
+            made.append(EmbeddedMemory(number, digest_of(item.text), tuple(passages), vectors))
         self.records.save_embeddings(self.model, made)
 
     def _request(self, question: Question) -> Recall:

@@ -235,5 +235,5 @@ def _stored(name: str, content: str, now: float) -> Operation:
 
 def _applied(records: Records, *operations: Operation) -> None:
     for outcome in records.apply(operations):
-        if not isinstance(outcome.reply, Applied):
-            raise outcome.reply
+        if not isinstance(outcome, Applied):
+            raise outcome

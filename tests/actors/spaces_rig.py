@@ -57,19 +57,20 @@ class Spaces:
         self._made += 1
         operation = store_operation(f"op-{self._made}", content, scope=scope, **fields)
         records = self.records[space or (USER if scope == "user" else PROJECT.id)]
-        (outcome,) = records.apply([operation])
-        assert outcome.to_embed is not None
+        records.apply([operation])
+        number = records.number_of(memory_id_of(operation))
+        assert number is not None
         if passages:
             bounds = [len(content) * part // passages for part in range(passages + 1)]
             parts = tuple(Passage(start, end) for start, end in itertools.pairwise(bounds))
             vectors = np.stack([self.vector_of(content[part.start : part.end]) for part in parts])
-            records.save_embeddings(MODEL, [EmbeddedMemory(outcome.to_embed, digest_of(content), parts, vectors)])
+            records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(content), parts, vectors)])
         return memory_id_of(operation)
 
     def change(self, change: Change, space: str = PROJECT.id, *, session_id: str = SESSION) -> None:
         self._made += 1
         (outcome,) = self.records[space].apply([change_operation(f"op-{self._made}", change, session_id=session_id)])
-        assert isinstance(outcome.reply, Applied), outcome.reply
+        assert isinstance(outcome, Applied), outcome
 
     def run(self, *edits: Edit) -> None:
         run = ApplyRun(f"run-{self._made}", "project", "consolidation", edits)

@@ -302,8 +302,9 @@ async def test_operations_that_wait_together_are_committed_together_and_in_order
         gate.let_go()
         outcomes = [await future for future in futures]
         assert records.groups == [[f"op{n}" for n in range(20)]]
-        assert [each.reply.operation_id for each in outcomes if isinstance(each.reply, Applied)] == records.groups[0]
-        assert [each.to_embed for each in outcomes] == list(range(1, 21))
+        assert [each.operation_id for each in outcomes if isinstance(each, Applied)] == records.groups[0]
+        ids = [memory_id_of(store_operation(name, "")) for name in records.groups[0]]
+        assert [records.number_of(each) for each in ids] == list(range(1, 21))
 
 
 async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
@@ -311,7 +312,7 @@ async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
         gate = await held(committer)
         places = [one, one, two, one]
         futures = [committer.submit(each, store_operation(f"op{n}", f"text {n}")) for n, each in enumerate(places)]
-        assert isinstance((await futures[2]).reply, Applied)
+        assert isinstance((await futures[2]), Applied)
         assert await committer.run("b", lambda: "ran") == "ran"
         assert [future.done() for future in futures] == [False, False, True, False]
         gate.let_go()
@@ -324,11 +325,11 @@ async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_pa
     async with writing(tmp_path) as (committer, [records]):
         records.fault = RuntimeError("a fault in the records")
         futures = [committer.submit(records, store_operation(name, "x")) for name in ("a", "b")]
-        assert [type((await each).reply) for each in futures] == [InternalError, InternalError]
+        assert [type(await each) for each in futures] == [InternalError, InternalError]
         with pytest.raises(ZeroDivisionError):
             await committer.run(NAME, lambda: 1 // 0)
         records.fault = None
-        assert isinstance((await committer.submit(records, store_operation("a", "x"))).reply, Applied)
+        assert isinstance((await committer.submit(records, store_operation("a", "x"))), Applied)
 
 
 async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(tmp_path: Path) -> None:
@@ -339,7 +340,7 @@ async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(
         closing = asyncio.create_task(asyncio.to_thread(committer.close))
         gate.let_go()
         await closing
-        assert all([isinstance((await future).reply, Applied) for future in futures])
+        assert all([isinstance((await future), Applied) for future in futures])
         assert await ran == "ran"
         with pytest.raises(MemoryUnavailable):
             committer.submit(records, store_operation("late", "x"))

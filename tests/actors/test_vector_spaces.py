@@ -71,8 +71,9 @@ async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
 
 def embed(records: Records, texts: list[str]) -> list[int]:
     """Store memories with their vectors; their numbers."""
-    outcomes = records.apply([store_operation(text, text) for text in texts])
-    numbers = [outcome.to_embed or 0 for outcome in outcomes]
+    operations = [store_operation(text, text) for text in texts]
+    records.apply(operations)
+    numbers = [records.number_of(memory_id_of(each)) or 0 for each in operations]
     records.save_embeddings(
         IDENTITY.key,
         [

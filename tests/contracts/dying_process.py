@@ -32,7 +32,7 @@ def write_for_ever(path: Path, first: int) -> None:
             store_operation(f"op{n}", f"lantern number {n} " + "x" * (n % 500)) for n in range(start, start + 4)
         ]
         for operation, outcome in zip(operations, records.apply(operations), strict=True):
-            assert isinstance(outcome.reply, Applied)
+            assert isinstance(outcome, Applied)
             print(operation.operation_id, flush=True)
 
 
@@ -40,7 +40,7 @@ def carry_out_and_die(path: Path, statements: int) -> None:
     """Carry out a run. The process lives for so many statements, and ends with `APPLIED` where that was enough."""
     records = Records(SqliteFile(path), PROJECT.id, time.time)
     kill_after(records._file.file.writer, statements)
-    reply = records.apply([run_operation("op", *consolidating())])[0].reply
+    reply = records.apply([run_operation("op", *consolidating())])[0]
     os._exit(APPLIED if isinstance(reply, Applied) else 1)
 
 
@@ -68,7 +68,7 @@ def write_note(records: Records, operation: Operation) -> Outcome:
     try:
         return asyncio.run(notes.write(operation))
     except RemembrancerError as refusal:
-        return Outcome(refusal)
+        return refusal
     finally:
         notes.close()
 

@@ -71,10 +71,10 @@ class Host:
     def submit(self, *operations: Operation) -> None:
         """Apply the operations behind those that wait: what is not acknowledged and may come later waits on."""
         self.queued.extend(operations)
-        replies = [outcome.reply for outcome in self.lane.apply(list(self.queued))]
+        replies = self.lane.apply(list(self.queued))
         if any(isinstance(reply, JournalAway) for reply in replies) and self.journal.reachable:
             self.catch_up()
-            replies = [outcome.reply for outcome in self.lane.apply(list(self.queued))]
+            replies = self.lane.apply(list(self.queued))
         for reply in replies:
             if isinstance(reply, JournalAway):
                 break
@@ -85,7 +85,7 @@ class Host:
     def reply(self, operation: Operation) -> Applied | RemembrancerError:
         """The outcome of an operation that goes ahead of those that wait."""
         (outcome,) = self.lane.apply([operation])
-        return outcome.reply
+        return outcome
 
     def store(self, *names: str) -> None:
         self.submit(*(store_operation(name, f"the {name} burns oil in Rotterdam") for name in names))

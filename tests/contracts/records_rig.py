@@ -81,14 +81,14 @@ class RecordsRig:
         given = {"requested_at": self.clock.now, "related_entities": entities(*names), **fields}
         operation = store_operation(f"say {self._made}", content, **given)
         (outcome,) = self.records.apply([operation])
-        assert isinstance(outcome.reply, Applied), outcome.reply
+        assert isinstance(outcome, Applied), outcome
         return memory_id_of(operation)
 
     def try_to(self, change: Change, *, session: str = SESSION, at: float | None = None) -> Any:
         self._made += 1
         asked_at = self.clock.now if at is None else at
         operation = change_operation(f"change {self._made}", change, session_id=session, requested_at=asked_at)
-        reply = self.records.apply([operation])[0].reply
+        reply = self.records.apply([operation])[0]
         return reply.result if isinstance(reply, Applied) else reply
 
     def do(self, change: Change, **options: Any) -> Any:

@@ -67,7 +67,7 @@ class RunsRig(RecordsRig):
 
 def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
     name = fields.pop("name", f"apply {fields.get('run_id', 'run')} {fields.pop('part', 0)}")
-    reply = records.apply([run_operation(name, *edits, **fields)])[0].reply
+    reply = records.apply([run_operation(name, *edits, **fields)])[0]
     assert isinstance(reply, Applied), reply
     assert isinstance(reply.result, RunResult)
     return reply.result

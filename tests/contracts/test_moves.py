@@ -69,7 +69,7 @@ class Spaces:
         self.writer = writer_of(self.project.records, self.user.records)
 
     def move(self, operation: Operation) -> Applied | RemembrancerError:
-        return self.writer.apply([operation])[0].reply
+        return self.writer.apply([operation])[0]
 
     def opened_again(self) -> "Spaces":
         self.project.close()
@@ -169,7 +169,7 @@ def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(spaces
         assert isinstance(reply, Applied)
         assert reply.replayed == is_replay
     for records in (again.project.records, again.user.records):
-        assert records.apply([PROMOTE])[0].reply == reply, "it is answered alike by both"
+        assert records.apply([PROMOTE])[0] == reply, "it is answered alike by both"
     check_moved(again, before)
     assert again.are_sound()
     again.project.close()
@@ -215,7 +215,7 @@ def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longe
         store = store_operation("stays", "a lantern that stays", scope="user")
         for project in (PROJECT, msgspec.structs.replace(PROJECT, sees_user=False)):
             (outcome,) = writer.apply([msgspec.structs.replace(store, project=project)])
-            assert isinstance(outcome.reply, Applied)
+            assert isinstance(outcome, Applied)
 
 
 # --- An erased memory is gone from answers, history and every byte of the file, and does not come back.
@@ -245,7 +245,7 @@ def test_nothing_brings_it_back_and_a_second_call_says_that_it_was_erased(rig: R
     secret = rig.say(SECRET, memory_id="mem_secret")
     portable = rig.shown(secret)
     erase = change_operation("erase", EraseMemory(secret))
-    first, replay = (outcome.reply for outcome in rig.records.apply([erase, erase]))
+    first, replay = rig.records.apply([erase, erase])
     assert (first.result, replay.result, replay.replayed) == (ErasedResult(secret),) * 2 + (True,)  # type: ignore[union-attr]
     assert rig.do(EraseMemory(secret)).already
     again = store_operation("another operation", SECRET, memory_id=secret)

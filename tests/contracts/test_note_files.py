@@ -12,7 +12,6 @@ import pytest
 from remembrancer.actors.store import note_files
 from remembrancer.actors.store.note_files import REPEATED_S
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
@@ -53,16 +52,16 @@ class Workspace:
 
     def write(self, name: str, content: str, **fields: object) -> NoteWritten:
         outcome = write_note(self.records, self.operation(name, content, **fields))
-        assert isinstance(outcome.reply, Applied), outcome.reply
-        assert isinstance(outcome.reply.result, NoteWritten)
-        return outcome.reply.result
+        assert isinstance(outcome, Applied), outcome
+        assert isinstance(outcome.result, NoteWritten)
+        return outcome.result
 
     def refused(self, name: str, content: str, **fields: object) -> RemembrancerError:
         outcome = write_note(self.records, self.operation(name, content, **fields))
-        assert isinstance(outcome.reply, RemembrancerError)
+        assert isinstance(outcome, RemembrancerError)
         assert self.records.outcome_of(name) is None
         assert not self.leftovers()
-        return outcome.reply
+        return outcome
 
     def leftovers(self) -> list[str]:
         return [path.name for path in self.root.rglob(".note-*")]
@@ -80,7 +79,7 @@ def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -
     work.path.write_text(work.path.read_text() + "By hand.\n")
     assert work.write("b", "Three.") == NoteWritten(NOTE, 1)
     again = write_note(work.records, work.operation("a", "One.\n\nTwo."))
-    assert again.reply == Applied("a", NoteWritten(NOTE, 3), replayed=True)
+    assert again == Applied("a", NoteWritten(NOTE, 3), replayed=True)
     assert work.path.read_text() == "One.\n\nTwo.\nBy hand.\n\nThree.\n"
     assert not work.leftovers()
 
@@ -269,9 +268,9 @@ def test_a_process_killed_at_any_step_has_written_it_once_later(
 @pytest.mark.parametrize("fields", [{}, {"heading": "Log"}, {"mode": "replace"}, {"mode": "replace", "heading": "Log"}])
 def test_a_text_is_written_again_only_by_a_later_operation(work: Workspace, fields: dict[str, str]) -> None:
     work.has(BEFORE)
-    work.records.complete = lambda *_: Outcome(StorageFull("full"))  # type: ignore[method-assign]
+    work.records.complete = lambda *_: StorageFull("full")  # type: ignore[method-assign]
     outcome = write_note(work.records, work.operation("a", "New.", **fields))
-    assert isinstance(outcome.reply, StorageFull)
+    assert isinstance(outcome, StorageFull)
     written = work.path.read_text()
     work.open()
     work.write("a", "New.", **fields)

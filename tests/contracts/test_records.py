@@ -83,15 +83,14 @@ def test_what_cannot_be_applied_changes_nothing_and_hurts_no_other(rig: RecordsR
     given = {"content": "never kept", "tags": ("t",), "related_entities": (NEW,), "session_id": OTHER_SESSION}
     before, after = store_operation("before", "one"), store_operation("after", "two")
     outcomes = rig.records.apply([before, store_operation("bad", **{**given, **bad}), after])
-    assert [type(outcome.reply) for outcome in outcomes] == [Applied, InvalidInput, Applied]
-    assert outcomes[1].to_embed is None
+    assert [type(outcome) for outcome in outcomes] == [Applied, InvalidInput, Applied]
     assert rig.records.counts(None) == Counts(2, {"project": 2}, {"semantic": 2}, 0, 0, 0)
     assert rig.records.session_start(OTHER_SESSION) == (None, 0)
     assert len(pending(rig.records)) == 2
     assert rig.found("never kept") == []
     (good,) = rig.records.apply([store_operation("bad", "kept now")])
-    assert isinstance(good.reply, Applied)
-    assert not good.reply.replayed, "its id has not been used up"
+    assert isinstance(good, Applied)
+    assert not good.replayed, "its id has not been used up"
 
 
 def test_a_file_at_its_limit_refuses_what_is_new_still_answers_what_it_has_and_forgets(path: Path) -> None:
@@ -102,13 +101,13 @@ def test_a_file_at_its_limit_refuses_what_is_new_still_answers_what_it_has_and_f
     update = change_operation("update", UpdateMemory(memory_id_of(first), importance=0.1))
     unknown = change_operation("none", ForgetMemory("memory:none"))
     with RecordsRig(path, limits=Limits(1)) as full:
-        replies = [each.reply for each in full.records.apply([store_operation("second", "x"), first, update])]
+        replies = full.records.apply([store_operation("second", "x"), first, update])
         assert [type(each) for each in replies] == [StorageFull, Applied, StorageFull]
         assert isinstance(replies[0], StorageFull)
         assert "raise database_limit_bytes" in replies[0].message
         assert "forget" not in replies[0].message, "which makes no room"
         assert full.found("kept")
-        replies = [each.reply for each in full.records.apply([forget, forget, unknown])]
+        replies = full.records.apply([forget, forget, unknown])
         assert [type(each) for each in replies] == [Applied, Applied, NotFound]
         assert (full.records.counts(None).total, full.records.counts(None).forgotten) == (0, 1)
     with RecordsRig(path, limits=Limits(10_000_000)) as roomy:
@@ -160,8 +159,8 @@ def test_the_same_words_are_another_memory_where_they_say_something_else(
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
 def test_any_text_is_kept_exactly_and_its_own_words_are_a_question(rig: RecordsRig, text: str) -> None:
     (outcome,) = rig.records.apply([store_operation(f"op-{text.encode().hex()}", text)])
-    assert isinstance(outcome.reply, Applied)
-    number = rig.number(outcome.reply.result.memory_id)  # type: ignore[union-attr]
+    assert isinstance(outcome, Applied)
+    number = rig.number(outcome.result.memory_id)  # type: ignore[union-attr]
     assert texts_of(rig.records, [number])[number] == text
     if phrases := phrases_of(text):
         rig.records.keyword_hits(phrases, Filters(SESSION), 5)
@@ -427,7 +426,7 @@ def test_of_an_event_that_was_stored_often_the_five_oldest_copies_are_named(rig:
         store_operation(f"day {day}", "the tests pass", type="episodic", occurred_at=day * 86_400.0)
         for day in range(1, 9)
     ]
-    *_, last = (outcome.reply for outcome in writer.apply(stores))
+    *_, last = writer.apply(stores)
     assert isinstance(last, Applied)
     assert isinstance(last.result, StoredResult)
     assert last.result.duplicates == tuple(memory_id_of(each) for each in stores[:5])

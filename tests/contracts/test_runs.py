@@ -333,7 +333,7 @@ def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig
         ("none", PROJECT, UndoRun("unknown", "user", if_there=True)),
         ("mine", PROJECT, undoing),
     ):
-        reply = rig.records.apply([change_operation(name, change, project=project)])[0].reply
+        reply = rig.records.apply([change_operation(name, change, project=project)])[0]
         assert isinstance(reply, Applied)
         assert isinstance(reply.result, UndoneResult)
         assert (reply.result.found, reply.result.memories) == ((True, (ONE,)) if name == "mine" else (False, ()))
@@ -389,7 +389,7 @@ def test_no_run_or_undoing_takes_content_out_of_reach(planned: list[tuple[Edit, 
                 operation = change_operation(f"op{place}", step)
             operation = msgspec.structs.replace(operation, requested_at=REQUESTED_AT + place)
             before = operation.change, [rig.shown(memory_id).version for memory_id in CONTENTS]
-            reply = rig.records.apply([operation])[0].reply
+            reply = rig.records.apply([operation])[0]
             assert reachable(rig) >= set(CONTENTS.values()), before
             if isinstance(operation.change, ApplyRun):
                 assert isinstance(reply, Applied)
@@ -585,7 +585,7 @@ def test_what_went_to_the_user_loses_its_log_and_can_be_taken_back(used: RunsRig
     assert len(user.shown(ONE).history) == 3
     assert rows(user, "promotion_log", ONE) == 1, "it is there, and says why"
     (back,) = writer.apply([change_operation("back", PromoteMemory(ONE, "project"))])
-    assert isinstance(back.reply, Applied)
+    assert isinstance(back, Applied)
     assert [entry.change for entry in used.shown(ONE).history] == ["stored", "archived", "promoted", "taken back"]
     pruned(user, long_ago)
     assert (rows(user, "promotion_log", ONE), rows(user, "history", ONE)) == (0, 0)

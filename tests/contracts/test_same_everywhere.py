@@ -128,7 +128,7 @@ def rows_after(operations: list[Operation], groups: int, clock_at: float, sessio
         for first in range(0, len(operations), groups):
             before = file.writer.total_changes
             outcomes = records.apply(operations[first : first + groups])
-            is_refused = all(isinstance(outcome.reply, RemembrancerError) for outcome in outcomes)
+            is_refused = all(isinstance(outcome, RemembrancerError) for outcome in outcomes)
             assert not (is_refused and file.writer.total_changes != before), "a refusal writes nothing"
         records.close()
         with closing(sqlite3.connect(path)) as connection:

@@ -74,7 +74,7 @@ def test_a_session_stores_no_more_than_it_may(path: Path) -> None:
     ]
     with RecordsRig(path, limits=Limits(session=2)) as rig:
         outcomes = rig.records.apply([*operations[:2], *operations[3:], operations[2]])
-    *replies, refused = (outcome.reply for outcome in outcomes)
+    *replies, refused = outcomes
     assert all(isinstance(each, Applied) for each in replies)
     assert isinstance(refused, InvalidInput)
     assert "max_memories_per_session" in str(refused)

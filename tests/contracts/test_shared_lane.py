@@ -216,7 +216,7 @@ def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts
     assert "max_memories_per_session" in reply.message
     hosts[0].lane.close()
     hosts[0].open(Limits(1))
-    assert [type(each.reply).__name__ for each in hosts[0].lane.apply([LANTERN, CANDLE])] == ["Applied", "StorageFull"]
+    assert [type(each).__name__ for each in hosts[0].lane.apply([LANTERN, CANDLE])] == ["Applied", "StorageFull"]
     forget = change_operation("forget", ForgetMemory(memory_id_of(LANTERN)))
     assert isinstance(hosts[0].reply(forget), Applied), "to forget needs no room"
     hosts[1].submit(CANDLE)

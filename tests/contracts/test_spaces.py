@@ -77,7 +77,7 @@ def fill(records: Records, word: str) -> list[str]:
         change_operation("events", events),
         change_operation("end", EndSession(SESSION)),
     ]
-    assert all(isinstance(each.reply, Applied) for each in records.apply(operations))
+    assert all(isinstance(each, Applied) for each in records.apply(operations))
     for memory_id, text in zip(ids, (f"the {word} is lit", f"a {word} burns"), strict=True):
         number = records.number_of(memory_id)
         assert number is not None
@@ -218,7 +218,7 @@ def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(spaces:
         change_operation("update", UpdateMemory(IDS[0], "a candle")),
         change_operation("erase", EraseMemory(IDS[1])),
     ):
-        assert isinstance(ours.apply([operation])[0].reply, Applied)
+        assert isinstance(ours.apply([operation])[0], Applied)
     scrub(ours, IDS[1], quotes=[SECRET])
     assert [theirs.portable(memory_id, None) for memory_id in IDS] == before
     assert len(theirs.keyword_hits(WORD, ALL, 5)) == found

@@ -181,7 +181,7 @@ def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_wo
                     each()
                 except RemembrancerError as error:
                     met.append(error.code)
-            reply = rig.records.apply([store_operation("new", "one more lantern")])[0].reply
+            reply = rig.records.apply([store_operation("new", "one more lantern")])[0]
             met.append("applied" if isinstance(reply, Applied) else reply.code)
     assert "records_unusable" in met
 
@@ -210,7 +210,7 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path: Path) -
         assert len(rig.found("lantern", limit=100_000)) == len(applied)
         assert len(pending(rig.records)) == len(applied)
         again = [store_operation(each, "again") for each in acknowledged]
-        replies = [outcome.reply for outcome in rig.records.apply(again)]
+        replies = rig.records.apply(again)
     assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
 
 

@@ -76,7 +76,8 @@ class Library:
         first = self.count + 1
         self.count += len(vectors)
         operations = [store_operation(f"op{n}", f"memory {n}") for n in range(first, self.count + 1)]
-        numbers = [outcome.to_embed or 0 for outcome in self.records.apply(operations)]
+        self.records.apply(operations)
+        numbers = [self.records.number_of(memory_id_of(each)) or 0 for each in operations]
         self.ids.update(zip(numbers, map(memory_id_of, operations), strict=True))
         self.save(numbers, vectors)
         return numbers

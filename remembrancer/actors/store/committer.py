@@ -125,10 +125,10 @@ class _Writer:
             outcomes = group[0][0].apply(together)
         except RemembrancerError as error:  # a file error, such as a removed file; clients may try again
             logger.warning("a commit was refused", extra={"file": self._name, "reason": error.message})
-            outcomes = [Outcome(error) for _ in together]
+            outcomes = [error for _ in together]
         except Exception:
             logger.exception("a commit failed")
-            outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
+            outcomes = [InternalError("the store could not write this: see store.log") for _ in together]
         self._loop.call_soon_threadsafe(_resolve, [future for *_, future in group], outcomes)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -46,17 +45,17 @@ SHARED_WITH_OTHERS: Final = (
 NOT_OPEN: Final = FileLocked("the project is being opened: try again in a moment")
 MOST_COPIES: Final = 5
 """The number of copies that the answer to a store names: an event may have been stored a hundred times."""
-FORWARDED: Final = FileLocked("the shared memories have just been opened: try again in a moment")
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
     WHERE a.alias = ?1 AND m.space = @SPACE"""
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarded(Outcome):
-    """The outcome of an operation that is still to be applied on the thread of a shared lane."""
+class Forwarded(FileLocked, code=FileLocked.code):
+    """The operation is still to be applied on the thread of a shared lane."""
 
-    lane: Records | None = None
+    def __init__(self, lane: Records) -> None:
+        super().__init__("the shared memories have just been opened: try again in a moment")
+        self.lane = lane
 
 
 class MemoryWriter:
@@ -89,14 +88,14 @@ class MemoryWriter:
             query = SpaceConnection(connection, *{each.space for each in lanes.values()}).query
             earlier = read_applied(query, operation.operation_id)
             if earlier is not None:
-                return _with_copies(connection, seen, operation, Outcome(earlier))
+                return _with_copies(connection, seen, operation, earlier)
             source, destination = self._place(connection, query, lanes, seen, operation)
             if source.is_shared or destination.is_shared:
-                return Forwarded(FORWARDED, lane=source if source.is_shared else destination)
+                return Forwarded(source if source.is_shared else destination)
             outcome = source.apply_in(connection, operation, destination)
         except RemembrancerError as refusal:
-            return Outcome(refusal)
-        if isinstance(outcome.reply, Applied):
+            return refusal
+        if isinstance(outcome, Applied):
             changed |= {source, destination}
         return _with_copies(connection, seen, operation, outcome)
 
@@ -165,17 +164,17 @@ def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
 def _with_copies(connection: sqlite3.Connection, seen: Lanes, operation: Operation, outcome: Outcome) -> Outcome:
     """Return the outcome of a store with the memories of the same text in all scopes, and short forms of the ids;
     without them if they cannot be read."""
-    reply, change = outcome.reply, operation.change
-    if isinstance(reply, RemembrancerError) or not isinstance(reply.result, StoredResult):
+    change = operation.change
+    if isinstance(outcome, RemembrancerError) or not isinstance(outcome.result, StoredResult):
         return outcome
     assert isinstance(change, StoreMemory), "only a store has this result"
-    memory_id = reply.result.memory_id
+    memory_id = outcome.result.memory_id
     query = SpaceConnection(connection, *{each.space for each in seen.values()}).query
     with contextlib.suppress(sqlite3.Error):
         copies = tuple(read_copies(query, memory_id, change.content, operation.session_id, MOST_COPIES))
-        result = msgspec.structs.replace(reply.result, duplicates=copies)
+        result = msgspec.structs.replace(outcome.result, duplicates=copies)
         short_ids = read_short_forms(query, (memory_id, *copies))
-        return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
+        return msgspec.structs.replace(outcome, result=result, short_ids=short_ids)
     return outcome
 
 

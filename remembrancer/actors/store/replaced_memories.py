@@ -19,9 +19,8 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Outcome, Phrase
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
-from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
-from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory, UpdateMemory
+from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult, UpdateMemory
 
 STORED: Final = 1024
 """The number of memories whose storing session is remembered, and of sessions with pending reports."""
@@ -43,7 +42,7 @@ class ReplacedMemories:
     """
 
     def __init__(self) -> None:
-        self._stored_by: OrderedDict[int, str] = OrderedDict()
+        self._stored_by: OrderedDict[str, str] = OrderedDict()
         self._changed_by: OrderedDict[str, str] = OrderedDict()
         """The session that last changed a memory. It has just read the memory, so it is not told that it is
         outdated."""
@@ -85,17 +84,16 @@ class ReplacedMemories:
         with self._lock:
             return tuple(self._untold.pop(session_id, ()))
 
-    def reply_to(self, operation: Operation, outcome: Outcome) -> Applied | RemembrancerError:
-        """Return the reply of an outcome, that of a store with its session's pending reports."""
-        reply = outcome.reply
+    def reply_to(self, operation: Operation, reply: Outcome) -> Outcome:
+        """Return the outcome of an operation, that of a store with its session's pending reports."""
         with self._lock:
             if isinstance(operation.change, UpdateMemory):
                 self._changed_by[operation.change.memory_id] = operation.session_id
                 _keep_last(self._changed_by, STORED)
-            if isinstance(operation.change, StoreMemory) and outcome.to_embed is not None:
-                self._stored_by[outcome.to_embed] = operation.session_id
-                _keep_last(self._stored_by, STORED)
-            if isinstance(operation.change, StoreMemory) and isinstance(reply, Applied):
+            if isinstance(reply, Applied) and isinstance(reply.result, StoredResult):
+                if not (reply.replayed or reply.result.already_known):
+                    self._stored_by[reply.result.memory_id] = operation.session_id
+                    _keep_last(self._stored_by, STORED)
                 near = tuple(self._untold.pop(operation.session_id, ()))
                 reply = msgspec.structs.replace(reply, near=near)
         return reply
@@ -105,7 +103,7 @@ class ReplacedMemories:
             for each in judged:
                 if each.probability < PROBABLE:
                     continue
-                session_id = self._stored_by.pop(each.later.number, None)
+                session_id = self._stored_by.pop(each.later.id, None)
                 if session_id is None or session_id == self._changed_by.get(each.earlier.id):
                     continue  # already told, or the session is unknown
                 near = self._untold.setdefault(session_id, [])

@@ -255,7 +255,7 @@ class SharedLane(Records):
             if isinstance(error, KeyMissing) and self.problem is None:
                 error = JournalAway(f"changes by other machines cannot be read yet: {error.message}")
             for operation in operations:
-                outcomes.setdefault(operation.operation_id, Outcome(error))
+                outcomes.setdefault(operation.operation_id, error)
         return [outcomes[operation.operation_id] for operation in operations]
 
     def _bodies_of(self, operations: Sequence[Operation], outcomes: dict[str, Outcome]) -> dict[str, bytes]:
@@ -269,9 +269,9 @@ class SharedLane(Records):
                 if earlier is None:
                     bodies[operation.operation_id] = self._body_of(operation, full)
                 else:
-                    outcomes[operation.operation_id] = Outcome(earlier)
+                    outcomes[operation.operation_id] = earlier
             except RemembrancerError as refusal:
-                outcomes[operation.operation_id] = Outcome(refusal)
+                outcomes[operation.operation_id] = refusal
         return bodies
 
     def _body_of(self, operation: Operation, full: StorageFull | None) -> bytes:
@@ -285,9 +285,8 @@ class SharedLane(Records):
             raise full
         if self._limits.session is not None and isinstance(change, StoreMemory):
             with self._edits() as edits:
-                writer = Writer(operation, edits, session_limit=self._limits.session)
-                if writer.known_as(change) is None:
-                    check_session_limit(writer, change)
+                if (writer := Writer(operation, edits)).known_as(change) is None:
+                    check_session_limit(writer, change, self._limits.session)
         memory = self._brought_in_by(operation)
         project = ProjectRef(operation.project.id if self.is_users else self.name, "")
         operation = msgspec.structs.replace(operation, project=project)
@@ -515,7 +514,7 @@ class SharedLane(Records):
             change = entry.operation.change
             if not isinstance(change, ApplyRun):
                 self.wrote_last = entry.by == self.member
-            if entry.operation.operation_id not in own and isinstance(outcome.reply, Applied):
+            if entry.operation.operation_id not in own and isinstance(outcome, Applied):
                 others.append(entry.operation)
                 if isinstance(change, EraseMemory):
                     self.erased.add(change.memory_id)
@@ -529,7 +528,7 @@ class SharedLane(Records):
     def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, position: int) -> Outcome:
         """Apply one entry, or nothing of it if the records refuse it. The outcome is that of an operation."""
         edits.execute("SAVEPOINT entry")
-        outcome = Outcome(InvalidInput("this entry is no operation"))
+        outcome: Outcome = InvalidInput("this entry is no operation")
         try:
             if isinstance(entry, Shown):
                 here = edits.query(_HERE, (json_list(entry.shown),))
@@ -541,7 +540,7 @@ class SharedLane(Records):
         except UNACCEPTABLE as error:
             edits.execute("ROLLBACK TO entry")
             logger.error("an entry was refused", extra={"lane": self.name, "reason": str(error)})
-            outcome = Outcome(InvalidInput(f"the records refuse this operation: {error}"))
+            outcome = InvalidInput(f"the records refuse this operation: {error}")
         edits.execute("RELEASE entry")
         return outcome
 
@@ -553,14 +552,13 @@ class SharedLane(Records):
         local = self._local(edits, operation) if entry.by == self.member else None
         taken_back = edits.portable(memory_id) if local is not None and self._takes_back(operation) else None
         outcome = self._applied(edits, entry, position)
-        if local is None or not isinstance(outcome.reply, Applied):
+        if local is None or not isinstance(outcome, Applied):
             return outcome
         edits.execute(_TAKE_VECTORS, (memory_id,))
-        writer, result = Writer(operation, local), outcome.reply.result
+        writer, result = Writer(operation, local), outcome.result
         if taken_back is not None:
-            received = writer.carry_out(partial(receive_move, memory=taken_back))
-            return Outcome(outcome.reply, received.to_embed)
-        if isinstance(operation.change, ImportMemory):
+            writer.carry_out(partial(receive_move, memory=taken_back))
+        elif isinstance(operation.change, ImportMemory):
             writer.carry_out(partial(let_go, memory=operation.change.memory))
         elif entry.memory is not None and isinstance(result, PromotedResult) and is_unchanged(writer, entry.memory):
             writer.carry_out(partial(end_move, result=result))
@@ -573,13 +571,13 @@ class SharedLane(Records):
         """
         operation = msgspec.structs.replace(entry.operation, requested_at=min(edits.now, entry.operation.requested_at))
         if (earlier := read_applied(edits.query, operation.operation_id)) is not None:
-            return Outcome(earlier)
+            return earlier
         is_taken_back = self._takes_back(operation)
         step: Callable[[Writer], Result] = return_move if is_taken_back else carry_out
         if entry.memory is not None:
             step = partial(receive_move, memory=entry.memory)
         outcome = Writer(operation, edits, entry.by).carry_out(step)
-        result = outcome.reply.result if isinstance(outcome.reply, Applied) else None
+        result = outcome.result if isinstance(outcome, Applied) else None
         memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
         if is_taken_back or isinstance(operation.change, EraseMemory):
             if memory_id is not None and result is not None:

@@ -273,7 +273,7 @@ class SharedLanes:
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             some = ids[begin : begin + MOVED_AT_ONCE]
             outcomes = await self._committer.run(lane.name, partial(self._move_some, lane, own, project, some))
-            errors = [outcome.reply for outcome in outcomes if isinstance(outcome.reply, RemembrancerError)]
+            errors = [outcome for outcome in outcomes if isinstance(outcome, RemembrancerError)]
             for error in errors:
                 if isinstance(error, JournalAway | JournalRefused):
                     raise error
@@ -288,7 +288,7 @@ class SharedLanes:
         given = [_apart(lane, memory) for memory in memories]
         outcomes = lane.apply([self._import(lane, project, memory) for memory in given])
         for memory, other, outcome in zip(memories, given, outcomes, strict=True):
-            if other.id != memory.id and not isinstance(outcome.reply, RemembrancerError):
+            if other.id != memory.id and not isinstance(outcome, RemembrancerError):
                 own.complete(self._import(lane, project, memory), partial(let_go, memory=memory))
         return outcomes
 

@@ -21,6 +21,7 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     ImportMemory,
     Operation,
+    PortableMemory,
     RestoredResult,
     StoredResult,
     StoreMemory,
@@ -30,8 +31,6 @@ from remembrancer.protocol.writes import (
     WriteNote,
     memory_id_of,
 )
-
-Answer = Applied | RemembrancerError
 
 
 class WriteHandlers(Handlers):
@@ -102,24 +101,24 @@ class WriteHandlers(Handlers):
                     rejected[operation.operation_id] = reply.to_failure()
         return BatchApplied(tuple(applied), rejected)
 
-    async def _apply(self, operation: Operation) -> Answer:
+    async def _apply(self, operation: Operation) -> Outcome:
         """Apply one operation, committed with those that wait as well, and return the reply."""
         change = operation.change
         try:
             project = await self._open_for(operation)
             if isinstance(change, WriteNote):
                 assert project is not None
-                outcome = await self._files.notes_of(project).write(operation)
+                outcome: Outcome = await self._files.notes_of(project).write(operation)
             elif isinstance(change, StartSession | EndSession) and project is None:
                 # A project gets its space with its first memory; until then a session has nothing to record.
                 starts = self._starts.setdefault(operation.project.id, {})
                 starts.pop(change.session_id, None)
                 if isinstance(change, StartSession):
                     starts[change.session_id] = operation
-                outcome = Outcome(Applied(operation.operation_id, SessionResult(change.session_id)))
+                outcome = Applied(operation.operation_id, SessionResult(change.session_id))
             else:
                 outcome = await self._committer.submit(self._writer, operation)
-            if isinstance(outcome, Forwarded) and outcome.lane is not None:
+            if isinstance(outcome, Forwarded):
                 outcome = await self._committer.submit(outcome.lane, operation)
                 outcome = self._writer.with_copies(operation, outcome)
         except RemembrancerError as error:
@@ -141,23 +140,17 @@ class WriteHandlers(Handlers):
         """Return the open space of an operation's project, which is made if the operation needs it; None if there is
         none."""
         await self._files.wait_for_opening()
-        if not _needs_space(operation) and self._files.open_project(operation.project) is None:
+        match operation.change:
+            case StoreMemory(scope=scope) | ImportMemory(memory=PortableMemory(scope=scope)):
+                needs_space = scope != "user"
+            case change:
+                needs_space = isinstance(change, RecordEvents | WriteNote)
+        if not needs_space and self._files.open_project(operation.project) is None:
             return None
         project = await self._files.project(operation.project)
         for start in self._starts.pop(operation.project.id, {}).values():
             await self._apply(start)
         return project
-
-
-def _needs_space(operation: Operation) -> bool:
-    """True if an operation makes the space of its project."""
-    match operation.change:
-        case StoreMemory(scope=scope):
-            return scope != "user"
-        case ImportMemory(memory=memory):
-            return memory.scope != "user"
-        case change:
-            return isinstance(change, RecordEvents | WriteNote)
 
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:

@@ -124,7 +124,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     links = _targets(writer, change.memory_id, wanted, "supersedes", change.scope)
     known = writer.known_as(change)
     if known is None:
-        check_session_limit(writer, change)
+        if writer.session_limit is not None:
+            check_session_limit(writer, change, writer.session_limit)
         fields = change.fields() | {
             "related_entities": tuple(dict.fromkeys(change.related_entities)),
             "kind": change.kind or kind_of_type(change.type),
@@ -145,11 +146,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     return result
 
 
-def check_session_limit(writer: Writer, change: StoreMemory) -> None:
-    """Raises `InvalidInput` if a session has already stored as many memories as it may; derived ones do not count."""
-    limit = writer.session_limit
-    if limit is None:
-        return
+def check_session_limit(writer: Writer, change: StoreMemory, limit: int) -> None:
+    """Raises `InvalidInput` if a session has already stored `limit` memories; derived ones do not count."""
     ((stored,),) = writer.space.query(
         """SELECT count(*) FROM memories
            WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (

@@ -68,16 +68,12 @@ _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
 
 class SqliteEdits(SpaceConnection):
-    """One space inside a transaction, at the time `now` (seconds since the epoch). Queries see the changes so far.
-
-    `to_embed` are the memories that need vectors because of the changes so far.
-    """
+    """One space inside a transaction, at the time `now` (seconds since the epoch). Queries see the changes so far."""
 
     def __init__(self, connection: sqlite3.Connection, number: int, now: float) -> None:
         super().__init__(connection, number)
         self.number = number
         self.now = now
-        self.to_embed: list[int] = []
 
     def record_result(self, operation: Operation, result: Result) -> None:
         """Record the result of an operation, which answers repetitions of it.
@@ -270,7 +266,6 @@ class SqliteEdits(SpaceConnection):
             self._link_awaited(number, memory.id)
         for entry in memory.history:
             self._add_entry(memory.id, entry)
-        self.to_embed.append(number)
 
     def drop_history(self, memory_id: str) -> None:
         """Delete the history of a memory, apart from versions that belonged to a session only."""
@@ -337,7 +332,6 @@ class SqliteEdits(SpaceConnection):
         self._add_entry(before.id, entry)
         if "content" in fields:
             self._drop_derived(number)
-            self.to_embed.append(number)
 
     def _add_words(self, number: int) -> None:
         """Add a memory to the full text of the space."""
@@ -570,8 +564,6 @@ class ArrivingEdits(SqliteEdits):
                VALUES (@SPACE, ?, ?, ?, ?, ?, ?)""",
             passages,
         )
-        if not passages:
-            self.to_embed.append(number)
 
 
 LOGS: Final = ("history", "erased", "applied_operations", "promotion_log")

@@ -168,13 +168,13 @@ class Records(Reader, EmbeddedTexts):
 
         def apply_one(operation: Operation) -> Outcome:
             earlier = read_applied(connection.query, operation.operation_id)
-            return Outcome(earlier) if earlier else self.apply_in(connection.connection, operation, self)
+            return earlier or self.apply_in(connection.connection, operation, self)
 
         try:
             with self._file.transaction() as connection:
                 return apply_each(connection.connection, operations, apply_one)
         except RemembrancerError as error:
-            return [Outcome(error) for _ in operations]
+            return [error for _ in operations]
 
     def apply_in(self, connection: sqlite3.Connection, operation: Operation, destination: Records) -> Outcome:
         """Apply an operation that was not applied before, inside a transaction of the database. If the destination is
@@ -182,7 +182,7 @@ class Records(Reader, EmbeddedTexts):
         leave the transaction to be rolled back."""
         full = destination._full() if needs_room(operation.change) else None
         if full is not None:
-            return Outcome(full)
+            return full
         edits = SqliteEdits(connection, self.space, self._clock())
         if destination is self:
             return Writer(operation, edits, session_limit=self._limits.session).carry_out(carry_out)
@@ -215,7 +215,7 @@ class Records(Reader, EmbeddedTexts):
         """
         with self._edits() as edits:
             earlier = read_applied(edits.query, operation.operation_id)
-            return Outcome(earlier) if earlier else Writer(operation, edits).carry_out(step)
+            return earlier or Writer(operation, edits).carry_out(step)
 
     def note_commit(self) -> None:
         """Count a write to this space that was made in a transaction of another one."""
@@ -259,11 +259,11 @@ def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdit
     try:
         memory = memory_to_move(Writer(operation, source))
     except (InvalidInput, NotFound) as refusal:
-        return Outcome(refusal)
+        return refusal
     received = Writer(operation, destination).carry_out(partial(receive_move, memory=memory))
-    if isinstance(received.reply, Applied):
-        assert isinstance(received.reply.result, PromotedResult)
-        Writer(operation, source).carry_out(partial(end_move, result=received.reply.result))
+    if isinstance(received, Applied):
+        assert isinstance(received.result, PromotedResult)
+        Writer(operation, source).carry_out(partial(end_move, result=received.result))
     return received
 
 
@@ -289,6 +289,6 @@ def _apply_alone(
     except UNACCEPTABLE as error:
         connection.execute("ROLLBACK TO operation")
         logger.error("an operation was refused", extra={"operation": operation.operation_id, "reason": str(error)})
-        outcome = Outcome(InvalidInput(f"the records refuse this operation: {error}"))
+        outcome = InvalidInput(f"the records refuse this operation: {error}")
     connection.execute("RELEASE operation")  # not after other errors, which end the transaction
     return outcome

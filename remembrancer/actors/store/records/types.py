@@ -126,12 +126,8 @@ class NearDuplicate(NamedTuple):
     relation: Relation = "similar_to"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of an operation, and the first memory that needs vectors because of it."""
-
-    reply: Applied | RemembrancerError
-    to_embed: int | None = None
+Outcome = Applied | RemembrancerError
+"""What an operation has done, or why it was refused."""
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):

@@ -95,9 +95,9 @@ class Writer:
         try:
             result = step(self)
         except (InvalidInput, NotFound) as refusal:
-            return Outcome(refusal)
+            return refusal
         self.space.record_result(self.operation, result)
-        return Outcome(Applied(self.operation.operation_id, result), next(iter(self.space.to_embed), None))
+        return Applied(self.operation.operation_id, result)
 
     def memory(self, memory_id: str) -> Memory:
         """The memory that the operation changes. Raises `NotFound` if its session cannot see it."""
