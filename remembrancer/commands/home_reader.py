@@ -3,6 +3,7 @@
 It reads one snapshot of the records, beside a running store or without one.
 """
 
+import json
 import os
 import sqlite3
 import time
@@ -173,23 +174,22 @@ class HomeReader:
 
     def find(self, project_id: str | None, memory_ids: Sequence[str]) -> MemoriesFound:
         """Check which of these memories are those of a project, or (None) of the user."""
-        own = project_id or USER
-        found: dict[str, str] = {}
-        forgotten: dict[str, str] = {}
         with self._records() as file:
-            if file is None:
-                return MemoriesFound({})
-            for memory_id in memory_ids:
-                for content, forgotten_at, reason in file.rows(
-                    """SELECT content, forgotten_at, forgotten_reason FROM memories WHERE id = ?
-                       AND space IN (SELECT number FROM spaces
-                                     WHERE name = ? OR name = (SELECT lane FROM shares WHERE name = ?))""",
-                    (memory_id, own, own),
-                ):
-                    found[memory_id] = " ".join(content.split())[:WORDS]
-                    if forgotten_at is not None:
-                        forgotten[memory_id] = reason or ""
-        return MemoriesFound(found, forgotten)
+            rows = (
+                []
+                if file is None
+                else file.rows(
+                    """SELECT id, content, forgotten_at, forgotten_reason FROM memories
+                   WHERE id IN (SELECT value FROM json_each(?1)) AND space IN (
+                       SELECT number FROM spaces
+                       WHERE name = ?2 OR name = (SELECT lane FROM shares WHERE name = ?2))""",
+                    (json.dumps(memory_ids), project_id or USER),
+                )
+            )
+        return MemoriesFound(
+            {memory_id: " ".join(content.split())[:WORDS] for memory_id, content, *_ in rows},
+            {memory_id: reason or "" for memory_id, _, forgotten_at, reason in rows if forgotten_at is not None},
+        )
 
     # --- file states ---
 

@@ -8,7 +8,7 @@ is left as it is, so importing a file twice changes nothing, and an interrupted 
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,15 +55,18 @@ PlacedMemory = tuple[ProjectRef | None, PortableMemory]
 
 
 class Contents(msgspec.Struct):
-    """The lines of a file that were read and checked. `release` wrote them."""
+    """The lines of a file that were read and checked, and how many of its memories were imported. `release` wrote
+    them."""
 
     release: str = __version__
     content_limit_bytes: int = CONTENT_LIMIT_BYTES
     allow_secrets: bool = False
     projects: dict[str, ProjectRef] = {}
     memories: list[PlacedMemory] = []
-    secrets: list[str] = []
-    """The places of memories that are skipped because they look like credentials, each with the reason."""
+    skipped: list[str] = []
+    """The memories that are not imported, because they look like credentials or the store refuses them, each by its
+    place or id with the reason."""
+    imported: int = 0
     cut_after: int | None = None
     """The number of the last line, if the one with the totals does not follow it."""
 
@@ -81,7 +84,7 @@ class Contents(msgspec.Struct):
             try:
                 refuse_credentials(change, list(texts_of(change)))
             except InvalidInput as error:
-                self.secrets.append(f"{where}: {error.message} (--allow-secrets imports it nevertheless)")
+                self.skipped.append(f"{where}: {error.message} (--allow-secrets imports it nevertheless)")
                 return
         self.memories.append((project, line.memory))
 
@@ -113,7 +116,7 @@ def read_export(
             if not raw.endswith(b"\n"):
                 reason = f"the file was cut off in it ('head -n {number - 1}' gives the lines before it)"
             raise FileUnusable(f"nothing was imported, because of line {number}: {reason}") from error
-    found = len(contents.memories) + len(contents.secrets)
+    found = len(contents.memories) + len(contents.skipped)
     if end is None:
         contents.cut_after = number
     elif found != end.memories:
@@ -128,19 +131,7 @@ NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-class Tally(msgspec.Struct):
-    """The result of an import. `present` memories already existed, and were not changed; `skipped` ones are in the
-    file, but were not imported, for these reasons. `run_id` undoes the import."""
-
-    run_id: str
-    dry_run: bool
-    release: str
-    imported: int = 0
-    present: int = 0
-    skipped: list[str] = []
-
-
-def _import(operations: Iterable[Operation], tally: Tally) -> None:
+def _import(operations: Iterable[Operation], contents: Contents) -> None:
     """Have the store apply the operations, in order.
 
     Raises:
@@ -149,10 +140,10 @@ def _import(operations: Iterable[Operation], tally: Tally) -> None:
     """
     try:
         for batch in _batches(operations):
-            _submit(batch, tally)
+            _submit(batch, contents)
     except RemembrancerError:
-        verb = "was" if tally.imported == 1 else "were"
-        print(f"{count(tally.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
+        verb = "was" if contents.imported == 1 else "were"
+        print(f"{count(contents.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
         raise
 
 
@@ -170,14 +161,14 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
     yield batch
 
 
-def _submit(operations: dict[str, Operation], tally: Tally) -> None:
+def _submit(operations: dict[str, Operation], contents: Contents) -> None:
     """Have the store apply a batch."""
     while operations:
         answer = ask_store(SubmitBatch(tuple(operations.values())))
-        tally.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
+        contents.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
         for operation_id, failure in answer.rejected.items():
             memory_id, reason = memory_id_of(operations.pop(operation_id).change) or "", failure.message
-            tally.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
+            contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
 
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> list[Operation]:
@@ -230,22 +221,23 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     project_here = project_of(directory_here())
     limit_bytes = load_settings(os.environ).content_limit_bytes
     contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
-    tally = Tally(IMPORTS + new_ulid(), dry_run, contents.release, skipped=contents.secrets)
-    operations = _operations(contents.memories, tally.run_id)
-    tally.present = len(contents.memories) - len(operations)
+    run_id = IMPORTS + new_ulid()
+    operations = _operations(contents.memories, run_id)
     if dry_run:
-        tally.imported = len(operations)
+        contents.imported = len(operations)
     elif operations:
         with said_when_slow(f"Importing {count(len(operations), 'memory')}"):
-            _import(operations, tally)
-    notices = list(tally.skipped)
+            _import(operations, contents)
+    facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
+    facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")}
+    notices = list(contents.skipped)
     if contents.cut_after is not None:
         notices.append(
             f"the file was cut off after line {contents.cut_after}: the last line, with the totals, is missing"
         )
     is_elsewhere = not contents.projects.keys() <= {project_here.id}
     status = exit_codes.FAILED if notices else exit_codes.OK
-    return Report(tally, _summary_lines(tally, is_elsewhere=is_elsewhere), status, notices)
+    return Report(facts, _summary_lines(facts, is_elsewhere=is_elsewhere), status, notices)
 
 
 def _read(
@@ -324,18 +316,19 @@ def _details_in(file: Path) -> tuple[dict[str, ProjectLine], dict[str, dict[str,
     return projects, details
 
 
-def _summary_lines(tally: Tally, *, is_elsewhere: bool) -> list[str]:
-    verb = "would be imported" if tally.dry_run else "imported"
-    were = "was" if tally.present == 1 else "were"
-    line = f"{count(tally.imported, 'memory')} {verb}, {tally.present:,} {were} there already"
-    if tally.skipped:
-        line += f"; {len(tally.skipped):,} skipped, for the reasons above"
-    if not tally.imported or tally.dry_run:
+def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]:
+    imported, present = facts["imported"], facts["present"]
+    verb = "would be imported" if facts["dry_run"] else "imported"
+    were = "was" if present == 1 else "were"
+    line = f"{count(imported, 'memory')} {verb}, {present:,} {were} there already"
+    if facts["skipped"]:
+        line += f"; {len(facts['skipped']):,} skipped, for the reasons above"
+    if not imported or facts["dry_run"]:
         return [f"{line}."]
-    they, their = ("It", "its") if tally.imported == 1 else ("They", "their")
+    they, their = ("It", "its") if imported == 1 else ("They", "their")
     everywhere = " --all-projects" if is_elsewhere else ""
     return [
         f"{line}.",
         f"{they} can be found by {their} words now, and by {their} meaning in a moment.",
-        f"'remembrancer undo {tally.run_id}{everywhere}' undoes it.",
+        f"'remembrancer undo {facts['run_id']}{everywhere}' undoes it.",
     ]

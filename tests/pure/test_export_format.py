@@ -160,11 +160,11 @@ def test_a_secret_or_a_session_of_an_older_export_is_skipped() -> None:
     ]
     lines = [MemoryLine(each, PROJECT.id) for each in (*secrets, memory("three"))]
     contents = read_export(export(ProjectLine(PROJECT.id, "/"), *lines))
-    assert [each.partition(":")[0] for each in contents.secrets] == ["line 3", "line 4"]
-    assert all("--allow-secrets" in each for each in contents.secrets)
+    assert [each.partition(":")[0] for each in contents.skipped] == ["line 3", "line 4"]
+    assert all("--allow-secrets" in each for each in contents.skipped)
     assert [each.id for _, each in contents.memories] == [memory("three").id]
     allowed = read_export(export(ProjectLine(PROJECT.id, "/"), *lines), allow_secrets=True)
-    assert (len(allowed.memories), allowed.secrets) == (3, [])
+    assert (len(allowed.memories), allowed.skipped) == (3, [])
     session = b'{"line":"session","session":{"session_id":"session:one","started_at":1.0,"last_active_at":2.0}}\n'
     assert len(read_export(export(session, MemoryLine(memory(scope="user")), end=EndLine(0, 1, 1))).memories) == 1
 
