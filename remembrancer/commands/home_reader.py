@@ -7,11 +7,11 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import IO, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,7 @@ from remembrancer.memory.export_format import (
     encode_header,
     encode_line,
 )
+from remembrancer.memory.sentences import one_line
 from remembrancer.protocol.errors import (
     FileLocked,
     FileUnusable,
@@ -58,6 +59,12 @@ SPACES: Final = """
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
 """The spaces of the projects and the user, and of the lanes that they share."""
+FIND: Final = """
+    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, ''))
+    FROM spaces AS own
+        JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
+        JOIN memories ON space = part.number
+    WHERE own.name IN (SELECT value FROM json_each(?)) AND id IN (SELECT value FROM json_each(?))"""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -103,11 +110,14 @@ class ProjectsDescribed(msgspec.Struct, frozen=True):
     has_user: bool = False
 
 
-class MemoriesFound(msgspec.Struct, frozen=True):
-    """The first words of the memories found, by their ids, and the reasons of those that are forgotten (or "")."""
+class FoundMemory(NamedTuple):
+    """A memory of the project with the id `place`, or of the user; its first words, and the reason if it is forgotten
+    ("" if none was given, None if it is not forgotten)."""
 
-    words: dict[str, str]
-    forgotten: dict[str, str] = {}
+    place: str
+    id: str
+    words: str
+    forgotten: str | None
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
@@ -172,24 +182,18 @@ class HomeReader:
         projects = (KnownProject(*row) for row in rows if PROJECT_ID.fullmatch(row[0]))
         return ProjectsDescribed(tuple(map(_with_directory, projects)), any(row[0] == USER for row in rows))
 
-    def find(self, project_id: str | None, memory_ids: Sequence[str]) -> MemoriesFound:
-        """Check which of these memories are those of a project, or (None) of the user."""
+    def find(self, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
+        """Find memories by their ids among those of projects, with the lanes that they share, and of the user."""
+        ids = list(memory_ids)
+        if not ids:
+            return []
         with self._records() as file:
-            rows = (
-                []
-                if file is None
-                else file.rows(
-                    """SELECT id, content, forgotten_at, forgotten_reason FROM memories
-                   WHERE id IN (SELECT value FROM json_each(?1)) AND space IN (
-                       SELECT number FROM spaces
-                       WHERE name = ?2 OR name = (SELECT lane FROM shares WHERE name = ?2))""",
-                    (json.dumps(memory_ids), project_id or USER),
-                )
-            )
-        return MemoriesFound(
-            {memory_id: " ".join(content.split())[:WORDS] for memory_id, content, *_ in rows},
-            {memory_id: reason or "" for memory_id, _, forgotten_at, reason in rows if forgotten_at is not None},
-        )
+            rows = [] if file is None else file.rows(FIND, (json.dumps([USER, *projects]), json.dumps(ids)))
+        return [FoundMemory(place, name, one_line(content)[:WORDS], why) for place, name, content, why in rows]
+
+    def words(self, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
+        """The first words of the memories that `find` finds, by their ids."""
+        return {each.id: each.words for each in self.find(projects, memory_ids)}
 
     # --- file states ---
 

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from remembrancer import __version__
+from remembrancer.actors.store.records.types import USER
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK
@@ -175,23 +176,17 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> list[Operation
     """The operations that import memories. There is none for a memory that exists already, in its project or, after a
     promotion, among the user's, unless undoing an import has forgotten it. The second of two with the same id counts as
     existing."""
-    home, now = HomeReader(paths_here()), time.time()
-    ids = [memory.id for _, memory in memories]
-    present: dict[str | None, set[str]] = {}
-    for place in {None, *(_place(project) for project, _ in memories)}:
-        found = home.find(place, ids)
-        present[place] = {each for each in found.words if found.forgotten.get(each) != IMPORT_UNDONE}
+    projects, now = {project.id for project, _ in memories if project is not None}, time.time()
+    found = HomeReader(paths_here()).find(projects, [memory.id for _, memory in memories])
+    present = {(each.place, each.id) for each in found if each.forgotten != IMPORT_UNDONE}
     operations = []
     for project, memory in memories:
-        if memory.id not in present[_place(project)] and memory.id not in present[None]:
-            present[_place(project)].add(memory.id)
+        place = USER if project is None else project.id
+        if present.isdisjoint(((place, memory.id), (USER, memory.id))):
+            present.add((place, memory.id))
             change = ImportMemory(memory, run_id=run_id)
             operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
     return operations
-
-
-def _place(project: ProjectRef | None) -> str | None:
-    return None if project is None else project.id
 
 
 @command(

@@ -111,7 +111,7 @@ def _memory_lines(place: Place, report: Maintained) -> Iterator[str]:
     """The memories concerned, each with its fate and its first words."""
     named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
     ids = [memory_id for _, memory_id in named]
-    words = HomeReader(paths_here()).find(None if place is None else place.id, ids).words if named else {}
+    words = HomeReader(paths_here()).words([] if place is None else [place.id], ids)
     for what, memory_id in named:
         yield f"{what}: {words.get(memory_id, 'gone')}  {short(memory_id)}"
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, takewhile
@@ -487,6 +487,8 @@ def _clients(where: Where) -> dict[str, str]:
 
 def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[Line]:
     """A memory for a person: its text, kind and dates, and the texts of linked memories."""
+    from remembrancer.commands.home_reader import HomeReader
+    from remembrancer.commands.runtime_client import paths_here
     from remembrancer.memory.fields import DETAILS
 
     names = [name for name in DETAILS if name != "kind"]
@@ -516,7 +518,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     links += [("says nearly the same", each) for each in answer.get("near_duplicates", ()) if isinstance(each, str)]
     links += [("copy", each["id"]) for each in answer.get("copies", ())]
     projects = [place.project.id for place in where.places()] if links else []
-    words = words_of(projects, [other for _, other in links])
+    words = HomeReader(paths_here()).words(projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {short(other)}" for relation, other in links]
     session = f"session {answer['session_id']}"
     reasons = (why for why in answer.get("why", ()) if not why.startswith("Stored for"))  # shown above
@@ -526,17 +528,6 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
             reason = reason.replace(other, f"“{text}” ({short(other)})")
         lines.append(f"- {reason}")
     return [*lines, short(answer["id"])]
-
-
-def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
-    """The first words of memories in these projects or the user's, by whole ids."""
-    from remembrancer.commands.home_reader import HomeReader
-    from remembrancer.commands.runtime_client import paths_here
-
-    words: dict[str, str] = {}
-    for project in (None, *projects) if ids else ():
-        words |= HomeReader(paths_here()).find(project, list(dict.fromkeys(ids))).words
-    return {each: one_line(text) for each, text in words.items()}
 
 
 def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
@@ -575,6 +566,7 @@ def _changed(before: str, after: str) -> tuple[str, str]:
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     """The answers in which memories were shown to sessions, according to the log."""
     from remembrancer.actors.gateway.shown_log import ShownLog
+    from remembrancer.commands.home_reader import HomeReader
     from remembrancer.commands.runtime_client import paths_here
 
     log = ShownLog(paths_here().home, kept_s=0.0)
@@ -586,7 +578,8 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
         for row in log.read(project=project, memory_id=each, session_id=session_id, limit=number)
     ]
     clients = _clients(where) if entries else {}
-    words = words_of({each.project for each in entries}, [each.memory_id for each in entries if each.memory_id])
+    named = [each.memory_id for each in entries if each.memory_id]
+    words = HomeReader(paths_here()).words({each.project for each in entries}, named)
     lines = []
     for (at, session, tool, question), rows in groupby(
         entries, key=lambda each: (each.at, each.session_id, each.tool, each.question)

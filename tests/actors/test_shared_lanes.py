@@ -27,7 +27,7 @@ from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingSched
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
-from remembrancer.commands.home_reader import HomeReader, MemoriesFound
+from remembrancer.commands.home_reader import FoundMemory, HomeReader
 from remembrancer.config.settings import Settings
 from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
 from remembrancer.protocol.browsing import ReadActivity
@@ -412,8 +412,8 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
         "the lantern burns oil": (PROJECT.id, "project", "here"),
         "the torch burns pitch": (PROJECT.id, "project", "there"),
     }
-    found = reader.find(PROJECT.id, [torch])
-    assert found == MemoriesFound({torch: "the torch burns pitch"}), "so that an import says that it is there"
+    found = [FoundMemory(PROJECT.id, torch, "the torch burns pitch", None)]
+    assert reader.find([PROJECT.id], [torch]) == found, "so that an import says that it is there"
     described = reader.describe()
     assert [(each.lane, each.memories) for each in described.projects] == [(LANE, 3)]
     lane = here.paths.database

@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
-from remembrancer.commands.home_reader import HomeReader, MemoriesFound
+from remembrancer.commands.home_reader import FoundMemory, HomeReader
 from remembrancer.protocol.errors import (
     FileLocked,
     FileUnusable,
@@ -427,8 +427,7 @@ def test_what_a_crash_has_left_is_checked(rig: Rig, tmp_path: Path) -> None:
 
 
 # --- A home read as of one moment.
-NONE = MemoriesFound({})
-MOVED = memory_id_of(store_operation("moved", ""))
+MOVED, OTHER = (memory_id_of(store_operation(name, "")) for name in ("moved", "other"))
 
 
 @pytest.fixture
@@ -463,6 +462,7 @@ def test_a_copy_without_room_says_so_and_does_not_call_the_memories_damaged(
 
 
 def test_nothing_outside_what_is_asked_for_is_looked_into(paths: RuntimePaths) -> None:
-    assert HomeReader(paths).find(PROJECT.id, [memory_id_of(store_operation("other", ""))]) != NONE
-    assert HomeReader(paths).find(PROJECT.id, [MOVED]) == NONE
-    assert HomeReader(paths).find(f"../projects/{PROJECT.id}", [MOVED]) == NONE
+    ids = [MOVED, OTHER]
+    users = FoundMemory("user", MOVED, "I prefer tabs.", None)
+    assert HomeReader(paths).find([], ids) == HomeReader(paths).find([OTHER_PROJECT.id], ids) == [users]
+    assert set(HomeReader(paths).words([PROJECT.id], ids)) == {MOVED, OTHER}
