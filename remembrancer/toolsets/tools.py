@@ -120,6 +120,8 @@ class Call:
         self.notices += asked.notices
         self.is_old |= asked.is_old
         self.degraded |= asked.is_degraded if is_search else asked.is_old
+        if not asked.is_old:
+            note_short_ids(self, getattr(asked.reply, "short_ids", {}))
         return asked.reply
 
     async def write(

@@ -305,7 +305,7 @@ async def test_what_can_be_read_is_answered_and_the_damage_is_named(files: Damag
 @pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
 async def test_a_memory_that_damage_may_hide_is_not_called_unknown(files: Damaged, damaged: str, whole: str) -> None:
     async def show(wanted: str, view: View) -> str:
-        ref = view.find(wanted)
+        ref = view.reader.number_of(wanted)
         if ref is None or view.reader.portable(wanted, SESSION, PROJECT.id) is None:
             raise unknown_memory(wanted)
         return view.records_of(ref).name
@@ -325,11 +325,11 @@ async def test_a_file_that_is_needed_alone_is_an_error(files: Damaged) -> None:
 
 async def test_notes_that_cannot_be_read_are_left_out_and_are_no_damage_of_memories(files: Damaged) -> None:
     async def without_notes(view: View) -> list[str]:
-        if "notes" in map(view.named, view.names):
+        if len(view.sources) > 2:
             raise RecordsUnusable("their index is damaged")
         return await contents(view)
 
     notes = Source(cast(FileMemories, SimpleNamespace(name="notes")))
-    found, (missing,) = await answered(files.view().beside(notes), without_notes, files.noted.append)
+    found, (missing,) = await answered(View(files.view().sources.values(), notes), without_notes, files.noted.append)
     assert (len(found), files.noted) == (2, [])
     assert missing == Notice("partial_results", "The notes are missing from this answer: their index is damaged.")

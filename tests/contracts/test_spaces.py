@@ -356,11 +356,11 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
     "browse": lambda it: [BROWSER_READS[kind](it.reader, kind(PROJECT, it.session)) for kind in BROWSED],
 }
 """Every question of a view that a session asks."""
-BY_SHOWN = {"find", "records_of", "spaces_of"}
+BY_SHOWN = {"records_of", "spaces_of"}
 BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 BY_SHOWN |= {"uses"}
 """Questions of a view about what it has shown, or in which ids alone are named."""
-PARTS = {"without", "beside", "named", "of"}
+PARTS = {"without_one", "of"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""

@@ -134,11 +134,9 @@ class ReadHandlers(Handlers):
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
         model = self._scheduler.answering.key
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
-        in_scope = await self._view(request.project, scopes, model)
         embed, threads = self.embed_within(context, model), self._readers.threads
         notes, why_not = await self._notes_or_why_not(request, model)
-        if notes is not None:
-            in_scope = in_scope.beside(notes)
+        in_scope = await self._view(request.project, scopes, model, notes)
         in_scope.notices += why_not
 
         async def search(view: View) -> Recalled:
@@ -221,7 +219,7 @@ class ReadHandlers(Handlers):
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
         view, threads = await self._view(request.project), self._readers.threads
-        ref = await self._readers.read(lambda: view.find(request.memory_id))
+        ref = await self._readers.read(lambda: view.reader.number_of(request.memory_id))
         if ref is None:
             return EmbeddingState(embedded=False, error="there is no such memory")
         records, number = view.records_of(ref), ref
@@ -288,9 +286,15 @@ class ReadHandlers(Handlers):
         answer, context.notices = await answered(view, work, self._files.note_unusable)
         return answer
 
-    async def _view(self, project: ProjectRef, scopes: Collection[Scope] = SCOPES, model: str | None = None) -> View:
+    async def _view(
+        self,
+        project: ProjectRef,
+        scopes: Collection[Scope] = SCOPES,
+        model: str | None = None,
+        notes: Source | None = None,
+    ) -> View:
         """Return the view of the project's space, if it has one, and the user's, if the requester may see it, limited
-        to the spaces of these scopes, with a model's vectors. Makes no space."""
+        to the spaces of these scopes, with a model's vectors, and of notes. Makes no space."""
         files = self._files
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []
@@ -300,7 +304,7 @@ class ReadHandlers(Handlers):
             shared = files.lanes_of(project.id)["project"]
             found[:0] = [own] if shared is own else [own, shared]
         sources = [Source(records, self._vectors.searchable(records.name, model)) for records in found]
-        view = View(sources, database=files.database)
+        view = View(sources, notes, files.database)
         # Includes the project's lane, which is opened with its space.
         view.notices += (*self._lane_notices(project.id), *of_user)
         return view
@@ -347,7 +351,7 @@ def show_memory(
         NotFound: there is no such memory that the session may see.
     """
     memory = view.reader.portable(request.memory_id, request.session_id, request.project.id)
-    ref = view.find(request.memory_id)
+    ref = view.reader.number_of(request.memory_id)
     if memory is None or ref is None:
         raise unknown_memory(request.memory_id)
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
@@ -402,13 +406,12 @@ async def answered(
     try:
         return await work(view), view.notices
     except CANNOT_BE_READ as damage:
-        for name in reversed(view.names):
-            others, what = view.without(name), view.named(name)
+        for what, others in view.without_one():
             if not others and what != OF_NOTES:
                 break
             with contextlib.suppress(*CANNOT_BE_READ, NotFound):
                 reply = await work(others)
-                logger.warning("answered without a space", extra={"space": name, "reason": damage.message})
+                logger.warning("answered without a space", extra={"missing": what, "reason": damage.message})
                 if not isinstance(damage, FileLocked) and what != OF_NOTES:
                     note_unusable(damage)
                 return reply, [_missing(what, damage), *notices, *others.notices]
@@ -416,7 +419,7 @@ async def answered(
 
 
 def _missing(what: str, error: RemembrancerError) -> Notice:
-    """The notice about a source that was left out of an answer; `what` as `View.named` says."""
+    """The notice about a source that was left out of an answer; `what` as `View.without_one` says."""
     code = "partial_results" if what == OF_NOTES else error.code
     return Notice(code, f"The {what} are missing from this answer: {error.message}.")
 

@@ -147,5 +147,4 @@ def _frequencies(records: Records, texts: Sequence[Read]) -> tuple[Mapping[str, 
     if not written:
         return {}, 0
     frequencies = records.frequencies([[Phrase(form)] for form in written.values()])
-    sizes = records.survey([], "", 0).sizes[records.space]
-    return dict(zip(written, frequencies, strict=True)), sum(sizes.values())
+    return dict(zip(written, frequencies, strict=True)), records.survey([], "", 0).sizes[records.space]

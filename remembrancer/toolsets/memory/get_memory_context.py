@@ -84,7 +84,6 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
     frame = call.with_caveats(frame)
     around = estimate_tokens(answer_text(frame))
-    note_short_ids(call, reply.short_ids)
     named = [each.id for each in (*memories, *reply.replaced, *reply.closed)]
     ids = await short_forms_of(call, named, only_known=away is not None)
     build = partial(

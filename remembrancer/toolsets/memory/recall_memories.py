@@ -41,7 +41,7 @@ from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import LEAST_TOKENS, MOST_TOKENS, find_code, within
 from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import given, seconds_of
-from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, note_short_ids, tool
+from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, tool
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 NO_ROOM: Final = "max_tokens is too small for any memory."
@@ -112,9 +112,6 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     recalled = NOTHING
     if not asked_for or request.sources:
         recalled = await call.ask(request, is_search=True)
-    is_known = not call.is_old
-    if is_known:
-        note_short_ids(call, recalled.short_ids)
     places: list[Answer] = []
     if CODE in asked_for:
         places = await find_code(call, arguments.query, request.limit)
@@ -173,7 +170,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     full |= standing.keys()
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
     used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
-    counts = is_known and not request.counts_accesses
+    counts = not (call.is_old or request.counts_accesses)
     listed = [memory["id"] for memory in answer["memories"] if "id" in memory]
     call.service.shown(
         call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query, listed=listed

@@ -29,7 +29,7 @@ from remembrancer.actors.store.records.types import (
 )
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
-from remembrancer.protocol.kinds import OPEN_END, STANDING, Scope
+from remembrancer.protocol.kinds import OPEN_END, STANDING
 from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
@@ -123,32 +123,32 @@ class SqliteSearch(SqliteWords):
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
         """Return the sizes of the spaces, the memories in each with a group of phrases, and up to `limit` of the
         session's own memories."""
-        sizes: dict[int, dict[Scope, int]] = {space: {} for space in self._file.numbers}
+        sizes = dict.fromkeys(self._file.numbers, 0)
         postings: dict[int, list[list[int]]] = {space: [] for space in sizes}
         own: defaultdict[int, list[int]] = defaultdict(list)
-        word = "SELECT 'word', @SPACE, {}, json_group_array(rowid) FROM words_@SPACE WHERE words_@SPACE MATCH ?{}"
+        word = "SELECT 'word', @SPACE, json_group_array(rowid) FROM words_@SPACE WHERE words_@SPACE MATCH ?{}"
         words = [expression_of(group) for group in groups] if sizes else []
         rows = self._file.read(
             " UNION ALL ".join(
                 (
-                    """SELECT 'scope', space, scope, sum(count) FROM tallies
-                       WHERE space = @SPACE AND NOT forgotten GROUP BY space, scope""",
-                    """SELECT 'own', space, NULL, number FROM (
+                    """SELECT 'size', space, sum(count) FROM tallies
+                       WHERE space = @SPACE AND NOT forgotten GROUP BY space""",
+                    """SELECT 'own', space, number FROM (
                            SELECT space, number FROM memories INDEXED BY memories_scanned
                            WHERE space = @SPACE AND session_id = ?1 AND scope = 'session' LIMIT ?2)""",
-                    *(self._file.for_each(word.format(place, place + 3)) for place in range(len(words))),
+                    *(self._file.for_each(word.format(place + 3)) for place in range(len(words))),
                 )
             ),
             (session_id, limit + 1, *words),
         )
-        for sort, space, scope, value in rows:
-            if sort == "scope":
-                sizes[space][scope] = value
+        for sort, space, value in rows:
+            if sort == "size":
+                sizes[space] = value
             elif sort == "word":
                 postings[space].append(_decode_numbers(value))
             else:
                 own[space].append(value)
-        return Survey(sizes, postings, own if sum(map(len, own.values())) <= limit else None)
+        return Survey(sizes, postings, own if sum(map(len, own.values())) <= limit else {})
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Return the numbers of all memories that pass the filters; None if there are more than `limit`."""

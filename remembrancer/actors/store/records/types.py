@@ -107,12 +107,12 @@ class PassageVectors:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Statistics of spaces at the start of a recall, by space number: the number of unforgotten memories of each scope,
-    visible or not; the memories with each group of phrases; and the session's own memories (None: too many)."""
+    """Statistics of spaces at the start of a recall, by space number: the number of unforgotten memories, visible or
+    not; the memories with each group of phrases; and the session's own memories, unless they are too many."""
 
-    sizes: dict[int, dict[Scope, int]]
+    sizes: dict[int, int]
     postings: dict[int, list[list[int]]]
-    own: Mapping[int, Sequence[int]] | None = None
+    own: Mapping[int, Sequence[int]]
 
 
 class NearDuplicate(NamedTuple):

@@ -125,8 +125,8 @@ def find_words(view: View, question: Question) -> Searches:
         if isinstance(source.texts, FileMemories):
             size, postings = source.texts.size, source.texts.postings(question.units)
         else:
-            size, postings = sum(survey.sizes[space].values()), survey.postings[space]
-            own = (survey.own or {}).get(space, ())
+            size, postings = survey.sizes[space], survey.postings[space]
+            own = survey.own.get(space, ())
         sides: list[tuple[Filters, Sequence[Ref]]] = [(filters, ())]
         if own and is_apart:
             sides = [(msgspec.structs.replace(filters, scopes=("session",)), own)]

@@ -117,7 +117,7 @@ def _left_out(
     """Return the best candidates that are not shown, and the memory that the request asks about, if requested."""
     if not request.left_out:
         return ()
-    about = view.find(request.about) if request.about else None
+    about = view.reader.number_of(request.about) if request.about else None
     others = [each for each in ranking.scored if each[0] not in shown]
     best = [each for place, each in enumerate(others) if place < request.left_out or each[0] == about]
     records = view.load([ref for ref, _ in best], filters)

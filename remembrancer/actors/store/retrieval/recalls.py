@@ -152,7 +152,7 @@ def gather(request: Recall, view: View, question: Question, searches: Searches, 
             near = {ref: each / most for ref, each in near.items()}
         others = sorted(near.keys() - set(rows.refs.tolist()), key=lambda ref: (-near[ref], ref))
         rows = rows.followed_by(described(view.ranking_facts(others[:BROUGHT], question.filters)))
-    if request.about and (ref := view.find(request.about)) is not None:  # found or not, if it passes the filters
+    if request.about and (ref := view.reader.number_of(request.about)) is not None:  # if it passes the filters
         rows = rows.followed_by(described(view.ranking_facts([ref], question.filters)))
     return replace(rows, graph=np.array([near.get(ref, 0.0) for ref in rows.refs.tolist()])), strategy
 

@@ -8,7 +8,7 @@ are queried together; words and vectors, which each space keeps separately, one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,7 +28,7 @@ HAPPENED: Final = 50
 """The number of memories of a time, most important first, in each space."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 OF_NOTES: Final = "notes"
-"""What the index of notes has, as `View.named` says."""
+"""What the index of notes has, as `View.without_one` says."""
 
 
 class Source(NamedTuple):
@@ -66,27 +66,15 @@ class View:
         """True if there is anything to read."""
         return bool(self.sources)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the spaces, and of the index of notes."""
-        return [source.texts.name for source in self.sources.values()]
-
-    def named(self, name: str) -> str:
-        """Return what a source of that name has, in words: notes, or whose memories."""
-        whose = [records.is_users for records in self.records if records.name == name]
-        return ("user's memories" if whose[0] else "project's memories") if whose else OF_NOTES
-
-    def without(self, name: str) -> View:
-        """Return the view without one space."""
-        notes = self._notes if self._notes is not None and self._notes.texts.name != name else None
-        spaces = [space for space in self._spaces.values() if space.texts.name != name]
-        return View(spaces, notes, self.reader.spaces.file)
-
-    def beside(self, notes: Source) -> View:
-        """Return the view with notes, and with its notices."""
-        both = View(self._spaces.values(), notes, self.reader.spaces.file)
-        both.notices += self.notices
-        return both
+    def without_one(self) -> Iterator[tuple[str, View]]:
+        """Yield the view without its notes, and then without each space, the broadest first, each with what is missing
+        in words: notes, or whose memories."""
+        for missing, source in reversed(self.sources.items()):
+            is_users = isinstance(source.texts, Records) and source.texts.is_users
+            whose = "user's memories" if is_users else "project's memories"
+            spaces = [space for number, space in self._spaces.items() if number != missing]
+            notes = None if missing == NOTES else self._notes
+            yield OF_NOTES if missing == NOTES else whose, View(spaces, notes, self.reader.spaces.file)
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
         """Return the ranking facts of those memories that pass the filters."""
@@ -112,10 +100,6 @@ class View:
             whole = source.texts.matching(within, HAPPENED)
             found += source.texts.top(within, "important", HAPPENED) if whole is None else whole
         return found
-
-    def find(self, memory_id: str) -> Ref | None:
-        """Return the memory of an id."""
-        return self.reader.number_of(memory_id)
 
     def visible(self, memory_ids: Iterable[str], filters: Filters) -> dict[Ref, tuple[str, RankingFacts]]:
         """Return those memories that exist here and pass the filters, with their ids. One in two lanes appears
