@@ -12,6 +12,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,8 @@ from bench.baselines import PassageVectors, WordIndex, fused
 from bench.measures import measure
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.code.index import CodeIndex
+from remembrancer.actors.index_file import CodeWriter
+from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.code.read_files import ReadFile, read_file
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
@@ -95,8 +97,9 @@ def ask_all(package: Package, base: Path, database: Path, engine: Engine | None,
     began = time.perf_counter()
     tree = Tree(str(base / package.root))
     read = [read_file(tree.root, file) for file in tree.files()]
-    index = CodeIndex(database, "make")
-    index.take(read)
+    index = CodeIndex(database)
+    with closing(CodeWriter(database)) as writer:
+        writer.take(tree.root, read)
     figures.indexed_s += time.perf_counter() - began
     prefix = Path(package.root)
     files, texts = zip(*_texts_of(read), strict=True)

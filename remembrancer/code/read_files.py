@@ -4,7 +4,7 @@ import zlib
 from collections import Counter
 from itertools import chain
 from pathlib import PurePosixPath
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -34,14 +34,15 @@ class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was read. `skipped` is the reason why it was not."""
+    """A file as it was read. `kind` is its language; `skipped` is the reason why it was not read."""
 
     path: str
     mtime_ns: int
     size: int
-    language: str
+    kind: str
     chunks: tuple[ReadChunk, ...] = ()
     skipped: str = ""
+    digest: ClassVar[bytes] = b""
 
 
 def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFile:

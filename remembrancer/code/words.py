@@ -10,6 +10,7 @@ from remembrancer.memory.wording import stem
 
 LONGEST: Final = 64
 """Characters of a word that is kept: a longer one is data."""
+SIGILS: Final = "_$@"
 _WORD: Final = re.compile(r"\w+")
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
@@ -71,3 +72,8 @@ def _is_name(found: re.Match[str], question: str) -> bool:
     if found.start() and question[found.start() - 1] in ".`":
         return True
     return bool(re.search(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]|\w_\w|\w\.\w|::|->|^\$", name))
+
+
+def last_part(name: str) -> str:
+    """The last part of a name, in lower case and without the sigils that mark private names or variables."""
+    return name.rpartition(".")[2].strip(SIGILS).lower()

@@ -1,4 +1,4 @@
-"""Messages about code, and about the work of the indexer.
+"""Messages about code.
 
 A tree of code belongs to the project for which it was indexed, and is visible there alone.
 """
@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from remembrancer.protocol.files import Files, SyncFiles, Workspace
+from remembrancer.protocol.files import Files
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
@@ -15,29 +15,11 @@ CodeStatus = Literal["queued", "indexing", "ready", "failed"]
 
 
 class CodeTree(msgspec.Struct, frozen=True):
-    """An indexed tree. `database` is the path of its index; `asked` counts the requests to index it."""
+    """A tree of code that a client has asked for."""
 
     id: str
     root: str
-    database: str
     watch: bool = True
-    asked: int = 0
-
-
-class IndexerWork(msgspec.Struct, frozen=True, tag=True):
-    """Store to indexer: the workspaces and trees in use, and the requests to read a workspace that are not done, by
-    number."""
-
-    revision: int
-    workspaces: tuple[Workspace, ...] = ()
-    asked: dict[int, SyncFiles] = {}
-    trees: tuple[CodeTree, ...] = ()
-
-
-class AwaitIndexerWork(Request[IndexerWork], frozen=True):
-    """Indexer to store: answer when there is other work than in revision `seen`, or at the deadline."""
-
-    seen: int = -1
 
 
 class CodeChunk(msgspec.Struct, frozen=True):

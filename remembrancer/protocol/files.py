@@ -1,6 +1,6 @@
 """Messages about a project's own files: between the indexer and the store, and the requests of clients.
 
-The files are the source of truth: the indexer reads them, and the store keeps an index that can be rebuilt.
+The files are the source of truth: the indexer keeps indexes of them, which can be rebuilt, and the store reads these.
 """
 
 from typing import Literal
@@ -22,69 +22,55 @@ class Workspace(msgspec.Struct, frozen=True):
     root: str
 
 
-class FileState(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was read. `path` is relative to its workspace, or absolute if the file is outside it."""
+class IndexedTree(msgspec.Struct, frozen=True):
+    """A directory whose files the indexer keeps in the index at `database`: its notes and transcripts, or its code."""
 
-    path: str
-    source: FileSource
-    mtime_ns: int
-    size: int
-    digest: bytes
-    """The SHA-256 of its bytes."""
-
-
-class FileChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of a file, with its lines (from 1, inclusive) and the headings above it."""
-
-    start_line: int
-    end_line: int
-    heading: str
-    text: str
+    project_id: str
+    root: str
+    database: str
+    kind: Literal["notes", "code"]
+    watch: bool = True
 
 
-class FileUpdate(msgspec.Struct, frozen=True, array_like=True):
-    """A changed file with its chunks. None: only its time has changed, not its content."""
+class ToRead(msgspec.Struct, frozen=True):
+    """A request to read a tree now (`force`: unchanged files as well), or its files of one source."""
 
-    state: FileState
-    chunks: tuple[FileChunk, ...] | None = None
-
-
-class ReadIndexed(Request[tuple[FileState, ...]], frozen=True):
-    """Indexer to store: list the files of a workspace that the index has."""
-
-    workspace: Workspace
+    tree: IndexedTree
+    force: bool = False
+    source: FileSource | None = None
 
 
-class FilesIndexed(msgspec.Struct, frozen=True, tag=True):
-    """The outcome for chunks. An updated chunk needs a new vector, as an added one does."""
+class IndexerWork(msgspec.Struct, frozen=True, tag=True):
+    """Store to indexer: the trees in use, and the requests to read one that are not done, by number."""
 
-    updated: int = 0
-    added: int = 0
-    removed: int = 0
+    revision: int
+    trees: tuple[IndexedTree, ...] = ()
+    asked: dict[int, ToRead] = {}
 
 
-class IndexFiles(Request[FilesIndexed], frozen=True):
-    """Indexer to store: these files have changed, and these are gone. Answered when the change is stored."""
+class AwaitIndexerWork(Request[IndexerWork], frozen=True):
+    """Indexer to store: answer when there is other work than in revision `seen`, or at the deadline."""
 
-    workspace: Workspace
-    updates: tuple[FileUpdate, ...] = ()
-    removed: tuple[str, ...] = ()
-    left: int = 0
-    """The number of changed files that are still to be read."""
+    seen: int = -1
 
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: a workspace has been read, on request (`sync_id`) or not. No answer."""
+    """Indexer to store: a tree has been compared with its index, on request (`sync_id`) or not. Before, while some
+    changed files are still `left` to read, without the other fields. No answer.
 
-    workspace: Workspace
-    scanned: int
-    updated: int
-    added: int
-    removed: int
-    duration_s: float
+    An updated chunk of notes needs a new vector, as an added one does.
+    """
+
+    tree: IndexedTree
+    left: int = 0
+    scanned: int = 0
+    updated: int = 0
+    added: int = 0
+    removed: int = 0
+    duration_s: float = 0.0
     sync_id: int | None = None
     skipped: dict[str, str] = {}
-    """The skipped files, each with the reason."""
+    """The skipped notes, each with the reason."""
     error: str | None = None
 
 

@@ -10,17 +10,17 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
+from msgspec.structs import replace
 
+from remembrancer.actors.index_file import CodeWriter
 from remembrancer.actors.indexer import watching
 from remembrancer.actors.indexer.code_reading import CodeReaders
-from remembrancer.actors.indexer.code_trees import TreeIndexer
-from remembrancer.code.index import CodeIndex
+from remembrancer.actors.indexer.code_trees import CodeFiles
+from remembrancer.actors.indexer.watching import Indexer
+from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.code import (
-    AwaitIndexerWork,
-    CodeTree,
     DeleteCode,
     DescribeCode,
     IndexCode,
@@ -30,6 +30,7 @@ from remembrancer.protocol.code import (
 )
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
+from remembrancer.protocol.files import AwaitIndexerWork, IndexedTree
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.sharing import MoveProject
 from tests.actors.store_process import store_rig
@@ -47,13 +48,11 @@ FATAL = {
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> CodeTree:
+def tree(tmp_path: Path) -> IndexedTree:
     root = tmp_path / "tree"
     root.mkdir()
     (root / "pool.py").write_text("class ConnectionPool:\n    pass\n")
-    database = tmp_path / "code.db"
-    CodeIndex(database, "make").close()
-    return CodeTree("code_1", str(root), str(database), watch=False)
+    return IndexedTree("p_0", str(root), str(tmp_path / "code.db"), "code", watch=False)
 
 
 @pytest.fixture
@@ -66,8 +65,8 @@ def grammars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def indexing(tree: CodeTree, deadline_s: int = 10) -> AsyncIterator[TreeIndexer]:
-    indexer = TreeIndexer(tree, CodeReaders(2, deadline_s), Settings())
+async def indexing(tree: IndexedTree, deadline_s: int = 10) -> AsyncIterator[Indexer]:
+    indexer = Indexer(tree, CodeFiles(tree.root, CodeReaders(2, deadline_s)), lambda _: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         yield indexer
@@ -84,32 +83,32 @@ def readers() -> list[psutil.Process]:
     return found
 
 
-def write(tree: CodeTree, name: str, text: str) -> None:
+def write(tree: IndexedTree, name: str, text: str) -> None:
     path = Path(tree.root, name)
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
 
 
-def write_parts(tree: CodeTree, count: int, times: int) -> None:
+def write_parts(tree: IndexedTree, count: int, times: int) -> None:
     for number in range(count):
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * times)
 
 
-def index_of(tree: CodeTree) -> closing[CodeIndex]:
+def index_of(tree: IndexedTree) -> closing[CodeIndex]:
     return closing(CodeIndex(Path(tree.database)))
 
 
-def about(tree: CodeTree) -> dict[str, object]:
+def about(tree: IndexedTree) -> dict[str, object]:
     with index_of(tree) as index:
-        return index.about()
+        return index.about(tree.root)
 
 
-def found(tree: CodeTree, question: str) -> list[str]:
+def found(tree: IndexedTree, question: str) -> list[str]:
     with index_of(tree) as index:
         return [each.file_path for each in index.search(question, 10)]
 
 
-async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTree, grammars: Path) -> None:
+async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: IndexedTree, grammars: Path) -> None:
     files = {}
     for ending, language in {"zig": "zig", "lua": "lua", "hs": "haskell", "ex": "elixir"}.items():
         (grammars / f"tree_sitter_{language}.py").write_text(FATAL[language])
@@ -123,7 +122,7 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTre
     assert not any(each.skipped for each in read)
 
 
-async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine(tree: CodeTree) -> None:
+async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine(tree: IndexedTree) -> None:
     write_parts(tree, 300, 200)
     reading = CodeReaders(1, deadline_s=1)
 
@@ -144,7 +143,7 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
     assert reading.deaths == 0
 
 
-async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: CodeTree) -> None:
+async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: IndexedTree) -> None:
     write_parts(tree, 400, 30)
     async with indexing(tree) as indexer:
         await until(readers)
@@ -155,11 +154,11 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Code
 
 
 async def test_a_tree_that_is_moved_or_replaced_is_read_where_it_was_asked_for(
-    tree: CodeTree, monkeypatch: pytest.MonkeyPatch
+    tree: IndexedTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "UNWATCHED_LOOK_S", 0.1)
     root, elsewhere = Path(tree.root), Path(tree.root).with_name("elsewhere")
-    async with indexing(CodeTree(tree.id, tree.root, tree.database, watch=True)) as indexer:
+    async with indexing(replace(tree, watch=True)) as indexer:
         await until(lambda: indexer.syncs >= 1)
         root.chmod(0o700)  # a change of the root itself
         write(tree, "pool.py", "class Reservoir:\n    pass\n")
@@ -174,13 +173,13 @@ async def test_a_tree_that_is_moved_or_replaced_is_read_where_it_was_asked_for(
 
 
 async def test_of_a_tree_that_is_gone_one_line_is_logged(
-    tree: CodeTree, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tree: IndexedTree, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(watching, "UNWATCHED_LOOK_S", 0.05)
     caplog.set_level("INFO")
     Path(tree.root, "pool.py").unlink()
     Path(tree.root).rmdir()
-    async with indexing(CodeTree(tree.id, tree.root, tree.database, watch=True)) as indexer:
+    async with indexing(replace(tree, watch=True)) as indexer:
         await until(lambda: indexer.syncs >= 4)
     loggers = [record.name for record in caplog.records if record.name.startswith("remembrancer")]
     assert loggers == [watching.__name__]
@@ -225,13 +224,6 @@ async def test_a_file_that_another_tree_of_the_project_has_is_not_gone_nor_asked
         assert await rig.gateway.ask(ListStale(PROJECT)) == (), "what is replaced is past"
 
 
-def be_ready(folder: Path) -> None:
-    """Say in each index of a project that it is filled: no indexer is there."""
-    for database in folder.glob("code/*.db"):
-        with closing(CodeIndex(database, "write")) as index:
-            index.note(status="ready")
-
-
 def damage(database: Path) -> None:
     database.write_bytes(b"no index" * 4096)
 
@@ -251,9 +243,12 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
     async with store_rig(home) as rig:
         (tree,) = await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
         (database,) = rig.paths.projects.glob("*/code/*.db")
-        be_ready(database.parent.parent)
+        with closing(CodeWriter(database)) as index:
+            index.note(tree.root, status="ready")  # no indexer is there
+        await rig.restart()
         assert (await rig.gateway.ask(DescribeCode(PROJECT)))[0].status == "ready"
         await rig.restart()  # nobody has it open
+        CodeIndex(database).close()  # nor is anything in its log
         harm(database)
         if question is SearchCode:
             assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == ()
@@ -263,8 +258,8 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
                 await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id))
         (after,) = await until(lambda: rig.gateway.ask(DescribeCode(PROJECT)), lambda trees: not trees[0].error)
         assert (after.id, after.status) == (tree.id, "queued")
-        (made,) = rig.paths.projects.glob("*/code/*.db")
-        assert made != database, "whoever has the old one open writes into no new one"
+        (work,) = (await rig.gateway.ask(AwaitIndexerWork())).asked.values()
+        assert work.tree.database == str(database), "the indexer fills it again"
         await rig.gateway.ask(DeleteCode(PROJECT, tree.id))
         assert not list(rig.paths.projects.glob("*/code/*.db*"))
 

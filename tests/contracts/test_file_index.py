@@ -4,47 +4,35 @@ import hashlib
 import logging
 import os
 import random
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import anyio
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from remembrancer.actors.indexer import workspace as workspace_module
-from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
-from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories
+from remembrancer.actors.index_file import CodeWriter, FileState, NotesWriter, ReadNote
+from remembrancer.actors.indexer import watching
+from remembrancer.actors.indexer.file_reading import BATCH_BYTES, WorkspaceFiles
+from remembrancer.actors.indexer.watching import DAMAGED, Indexer
+from remembrancer.actors.store.file_index import CodeIndex, FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, Phrase, is_memory
-from remembrancer.code.index import CodeIndex
 from remembrancer.code.read_files import read_file
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
+from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.limits import EARLIEST_S, LATEST_S
 from remembrancer.protocol.code import CodeChunk
-from remembrancer.protocol.errors import RecordsUnusable
-from remembrancer.protocol.files import (
-    FileChunk,
-    FilesIndexed,
-    FileState,
-    FileUpdate,
-    IndexFiles,
-    ReadIndexed,
-    SyncDone,
-    SyncFiles,
-    Workspace,
-)
-from remembrancer.protocol.sockets import Speaker
-from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.errors import RecordsUnusable, SchemaTooOld
+from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import ProjectRef
 from tests.contracts.records_rig import pending, texts_of
 from tests.patience import until
 from tests.spaces import full_disk, write_rows
@@ -54,11 +42,23 @@ ALL = Filters("session")
 MODEL = "a-model"
 
 
+class NotesIndex(NamedTuple):
+    """An index of notes, as the indexer writes it and the store reads it."""
+
+    writer: NotesWriter
+    store: FileIndex
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[NotesIndex]:
+    with closing(NotesWriter(path)) as writer, closing(FileIndex(path, "p_0.files")) as store:
+        yield NotesIndex(writer, store)
+
+
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[FileIndex]:
-    made = FileIndex(tmp_path / "index.db", "p_0.files")
-    yield made
-    made.file.close()
+def index(tmp_path: Path) -> Iterator[NotesIndex]:
+    with opened(tmp_path / "index.db") as made:
+        yield made
 
 
 def test_an_index_of_another_release_is_made_again_without_a_warning_about_memories(
@@ -66,61 +66,79 @@ def test_an_index_of_another_release_is_made_again_without_a_warning_about_memor
 ) -> None:
     write_rows(tmp_path / "index.db", "CREATE TABLE files (path TEXT)", "PRAGMA user_version = 20000")
     with caplog.at_level(logging.INFO):
-        FileIndex(tmp_path / "index.db", "p_0.files").file.close()
+        NotesWriter(tmp_path / "index.db").close()
     (record,) = [each for each in caplog.records if each.message == "a file index is rebuilt"]
     assert (record.levelname, vars(record)["reason"]) == ("INFO", "another release wrote it")
 
 
-def note(path: str, *texts: str, heading: str = "", mtime_s: int = 1) -> FileUpdate:
-    state = FileState(path, "notes", mtime_s * 10**9, 10, hashlib.sha256("".join(texts).encode()).digest())
-    chunks = (FileChunk(10 * place + 1, 10 * place + 10, heading, text) for place, text in enumerate(texts))
-    return FileUpdate(state, tuple(chunks))
+def test_files_that_were_cut_with_other_settings_are_read_again_and_found_until_then(tmp_path: Path) -> None:
+    with opened(tmp_path / "index.db") as index:
+        change(index, note("a.md", "the lantern"))
+    for cut, is_known in (("400", False), ("400", False), ("", False)):
+        with closing(NotesWriter(tmp_path / "index.db", cut)) as writer:
+            assert (writer.known(ROOT)["a.md"].mtime_ns > 0) == is_known
+    with opened(tmp_path / "index.db") as index:
+        assert found(index, "lantern") == ["a.md"]
 
 
-def change(index: FileIndex, *updates: FileUpdate, removed: Sequence[str] = (), root: str = ROOT) -> FilesIndexed:
-    return index.change(root, updates, removed)
+def note(path: str, *texts: str, heading: str = "", mtime_s: int = 1) -> ReadNote:
+    chunks = (Chunk(10 * place + 1, 10 * place + 10, heading, text) for place, text in enumerate(texts))
+    digest = hashlib.sha256("".join(texts).encode()).digest()
+    return ReadNote(path, mtime_s * 10**9, 10, "notes", tuple(chunks), digest=digest)
 
 
-def embed(index: FileIndex, numbers: Sequence[int]) -> None:
+def change(index: NotesIndex, *files: ReadNote, removed: Sequence[str] = (), root: str = ROOT) -> dict[str, int]:
+    return +index.writer.take(root, files, removed)
+
+
+def embed(store: FileIndex, numbers: Sequence[int]) -> None:
     """A vector for each text, of its length."""
     embedded = [
         EmbeddedMemory(
             number, digest_of(text), (Passage(0, len(text)),), np.array([[len(text), 1.0]], dtype=np.float32)
         )
-        for number, text in texts_of(index, numbers).items()
+        for number, text in texts_of(store, numbers).items()
     ]
-    index.save_embeddings(MODEL, embedded)
+    store.save_embeddings(MODEL, embedded)
 
 
-def found(index: FileIndex, word: str, wanted: FileFilter | None = None, filters: Filters = ALL) -> list[str]:
-    memories = FileMemories(index, FileFilter(ROOT) if wanted is None else wanted)
+def found(index: NotesIndex, word: str, wanted: FileFilter | None = None, filters: Filters = ALL) -> list[str]:
+    memories = FileMemories(index.store, FileFilter(ROOT) if wanted is None else wanted)
     hits = list(memories.keyword_hits([Phrase(word)], filters, 10))
     return [chunk.path for chunk in memories.chunks(hits, filters)]
 
 
-def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileIndex) -> None:
+def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: NotesIndex) -> None:
     first = change(index, note("a.md", "one", "two", "three"))
-    assert first == FilesIndexed(added=3)
-    assert len(pending(index, MODEL)) == 3
-    embed(index, pending(index, MODEL))
+    assert first == {"added": 3}
+    assert len(pending(index.store, MODEL)) == 3
+    embed(index.store, pending(index.store, MODEL))
     second = change(index, note("a.md", "one", "zwei", "three", "four"))
-    assert second == FilesIndexed(updated=1, added=1)
-    assert set(texts_of(index, pending(index, MODEL)).values()) == {"zwei", "four"}
-    assert len(index.passages(MODEL).numbers) == 2
+    assert second == {"updated": 1, "added": 1}
+    assert set(texts_of(index.store, pending(index.store, MODEL)).values()) == {"zwei", "four"}
+    assert len(index.store.passages(MODEL).numbers) == 2
     assert found(index, "two") == []
     assert found(index, "zwei") == ["a.md"]
 
 
-def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIndex) -> None:
-    change(index, note("a.md", "the lantern"))
-    (state,) = index.states(ROOT)
-    later = FileState(state.path, state.source, 99, 10, state.digest)
-    assert change(index, FileUpdate(later)) == FilesIndexed()
-    assert index.states(ROOT) == (later,)
+def test_the_same_content_at_another_time_changes_nothing_but_that(index: NotesIndex) -> None:
+    first = note("a.md", "the lantern")
+    change(index, first)
+    assert change(index, first._replace(mtime_ns=99, chunks=None)) == {}
+    assert index.writer.known(ROOT) == {"a.md": FileState("notes", 99, 10, first.digest, "")}
     assert found(index, "lantern") == ["a.md"]
 
 
-def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None:
+def test_a_note_that_can_no_longer_be_read_is_not_found_and_says_why(index: NotesIndex) -> None:
+    change(index, note("a.md", "the lantern"))
+    assert change(index, note("a.md")._replace(skipped="binary")) == {"removed": 1}
+    assert found(index, "lantern") == []
+    assert index.writer.known(ROOT)["a.md"].skipped == "binary"
+    assert index.store.listed(ROOT, "", 9) == []
+    assert index.store.counts(ROOT) == {}
+
+
+def test_workspaces_and_paths_and_times_are_kept_apart(index: NotesIndex) -> None:
     change(index, note("memory/a.md", "a lantern"), note("memory/ab/c.md", "another lantern", mtime_s=50))
     change(index, note("memory/a.md", "a lantern elsewhere"), root="/other")
     assert found(index, "lantern") == ["memory/a.md", "memory/ab/c.md"]
@@ -130,49 +148,45 @@ def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None
     assert found(index, "lantern", FileFilter(ROOT, path="memory/a.md")) == ["memory/a.md"]
     assert found(index, "lantern", FileFilter(ROOT, sources=("sessions",))) == []
     assert found(index, "lantern", filters=Filters("session", after=20.0)) == ["memory/ab/c.md"]
-    assert {source: counts.files for source, counts in index.counts(ROOT).items()} == {"notes": 2}
+    assert {source: counts.files for source, counts in index.store.counts(ROOT).items()} == {"notes": 2}
 
 
 def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
-    first = FileIndex(path, "p_0.files")
-    change(first, note("a.md", "the lantern"))
-    embed(first, pending(first, MODEL))
-    before = first.passages(MODEL).numbers
-    first.file.close()
+    with opened(path) as index:
+        change(index, note("a.md", "the lantern"))
+        embed(index.store, pending(index.store, MODEL))
+        before = index.store.passages(MODEL).numbers
     path.write_bytes(b"this is no database" * 100)
-    second = FileIndex(path, "p_0.files")
-    assert second.states(ROOT) == ()
-    change(second, note("a.md", "the lantern"))
-    embed(second, pending(second, MODEL))
-    assert not set(before) & set(second.passages(MODEL).numbers)
-    second.file.close()
+    with opened(path) as index:
+        assert index.writer.known(ROOT) == {}
+        change(index, note("a.md", "the lantern"))
+        embed(index.store, pending(index.store, MODEL))
+        assert not set(before) & set(index.store.passages(MODEL).numbers)
 
 
 def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
-    made = FileIndex(path, "p_0.files")
-    notes = (note(f"{n}.md", *(f"lantern {n} {k} " * 40 for k in range(4))) for n in range(40))
-    change(made, *notes)
-    embed(made, pending(made, MODEL))
-    made.file.close()
+    with opened(path) as index:
+        change(index, *(note(f"{n}.md", *(f"lantern {n} {k} " * 40 for k in range(4))) for n in range(40)))
+        embed(index.store, pending(index.store, MODEL))
     whole = path.read_bytes()
     for page in range(1, len(whole) // 4096):
         path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
-        index = FileIndex(path, "p_0.files")
-        try:
-            found(index, "lantern")
-            change(index, note("1.md", "the windmill"), removed=["2.md"])
-            embed(index, pending(index, MODEL))
-            index.passages(MODEL)
-        except RecordsUnusable:
-            assert index.file.damage
-        index.file.close()
+        with suppress(RecordsUnusable), closing(FileIndex(path, "p_0.files")) as store:
+            try:
+                FileMemories(store, FileFilter(ROOT)).keyword_hits([Phrase("lantern")], ALL, 10)
+                embed(store, pending(store, MODEL))
+                store.passages(MODEL)
+            except RecordsUnusable:
+                assert store.file.damage
+        with suppress(*DAMAGED), closing(NotesWriter(path)) as writer:
+            writer.take(ROOT, [note("1.md", "the windmill")], ["2.md"])
 
 
-def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileIndex) -> None:
+def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: NotesIndex) -> None:
     change(index, note("memory/a.md", "the lantern", mtime_s=50))
-    memories = FileMemories(index, FileFilter(ROOT, ("notes",)))
+    memories = FileMemories(index.store, FileFilter(ROOT, ("notes",)))
     (hit,) = memories.keyword_hits([Phrase("lantern")], ALL, 5)
     assert not is_memory(hit)
     record = memories.load([hit], ALL)[hit]
@@ -190,34 +204,28 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileInd
     assert memories.matching(ALL, 5) == memories.top(ALL, "latest", 5) == [hit]
 
 
-class IndexStore(StoreClient):
-    """A store for a `WorkspaceIndexer`: an index, and the messages of each reading."""
+class Store:
+    """A store that an `Indexer` reports to."""
 
-    def __init__(self, index: FileIndex) -> None:
-        super().__init__("ipc:///nowhere", Speaker("indexer", "one"))
-        self._index = index
-        self.taken: list[str] = []
+    def __init__(self) -> None:
         self.left: list[int] = []
         self.told: list[SyncDone] = []
 
-    async def ask(self, question: Any, *_: Any, **__: Any) -> Any:
-        answer: object
-        if isinstance(question, ReadIndexed):
-            answer = self._index.states(ROOT)
-        else:
-            assert isinstance(question, IndexFiles)
-            answer = self._index.change(ROOT, question.updates, question.removed)
-            self.taken += [update.state.path for update in question.updates]
-            self.left.append(question.left)
-        return answer
-
     def tell(self, body: object) -> None:
         assert isinstance(body, SyncDone)
-        self.told.append(body)
+        if body.left:
+            self.left.append(body.left)
+        else:
+            self.told.append(body)
+
+
+def indexer_of(root: Path, path: Path, store: Store, settings: Settings) -> Indexer:
+    tree = IndexedTree("p_0", ROOT, str(path), "notes", settings.watch)
+    return Indexer(tree, WorkspaceFiles(str(root), settings), store.tell)
 
 
 async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_left_is_read_when_there_is_room(
-    index: FileIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    index: NotesIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "work"
     (root / "memory").mkdir(parents=True)
@@ -225,40 +233,50 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
         words = " ".join(f"word{number}x{each}" for each in range(1500))
         (root / "memory" / f"{number:02}.md").write_text(f"lantern{number}\n\n{words}\n")
         os.utime(root / "memory" / f"{number:02}.md", (1, 1))
-    monkeypatch.setattr(workspace_module, "RETRY_S", 0.05)
-    store = IndexStore(index)
-    indexer = WorkspaceIndexer(Workspace(ProjectRef("p_0", ROOT), str(root)), store, Settings(watch=False))
+    monkeypatch.setattr(watching, "RETRY_S", 0.05)
+    monkeypatch.setattr(WorkspaceFiles, "batch_bytes", 60_000)
+    store = Store()
+    indexer = indexer_of(root, tmp_path / "index.db", store, Settings(watch=False))
     async with anyio.create_task_group() as tasks:
-        with full_disk(600_000):
+        with full_disk(800_000):
             tasks.start_soon(indexer.run)
             await until(lambda: store.told)
-        first, before = store.told[0], list(store.taken)
+        first, before = store.told[0], len(index.store.listed(ROOT, "", 99))
         assert "no room" in (first.error or "")
-        assert 0 < len(before) < 24
-        assert {state.path for state in index.states(ROOT)} == set(before)
+        assert 0 < before < 24
         await until(lambda: store.told[-1].error is None)
         tasks.cancel_scope.cancel()
-    assert sorted(store.taken) == [f"memory/{number:02}.md" for number in range(24)], "each is taken in once"
+    assert store.told[-1].added, "what was read before is not read again"
+    assert max(store.left[store.left.index(24) + 1 :]) < 24
     assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))
 
 
-async def test_the_store_is_told_how_many_changed_files_are_left(index: FileIndex, workspace: Path) -> None:
-    settings, store = Settings(watch=False), IndexStore(index)
+async def test_the_store_is_told_how_many_changed_files_are_left(
+    index: NotesIndex, workspace: Path, tmp_path: Path
+) -> None:
+    settings, store = Settings(watch=False), Store()
     for number in range(4):
-        words = "word " * 2 * BATCH_CHUNKS * settings.chunk_tokens
-        (workspace / "memory" / f"{number}.md").write_text(f"note {number} {words}")
-    asked = Workspace(ProjectRef("p_0", ROOT), str(workspace))
-    indexer = WorkspaceIndexer(asked, store, settings)
+        (workspace / "memory" / f"{number}.md").write_text(f"note {number} {'word ' * BATCH_BYTES}")
+    indexer = indexer_of(workspace, tmp_path / "index.db", store, settings)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
-        indexer.ask(1, SyncFiles(asked))
+        indexer.ask(1, ToRead(indexer.tree))
         await until(lambda: store.told)
         tasks.cancel_scope.cancel()
-    assert store.left == [4, 3, 2, 1, 0]
-    assert [done.sync_id for done in store.told] == [1]
+    assert store.left == [4, 3, 2, 1]
+    assert [done.sync_id for done in store.told if done.sync_id] == [1]
 
 
-async def test_a_workspace_that_is_replaced_is_followed_in_its_place(index: FileIndex, tmp_path: Path) -> None:
+async def test_a_workspace_without_notes_gets_no_index(tmp_path: Path) -> None:
+    store = Store()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(indexer_of(tmp_path, tmp_path / "index.db", store, Settings(watch=False)).run)
+        await until(lambda: store.told)
+        tasks.cancel_scope.cancel()
+    assert not (tmp_path / "index.db").exists()
+
+
+async def test_a_workspace_that_is_replaced_is_followed_in_its_place(index: NotesIndex, tmp_path: Path) -> None:
     root = tmp_path / "work"
 
     async def write(word: str) -> None:
@@ -266,9 +284,9 @@ async def test_a_workspace_that_is_replaced_is_followed_in_its_place(index: File
         await until(lambda: found(index, word) == ["MEMORY.md"])
 
     root.mkdir()
-    asked = Workspace(ProjectRef("p_0", ROOT), str(root))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(WorkspaceIndexer(asked, IndexStore(index), Settings(watch_quiet_s=0.05)).run)
+        indexer = indexer_of(root, tmp_path / "index.db", Store(), Settings(watch_quiet_s=0.05))
+        tasks.start_soon(indexer.run)
         await write("lantern")
         await write("windmill")
         root.rename(tmp_path / "elsewhere")
@@ -321,11 +339,28 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(str(tmp_path / "tree"))
 
 
+class CodeOfTree:
+    """An index of a tree of code, as the indexer writes it and the store reads it."""
+
+    def __init__(self, path: Path, tree: Tree) -> None:
+        self.store = CodeIndex(path)
+        self.writer = CodeWriter(path)
+        self.tree = tree
+        self.take(*sorted(file.path for file in tree.files()))
+
+    def take(self, *paths: str) -> None:
+        files = [read_file(self.tree.root, file) for file in self.tree.files() if file.path in paths]
+        self.writer.take(self.tree.root, files)
+
+    def close(self) -> None:
+        self.writer.close()
+        self.store.close()
+
+
 @pytest.fixture
-def code_index(tmp_path: Path, tree: Tree) -> CodeIndex:
-    code_index = CodeIndex(tmp_path / "code.db", "make")
-    code_index.take([read_file(tree.root, file) for file in tree.files()])
-    return code_index
+def code_index(tmp_path: Path, tree: Tree) -> Iterator[CodeOfTree]:
+    with closing(CodeOfTree(tmp_path / "code.db", tree)) as made:
+        yield made
 
 
 def test_a_zeroed_page_of_an_index_of_code_is_damage_wherever_it_is(tmp_path: Path) -> None:
@@ -334,35 +369,34 @@ def test_a_zeroed_page_of_an_index_of_code_is_damage_wherever_it_is(tmp_path: Pa
     for number in range(12):
         rows = "".join(f"        '{numbers.randbytes(60).hex()}',\n" for _ in range(120))
         (root / f"table{number}.py").write_text(f"def table{number}():\n    return [\n{rows}    ]\n")
-    files = list(Tree(str(root)).files())
-    with closing(CodeIndex(path, "make")) as made:
-        made.take([read_file(str(root), file) for file in files])
-    whole, errors = path.read_bytes(), list[type[sqlite3.Error]]()
+    tree = Tree(str(root))
+    files = list(tree.files())
+    CodeIndex(path).close()
+    empty = path.stat().st_size
+    CodeOfTree(path, tree).close()
+    whole, errors = path.read_bytes(), 0
     for page in range(1, len(whole) // 4096):
         path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
-        with closing(CodeIndex(path)) as code_index:
-            try:
-                with code_index.at_one_moment():
-                    code_index.search("table3", 20)
-                    assert len(code_index.files("", 20)) == len(files)
-            except sqlite3.DatabaseError as error:
-                errors.append(type(error))
-    assert set(errors) == {sqlite3.DatabaseError}
-    assert len(errors) > len(whole) // 4096 // 2
+        try:
+            with closing(CodeIndex(path)) as code_index:
+                code_index.search("table3", 20)
+                assert len(code_index.listed(str(root), "", 99)) == len(files)
+        except RecordsUnusable:
+            errors += 1
+    assert errors > (len(whole) - empty) // 4096 // 2
 
 
 def test_the_log_is_cut_among_readers(
-    code_index: CodeIndex, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code_index: CodeOfTree, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, most = tmp_path / "code.db-wal", 200_000
-    monkeypatch.setattr("remembrancer.code.index.MOST_LOG_BYTES", most)
+    monkeypatch.setattr("remembrancer.actors.index_file.MOST_LOG_BYTES", most)
     is_over = threading.Event()
 
     def ask() -> None:
         reader = CodeIndex(tmp_path / "code.db")
         while not is_over.is_set():
-            with reader.at_one_moment():
-                assert len(reader.known()) == len(FILES)
+            assert len(reader.listed(tree.root, "", 9)) == len(FILES)
         reader.close()
 
     lengths = []
@@ -370,7 +404,7 @@ def test_the_log_is_cut_among_readers(
         asking = [threads.submit(ask) for _ in range(2)]
         try:
             for _ in range(60):
-                code_index.take([read_file(tree.root, file) for file in tree.files()])
+                code_index.take(*FILES)
                 lengths.append(log.stat().st_size)
         finally:
             is_over.set()
@@ -380,58 +414,49 @@ def test_the_log_is_cut_among_readers(
     assert max(lengths) <= most < grown
 
 
-def grown(code_index: CodeIndex, tree: Tree, times: int) -> None:
-    """Take in a file that is new, and another one that has changed, so many times."""
-    for number in range(times):
-        Path(tree.root, f"part_{number}.py").write_text(f"def drain_{number}(pool):\n    return pool.acquire()\n")
-        wanted = {f"part_{number}.py", "use.py"}
-        code_index.take([read_file(tree.root, file) for file in tree.files() if file.path in wanted])
+def answers(code_index: CodeOfTree) -> list[list[CodeChunk]]:
+    questions = ("connection pool", "ConnectionPool", "drain_7", "acquire")
+    return [code_index.store.search(question, 100) for question in questions]
 
 
-def answers(code_index: CodeIndex) -> list[list[CodeChunk]]:
-    return [
-        code_index.search(question, 100) for question in ("connection pool", "ConnectionPool", "drain_7", "acquire")
-    ]
-
-
-def assert_as_if_new(code_index: CodeIndex, tree: Tree, path: Path) -> None:
-    """An index finds what one finds that is made now, and has the same terms."""
-    fresh = CodeIndex(path, "make")
-    fresh.take([read_file(tree.root, file) for file in sorted(tree.files(), key=lambda file: file.path)])
+def assert_as_if_new(code_index: CodeOfTree, fresh: CodeOfTree) -> None:
+    """An index finds what one finds that is made now, and has the same chunks and terms."""
     for ours, theirs in zip(answers(code_index), answers(fresh), strict=True):
         scores = {each.file_path: each.score for each in theirs}
         assert {each.file_path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "sums of another order"
         assert {replace(each, score=0.0) for each in ours} == {replace(each, score=0.0) for each in theirs}
     terms = "SELECT term, count(*) FROM occurrences GROUP BY term"
-    assert code_index._connection.execute(terms).fetchall() == fresh._connection.execute(terms).fetchall()
-    fresh.close()
+    chunks = """SELECT path, start_line, end_line, c.kind, c.name, length, text
+        FROM code AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
+    for query in (terms, chunks):
+        assert code_index.store.file.read(query) == fresh.store.file.read(query)
 
 
-def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(code_index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
+def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(code_index: CodeOfTree, tree: Tree, tmp_path: Path) -> None:
     chance = random.Random(int(os.environ["TEST_SEED"]))
     pumps = [f"def drain_{number}(pool):\n    pool.x\n\n\n" for number in range(9)]
     parts = [POOL, USE, "# about pumps\n", "import pumps\n", *pumps]
     for _ in range(40):
         name = chance.choice(("pool.py", "use.py", "pump.py"))
         Path(tree.root, name).write_text("\n".join(chance.choices(parts, k=chance.randrange(6))))
-        code_index.take([read_file(tree.root, file) for file in tree.files() if file.path == name])
-    assert_as_if_new(code_index, tree, tmp_path / "fresh.db")
-    chunks = """SELECT path, start_line, end_line, c.kind, c.name, length, text
-        FROM chunks AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
-    with closing(CodeIndex(tmp_path / "fresh.db")) as fresh:
-        assert code_index._connection.execute(chunks).fetchall() == fresh._connection.execute(chunks).fetchall()
+        code_index.take(name)
+    with closing(CodeOfTree(tmp_path / "fresh.db", tree)) as fresh:
+        assert_as_if_new(code_index, fresh)
 
 
-def test_a_file_that_is_no_code_is_known_and_counted(code_index: CodeIndex, tree: Tree) -> None:
+def test_a_file_that_is_no_code_is_known_and_counted(code_index: CodeOfTree, tree: Tree) -> None:
     Path(tree.root, "data.py").write_bytes(b"a\0b")
-    code_index.take([read_file(tree.root, file) for file in tree.files() if file.path == "data.py"])
-    assert "data.py" in code_index.known()
-    assert code_index.skipped() == {"binary": 1}
-    assert code_index.counts()[0] == 4
+    code_index.take("data.py")
+    assert "data.py" in code_index.writer.known(tree.root)
+    assert code_index.store.skipped(tree.root) == {"binary": 1}
+    assert sum(each.files for each in code_index.store.counts(tree.root).values()) == 4
 
 
-def test_an_index_of_another_version_is_refused(tmp_path: Path, code_index: CodeIndex) -> None:
+def test_an_index_of_another_version_is_refused(tmp_path: Path, code_index: CodeOfTree) -> None:
     code_index.close()
-    write_rows(tmp_path / "code.db", "PRAGMA user_version = 999")
-    with pytest.raises(sqlite3.DatabaseError):
+    write_rows(tmp_path / "code.db", "PRAGMA user_version = 15")
+    with pytest.raises(SchemaTooOld):
         CodeIndex(tmp_path / "code.db")
+    CodeWriter(tmp_path / "code.db").close()
+    with closing(CodeIndex(tmp_path / "code.db")) as anew:
+        assert anew.counts(str(code_index.tree.root)) == {}

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, expression_of, narrowed
-from remembrancer.actors.store.records.subword_tokens import LONGEST, subword_tokens
 from remembrancer.actors.store.records.types import Phrase
 from remembrancer.actors.store.retrieval.question import MAX_TERMS, phrases_and_units, phrases_of
+from remembrancer.memory.subword_tokens import LONGEST, subword_tokens
 from tests.cases import cases
 
 DOCUMENTS = cases("keywords", "documents")

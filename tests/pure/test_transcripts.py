@@ -8,22 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
+from remembrancer.actors.index_file import FileState, ReadNote
+from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, WorkspaceFiles
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.markdown_index import with_block
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.memory.transcripts import TranscriptTurn, chunks_of_turns, read_turns
-from remembrancer.protocol.files import (
-    FileChunk,
-    FileState,
-    FileUpdate,
-)
 from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, scan
 from tests.git import make_worktree
 
@@ -163,7 +158,7 @@ def test_a_time_that_cannot_be_read_is_none(timestamp: Any) -> None:
 
 
 # --- The indexer reads the transcripts of a project, and no other one's.
-Chunks = tuple[FileChunk, ...]
+Chunks = tuple[Chunk, ...]
 
 
 class World:
@@ -176,7 +171,7 @@ class World:
         self.settings = Settings(
             transcripts=True, transcripts_path=f"{self.projects}/*/*.jsonl", chunk_tokens=64, chunk_overlap=16
         )
-        self.reader = FileReader(self.root, self.settings)
+        self.files = WorkspaceFiles(str(self.root), self.settings)
 
     def transcript(self, name: str = "s", folder: str | None = None) -> Path:
         folder = folder or "".join(each if each.isalnum() else "-" for each in str(self.root))
@@ -190,11 +185,11 @@ class World:
     def found(self) -> list[FoundFile]:
         return scan(self.root, self.settings)[0]
 
-    def read(self, known: FileState | None = None) -> FileUpdate:
+    def read(self, known: FileState | None = None) -> ReadNote:
         (file,) = self.found()
-        update = self.reader.read(file, known, force=False)
-        assert isinstance(update, FileUpdate)
-        return update
+        read = self.files.read_file(file, known)
+        assert read is not None
+        return read
 
     def chunks(self) -> Chunks:
         return self.read().chunks or ()
@@ -205,9 +200,13 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+def state_of(read: ReadNote) -> FileState:
+    return FileState(read.kind, read.mtime_ns, read.size, read.digest, read.skipped)
+
+
 def test_a_transcript_that_grows_keeps_its_earlier_chunks(world: World) -> None:
     path = world.transcript()
-    before = Chunks()
+    before: Chunks = ()
     for number in range(1, 40, 3):
         with path.open("ab") as file:
             file.write(b"".join(world.says(each) for each in range(number, number + 3)) + world.says(99)[:50])
@@ -232,33 +231,33 @@ def test_what_is_repeated_written_anew_or_only_touched_gives_no_doubles(world: W
     assert chunk.heading == "2026-02-16"
     path = world.transcript()
     path.write_bytes(world.says(1))
-    state = world.read().state
+    state = state_of(world.read())
     os.utime(path, (1, 1))
-    update = world.read(state)
-    assert update.chunks is None
-    assert update.state.mtime_ns == 10**9
+    touched = world.read(state)
+    assert touched.chunks is None
+    assert touched.mtime_ns == 10**9
 
 
 def test_a_growing_session_is_read_in_larger_pieces(world: World) -> None:
     path = world.transcript()
     path.write_bytes(world.says(1))
-    state = world.read().state
+    state = state_of(world.read())
 
     def is_due(added: bytes, age_s: float = 0.0) -> bool:
         path.write_bytes(world.says(1) + added)
         os.utime(path, (time.time() - age_s,) * 2)
         (file,) = world.found()
-        return world.reader.is_due(file, state)
+        return world.files.is_due(file, state)
 
     assert not is_due(world.says(2))
     assert is_due(world.says(2) * 50)
     assert is_due(world.says(2, padding="x" * 100_000))
-    long = msgspec.structs.replace(state, size=2_000_000)
-    assert not world.reader.is_due(replace(world.found()[0], size=2_150_000), long), "it is read as a whole"
-    assert world.reader.is_due(replace(world.found()[0], size=2_250_000), long)
+    long = state._replace(size=2_000_000)
+    assert not world.files.is_due(replace(world.found()[0], size=2_150_000), long), "it is read as a whole"
+    assert world.files.is_due(replace(world.found()[0], size=2_250_000), long)
     assert is_due(world.says(2), age_s=600)
     path.write_bytes(b"")
-    assert world.reader.is_due(world.found()[0], state), "it has been written anew"
+    assert world.files.is_due(world.found()[0], state), "it has been written anew"
 
 
 def test_no_other_projects_session_is_read_and_a_directory_may_be_named(world: World) -> None:
@@ -268,11 +267,12 @@ def test_no_other_projects_session_is_read_and_a_directory_may_be_named(world: W
     assert world.found() == [], "by its folder"
     beside = world.transcript(folder=f"{world.transcript().parent.name}-2")
     beside.write_bytes(world.says(1, cwd=f"{world.root}-2"))
-    (file,) = world.found()
-    assert world.reader.read(file, None, force=False) == OTHER_PROJECT, "by what it says"
+    assert world.read().skipped == OTHER_PROJECT, "by what it says"
     inside = world.transcript(folder=f"{world.transcript().parent.name}-src")
     inside.write_bytes(world.says(1, cwd=str(world.root / "src")))
-    assert isinstance(world.reader.read(world.found()[1], None, force=False), FileUpdate)
+    read = world.files.read_file(world.found()[1], None)
+    assert read is not None
+    assert read.chunks
     assert has_files(world.root, world.settings)
     assert scan(world.root, Settings()) == ([], {}), "unless they are asked for, no transcript is read"
     sessions = world.transcript().parent / "sessions"
@@ -318,17 +318,17 @@ def test_what_assistants_remember_is_read_for_its_project_alone_and_where_asked_
     assert "elsewhere/own.md" in names(Settings(native_memories=True))
     (native / "settings.json").write_text("no JSON")
     assert len(names(Settings(native_memories=True))) == 5
-    reader = FileReader(world.root, Settings(native_memories=True))
-    updates = [reader.read(file, None, force=False) for file in scan(world.root, Settings(native_memories=True))[0]]
-    assert all(isinstance(update, FileUpdate) and update.chunks for update in updates)
+    files = WorkspaceFiles(str(world.root), Settings(native_memories=True))
+    read = [files.read_file(file, None) for file in scan(world.root, Settings(native_memories=True))[0]]
+    assert all(each is not None and each.chunks for each in read)
 
 
 def test_a_note_around_the_block_of_memories_is_found_without_its_blank_lines(world: World) -> None:
     (world.root / "MEMORY.md").write_text(with_block("# Ours", "- AB12 one\n" * 50, 0.0) + "\nBelow.\n")
     (file,) = scan(world.root, Settings())[0]
-    update = FileReader(world.root, Settings()).read(file, None, force=False)
-    assert isinstance(update, FileUpdate)
-    assert update.chunks == (FileChunk(1, 56, "Ours", "# Ours\n\nBelow."),)
+    read = WorkspaceFiles(str(world.root), Settings()).read_file(file, None)
+    assert read is not None
+    assert read.chunks == (Chunk(1, 56, "Ours", "# Ours\n\nBelow."),)
 
 
 def test_a_worktree_has_what_is_remembered_of_its_repository(world: World, native: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class CodeReaders:
                 fatal = files[len(read)]
                 logger.warning("reading a file has ended its process", extra={"root": root, "file": fatal.path})
                 if fatal.path in plain:
-                    read.append(ReadFile(*fatal, language="", skipped="fatal"))
+                    read.append(ReadFile(*fatal, kind="", skipped="fatal"))
                 plain.add(fatal.path)
         return read
 

@@ -1,29 +1,35 @@
-"""Reads files for the index, without credentials.
-
-Blocks.
-"""
+"""The notes and transcripts of a workspace, for their index: found, and read without credentials."""
 
 import hashlib
+import math
 import os
 import re
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import anyio.to_thread
+
+from remembrancer.actors.index_file import FileState, IndexWriter, NotesWriter, ReadNote
+from remembrancer.actors.indexer.watching import Scan, TreeFiles
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import chunks_of
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.markdown_index import without_block
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.transcripts import chunks_of_turns, read_turns
-from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
+from remembrancer.protocol.files import ToRead
 from remembrancer.toolsets.files.workspace_files import (
     MAX_TRANSCRIPT_BYTES,
     FoundFile,
     find_note,
     is_of_workspace,
+    native_places,
+    note_paths,
     open_note,
     places_of,
+    scan,
 )
 
 OTHER_PROJECT: Final = "of another project"
@@ -34,17 +40,73 @@ GROWTH: Final = 0.1
 """The least share by which a transcript has grown when it is read again: it is read as a whole."""
 HEAD_BYTES: Final = 256 * 1024
 """The beginning of a transcript, which usually names the directory of its session."""
+BATCH_BYTES: Final = 64 * 1024
+"""The size of the files in one transaction, which takes some 50 ms: meanwhile no vectors are written."""
+LONGEST_S: Final = 4.0
+"""The longest wait after a quiet interval should have begun, while other files keep changing."""
+TRANSCRIPTS_LOOK_S: Final = 30.0
+"""The interval between looks at transcripts, which grow all the time and are read in larger pieces."""
 _GAP: Final = re.compile(r"\n{4,}")
 """Several blank lines, as where a note has the block of memories."""
 
 
-class FileReader:
-    """Reads the files of one workspace."""
+class WorkspaceFiles(TreeFiles):
+    """The notes and transcripts of a workspace."""
 
-    def __init__(self, root: Path, settings: Settings) -> None:
-        self._root = root
+    batch_bytes = BATCH_BYTES
+
+    def __init__(self, root: str, settings: Settings) -> None:
+        self.root = Path(root)
         self._settings = settings
+        self.quiet_s, self.longest_s = settings.watch_quiet_s, settings.watch_quiet_s + LONGEST_S
+        transcripts_s = TRANSCRIPTS_LOOK_S if settings.transcripts and settings.watch else math.inf
+        self.look_s = min(settings.sync_interval_s or math.inf, transcripts_s)
+        self.native = tuple(str(Path(place).expanduser()) for place in native_places(self.root))
+        self._places = note_paths(self.root, settings)
         self._overlap = min(settings.chunk_overlap, settings.chunk_tokens // 2)
+        self._known: Mapping[str, FileState] | None = None
+        self._force = False
+
+    def open_index(self, path: Path) -> IndexWriter:
+        settings = self._settings
+        return NotesWriter(path, f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}")
+
+    def scan(self, known: Mapping[str, FileState], asked: ToRead | None) -> Scan:
+        if self._known is None:  # another process may have been unable to read what is readable now
+            known = {path: state._replace(mtime_ns=0) if state.skipped else state for path, state in known.items()}
+        self._known, self._force = known, asked is not None and asked.force
+        found, skipped = scan(self.root, self._settings)
+        source = None if asked is None else asked.source
+        changed = [file for file in found if self._is_due(file, known.get(file.shown), asked)]
+        there = {file.shown for file in found}
+        removed = [path for path, state in known.items() if path not in there and source in (None, state.kind)]
+        return Scan(changed, removed, sum(source in (None, file.source) for file in found), skipped)
+
+    def left_out(self, scan: Scan, known: Mapping[str, FileState]) -> dict[str, str]:
+        unreadable = {path: state.skipped for path, state in known.items() if state.skipped not in ("", OTHER_PROJECT)}
+        return {**scan.skipped, **unreadable}
+
+    async def read(self, batch: Sequence[FoundFile]) -> list[ReadNote]:
+        def read() -> list[ReadNote]:
+            files = (self.read_file(file, (self._known or {}).get(file.shown), force=self._force) for file in batch)
+            return [file for file in files if file is not None]
+
+        return await anyio.to_thread.run_sync(read)
+
+    def directories(self) -> set[Path]:
+        return {path for path in self._places if path.is_dir() and not path.is_symlink()}  # a link could lead anywhere
+
+    def concerns(self, path: Path) -> bool:
+        return path == self.root or any(path.is_relative_to(place) for place in self._places)
+
+    def _is_due(self, file: FoundFile, known: FileState | None, asked: ToRead | None) -> bool:
+        """True if a file is to be read now: it is new or has changed, or a client has it read all the same."""
+        is_known = known is not None and (known.mtime_ns, known.size) == (file.mtime_ns, file.size)
+        if is_known and not (asked is not None and asked.force):
+            return False
+        if asked is not None:
+            return asked.source in (None, file.source)
+        return known is None or self.is_due(file, known)
 
     def is_due(self, file: FoundFile, known: FileState) -> bool:
         """True if a changed file should be read now. A transcript may wait."""
@@ -62,28 +124,31 @@ class FileReader:
         except OSError:  # reading it reports the error
             return True
 
-    def read(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
-        """A file for the index, or the reason why it is left out, or None if it is gone or being written."""
+    def read_file(self, file: FoundFile, known: FileState | None, *, force: bool = False) -> ReadNote | None:
+        """A file for the index, perhaps with the reason why it is left out; None if it is gone or being written.
+        Blocks."""
         try:
-            if file.source == "sessions":
-                return self._read_transcript(file, known, force=force)
-            return self._read_note(file, known, force=force)
+            read_it = self._read_transcript if file.source == "sessions" else self._read_note
+            read = read_it(file, known, force=force)
         except FileNotFoundError:
             return None
         except OSError as error:
-            return f"it cannot be read: {error.strerror}"
+            read = f"it cannot be read: {error.strerror}"
+        if isinstance(read, str):
+            return ReadNote(file.shown, file.mtime_ns, file.size, file.source, (), skipped=read)
+        return read
 
-    def _read_note(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
-        note = find_note(file.path, self._root, places_of(self._settings, self._root))
+    def _read_note(self, file: FoundFile, known: FileState | None, *, force: bool) -> ReadNote | str | None:
+        note = find_note(file.path, self.root, places_of(self._settings, self.root))
         if isinstance(note, str):  # by now
             return note
         with os.fdopen(open_note(note), "rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)
             if len(data) != os.fstat(opened.fileno()).st_size:
                 return None  # it is being written: its time has changed meanwhile
-        state = FileState(file.shown, file.source, file.mtime_ns, len(data), hashlib.sha256(data).digest())
-        if known is not None and known.digest == state.digest and not force:
-            return FileUpdate(state)
+        read = ReadNote(file.shown, file.mtime_ns, len(data), file.source, digest=hashlib.sha256(data).digest())
+        if known is not None and known.digest == read.digest and not force:
+            return read
         if b"\0" in data[:8192]:
             return "binary"
         try:
@@ -92,21 +157,20 @@ class FileReader:
             return "not UTF-8"
         settings = self._settings
         chunks = chunks_of(text, settings.chunk_tokens, self._overlap, at_blocks=settings.chunk_at_boundaries)
-        shorter = (chunk._replace(text=_GAP.sub("\n\n", chunk.text)) for chunk in chunks)
-        return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in shorter))
+        return read._replace(chunks=tuple(each._replace(text=_GAP.sub("\n\n", each.text)) for each in chunks))
 
-    def _read_transcript(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str:
+    def _read_transcript(self, file: FoundFile, known: FileState | None, *, force: bool) -> ReadNote | str:
         with file.path.open("rb") as transcript:
             data = transcript.read(HEAD_BYTES)
             _, directory = read_turns(data)
-            if directory and not is_of_workspace(directory, file.path, self._root):
+            if directory and not is_of_workspace(directory, file.path, self.root):
                 return OTHER_PROJECT
             data += transcript.read(MAX_TRANSCRIPT_BYTES)
-        state = FileState(file.shown, file.source, file.mtime_ns, file.size, hashlib.sha256(data).digest())
-        if known is not None and known.digest == state.digest and not force:
-            return FileUpdate(state)
+        read = ReadNote(file.shown, file.mtime_ns, file.size, file.source, digest=hashlib.sha256(data).digest())
+        if known is not None and known.digest == read.digest and not force:
+            return read
         turns, directory = read_turns(data)
-        if not is_of_workspace(directory, file.path, self._root):
+        if not is_of_workspace(directory, file.path, self.root):
             return OTHER_PROJECT
         chunks = chunks_of_turns(turns, self._settings.chunk_tokens, self._overlap)
-        return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))
+        return read._replace(chunks=tuple(chunks))

@@ -1,13 +1,31 @@
-"""Compares the files of one directory with their index: at the start, on request, and after every change."""
+"""Compares the files of one tree with their index, and reads what has changed: at the start, on request, and after each
+change.
+
+Decisions rest on the disk and the index alone, so a kill costs nothing but the time to compare again.
+"""
 
 import logging
+import math
+import sqlite3
+import time
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
+import anyio.to_thread
+import msgspec
 from watchfiles import Change, awatch
+
+from remembrancer.actors.index_file import FileState, IndexWriter, ReadNote, discard
+from remembrancer.actors.migrations import NO_ROOM
+from remembrancer.code.read_files import ReadFile
+from remembrancer.protocol.errors import RemembrancerError, disk_full
+from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
 
 UNWATCHED_LOOK_S: Final = 10.0
 """The interval between comparisons where the system cannot report changes."""
@@ -15,32 +33,88 @@ RETRY_S: Final = 5.0
 """The delay before the next attempt after a failure."""
 FIRST_REPORT_MS: Final = 2000
 """The time after which a watch without changes reports that it has begun."""
+UNDER_WAY: Final = 4
+"""Batches of files that are being read or wait to be indexed."""
+BATCH_FILES: Final = 200
+DAMAGED: Final = (sqlite3.DatabaseError, zlib.error, UnicodeDecodeError)
+"""The errors of a damaged index."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class Indexer(ABC):
-    """Keeps the index of the files of one directory up to date. Use `run` as a task."""
+class Scan(NamedTuple):
+    """A comparison of the disk with the index: the files to be read, the paths that are gone, the number of all files,
+    and what is left out, by path or by reason."""
 
+    changed: Sequence[Any]
+    removed: Sequence[str]
+    total: int
+    skipped: Mapping[str, Any]
+
+
+class TreeFiles(ABC):
+    """The files of a tree: how they are found, read and watched."""
+
+    root: Path
     quiet_s: float
     """The time without a change after which files are read."""
     longest_s: float
     """The time after which they are read at the latest, while others keep changing."""
+    look_s: float = math.inf
+    """The interval between comparisons without a known change."""
+    batch_bytes: int
+    """The size of the files in one transaction."""
+    native: tuple[str, ...] = ()
+    """The places of the assistants' own memory."""
 
-    def __init__(self, root: Path, *, watch: bool) -> None:
-        self._root = root
-        self._watch = self.is_watching = watch
+    @abstractmethod
+    def open_index(self, path: Path) -> IndexWriter:
+        """Open the index. Blocks."""
+
+    @abstractmethod
+    def scan(self, known: Mapping[str, FileState], asked: ToRead | None) -> Scan | None:
+        """Compare the disk with these files of the index; None if the tree is gone. Blocks."""
+
+    @abstractmethod
+    async def read(self, batch: Sequence[Any]) -> Sequence[ReadFile | ReadNote]:
+        """Read changed files for the index."""
+
+    def left_out(self, scan: Scan, known: Mapping[str, FileState]) -> dict[str, str]:
+        """Return the skipped files that a client is told of, each with the reason."""
+        return {}
+
+    @abstractmethod
+    def directories(self) -> set[Path]:
+        """The existing directories that are watched with all below them; of the root, its direct content always is."""
+
+    @abstractmethod
+    def concerns(self, path: Path) -> bool:
+        """True if a change of this path may change the index."""
+
+
+class Indexer:
+    """Keeps the index of one tree up to date, and `tell`s the store how far it is. Use `run` as a task."""
+
+    def __init__(self, tree: IndexedTree, files: TreeFiles, tell: Callable[[object], None]) -> None:
+        self.tree = tree
+        self._files = files
+        self._tell = tell
+        self.is_watching = tree.watch
+        self._asked: dict[int, ToRead] = {}
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self.syncs = 0
         """The number of completed comparisons."""
+        self.files = self.native_files = 0
+        """The number of files in the index, and of those that belong to the assistants' own memory."""
+        self.error: str | None = None
 
     async def run(self) -> None:
         """Compare files and index now and after every change, until `cancel`."""
         with self._scope:
             async with anyio.create_task_group() as tasks:
-                if self._watch:
+                if self.tree.watch:
                     tasks.start_soon(self._follow)
                 while True:
                     self._wake = anyio.Event()
@@ -51,28 +125,110 @@ class Indexer(ABC):
         """End `run`."""
         self._scope.cancel()
 
-    @abstractmethod
-    async def _compare(self) -> float | None:
-        """Bring the index up to date. Returns the seconds until the next comparison is due; None: only a change is
-        waited for."""
+    def wake(self) -> None:
+        """Compare now."""
+        self._wake.set()
 
-    @abstractmethod
-    def _directories(self) -> set[Path]:
-        """The existing directories that are watched with all below them; of the root, its direct content always is."""
+    def ask(self, sync_id: int, asked: ToRead) -> None:
+        """Read the files now: a client waits for it."""
+        if sync_id not in self._asked:
+            self._asked[sync_id] = asked
+            self.wake()
 
-    @abstractmethod
-    def _concerns(self, path: Path) -> bool:
-        """True if a change of this path may change the index."""
+    async def _compare(self) -> float:
+        """Bring the index up to date. Returns the seconds until the next comparison is due."""
+        sync_id, asked = next(iter(self._asked.items()), (None, None))
+        began, path = time.monotonic(), Path(self.tree.database)
+        try:
+            done = await self._sync(path, asked)
+            self.syncs, self.error = self.syncs + 1, None
+        except (RemembrancerError, OSError, MemoryError, msgspec.DecodeError, *DAMAGED) as error:
+            self.error = str(error)
+            if getattr(error, "sqlite_errorcode", 0) in NO_ROOM:
+                text = f"the disk has no room for this write ({error}): make room and try again"
+                self.error = disk_full(text, path).message
+            logger.warning("files were not indexed", extra={"root": self.tree.root, "reason": self.error})
+            if isinstance(error, DAMAGED) and not isinstance(error, sqlite3.OperationalError):
+                with suppress(OSError):  # the next attempt reports it
+                    await anyio.to_thread.run_sync(discard, path)
+            done = SyncDone(self.tree, error=self.error)
+        if sync_id is not None:
+            self._asked.pop(sync_id, None)
+        self._tell(msgspec.structs.replace(done, sync_id=sync_id, duration_s=time.monotonic() - began))
+        if self._asked:
+            return 0.0
+        return self._files.look_s if self.error is None else RETRY_S
+
+    async def _sync(self, path: Path, asked: ToRead | None) -> SyncDone:
+        run, root, counts = anyio.to_thread.run_sync, self.tree.root, Counter[str]()
+        with closing(await run(self._files.open_index, path)) as index:
+
+            async def note(**about: object) -> None:
+                await run(lambda: index.note(root, **about))
+
+            known, about = await run(index.known, root), await run(index.about, root)
+            scan = await run(self._files.scan, known, asked)
+            if scan is None:
+                if about.get("status") != "failed":
+                    await note(status="failed", error="the directory does not exist")
+                return SyncDone(self.tree)
+            skipped = msgspec.json.encode(dict(sorted(scan.skipped.items()))).decode()
+            if scan.changed or scan.removed or (about.get("status") != "ready" and (about or self.tree.kind == "code")):
+                await note(status="indexing", total_files=scan.total, started_at=time.time(), error="")
+                counts = await self._read(index, scan)
+                await note(status="ready", completed_at=time.time(), skipped=skipped)
+                known = await run(index.known, root)
+            elif about and (about["skipped"], about["total_files"]) != (skipped, scan.total):
+                await note(skipped=skipped, total_files=scan.total)
+        added, is_forced = counts["added"], asked is not None and asked.force
+        updated = counts["chunks"] - added if is_forced else counts["updated"]
+        indexed = [path for path, state in known.items() if not state.skipped]
+        self.files, self.native_files = len(indexed), sum(path.startswith(self._files.native) for path in indexed)
+        left_out = self._files.left_out(scan, known)
+        return SyncDone(self.tree, 0, scan.total, updated, added, counts["removed"], skipped=left_out)
+
+    async def _read(self, index: IndexWriter, scan: Scan) -> Counter[str]:
+        """Index the changed files, and then remove those that are gone. Returns the counts of `IndexWriter.take`, and
+        the number of `chunks` that were read."""
+        run, root = anyio.to_thread.run_sync, self.tree.root
+        lock, few = anyio.Lock(), anyio.Semaphore(UNDER_WAY)
+        counts, left = Counter[str](), len(scan.changed)
+        if left:
+            self._tell(SyncDone(self.tree, left))
+
+        async def take_in(batch: Sequence[Any]) -> None:
+            nonlocal left
+            files = await self._files.read(batch)
+            async with lock:
+                counts.update(await run(index.take, root, files))
+            counts["chunks"] += sum(len(file.chunks or ()) for file in files)
+            left -= len(batch)
+            if left:
+                self._tell(SyncDone(self.tree, left))
+            few.release()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for batch in portions(scan.changed, lambda file: file.size, self._files.batch_bytes, BATCH_FILES):
+                    await few.acquire()
+                    tasks.start_soon(take_in, batch)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        for start in range(0, len(scan.removed), BATCH_FILES):
+            counts.update(await run(index.take, root, (), scan.removed[start : start + BATCH_FILES]))
+        return counts
 
     async def _follow(self) -> None:
         """Have the files compared after each change, and from time to time while the system cannot report any."""
         while True:
             pause_s = 0.0
             try:
-                await self._watch_these(self._directories())
+                await self._watch_these(self._files.directories())
             except* (OSError, RuntimeError) as errors:  # the latter also for a name that is not UTF-8
                 if self.is_watching:
-                    logger.info("changes are not reported", extra={"root": str(self._root), "reason": repr(errors)})
+                    logger.info(
+                        "changes are not reported", extra={"root": str(self._files.root), "reason": repr(errors)}
+                    )
                 self.is_watching = False
                 pause_s = UNWATCHED_LOOK_S
             self._wake.set()
@@ -86,9 +242,9 @@ class Indexer(ABC):
             is_first = True
             async for reported in awatch(
                 *paths,
-                watch_filter=lambda _, path: self._concerns(Path(path)),
-                debounce=max(1, int(1000 * self.longest_s)),
-                step=max(1, int(1000 * self.quiet_s)),
+                watch_filter=lambda _, path: self._files.concerns(Path(path)),
+                debounce=max(1, int(1000 * self._files.longest_s)),
+                step=max(1, int(1000 * self._files.quiet_s)),
                 rust_timeout=FIRST_REPORT_MS,
                 yield_on_timeout=True,
                 recursive=recursive,
@@ -97,18 +253,16 @@ class Indexer(ABC):
                     self._wake.set()
                 is_first, self.is_watching = False, True
                 is_gone = any(change is Change.deleted and Path(path) in paths for change, path in reported)
-                if is_gone or (reported and directories != self._directories()):
+                if is_gone or (reported and directories != self._files.directories()):
                     tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            for paths, recursive in (({self._root} - directories, False), (directories, True)):
+            for paths, recursive in (({self._files.root} - directories, False), (directories, True)):
                 if paths:
                     tasks.start_soon(watch, paths, recursive)
 
 
-def portions(
-    items: Iterable[T], size_of: Callable[[T], int], enough: int, most: int | None = None
-) -> Iterator[list[T]]:
+def portions(items: Iterable[T], size_of: Callable[[T], int], enough: int, most: int) -> Iterator[list[T]]:
     """The items in portions of about `enough` size and at most `most` items. The last one may be smaller; an item is
     never divided."""
     portion: list[T] = []

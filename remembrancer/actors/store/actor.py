@@ -170,7 +170,7 @@ class StoreActor(Actor):
             self._counted[1],
             self._scheduler.summary(),
             self._files.unusable,
-            has_files=self._file_handlers.has_files or bool(self._indexer.work.trees),
+            has_files=self._file_handlers.has_files or any(tree.kind == "code" for tree in self._indexer.work.trees),
             has_jobs=self._jobs.has_work,
             models=self._scheduler.needed,
             remote=None if self._remote is None else self._remote.state(),
@@ -251,7 +251,6 @@ class StoreActor(Actor):
                 await self._tolerantly("records", self._readers.in_background(self._count))
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house()
-            await self._tolerantly("code", self._code.remake_lost())
             while self._files.version != self._named and time.monotonic() >= self._scheduler.served_at + IDLE_S:
                 version, find = self._files.version, partial(find_names, self._files.database, time.time())
                 if not await self._tolerantly("names", self._committer.run(RECORDS, find)):

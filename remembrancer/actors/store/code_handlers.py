@@ -1,16 +1,15 @@
 """Answers clients' requests about trees of code. The store keeps the list of trees; the indexer keeps their content.
 
-A project's trees are listed in a file in its directory, beside an index for each, which the indexer alone writes and
-the store alone reads.
+A project's trees are listed in a file in its directory, beside an index for each, which the indexer writes.
 """
 
 import asyncio
 import hashlib
 import logging
 import os
-import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,10 +18,10 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
+from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.types import EVERY
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
-from remembrancer.code.index import CodeIndex
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.found_names import found_names
 from remembrancer.memory.text import shown
@@ -38,8 +37,16 @@ from remembrancer.protocol.code import (
     StaleMemory,
     TreeDescription,
 )
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
-from remembrancer.protocol.files import Files, ListedFile
+from remembrancer.protocol.errors import (
+    InvalidInput,
+    MemoryUnavailable,
+    NotFound,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+    SchemaTooOld,
+)
+from remembrancer.protocol.files import Files, IndexedTree, ListedFile
 from remembrancer.protocol.ids import check_project_id
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths, delete_database, write_whole
@@ -79,22 +86,15 @@ class CodeHandlers(Handlers):
         return trees | by_request(self._search, self._list_stale)
 
     def keep_house(self) -> None:
-        """Have the trees of the projects in use indexed."""
+        """Have the trees of the projects in use indexed, also one whose index is lost."""
         now = time.monotonic()
         self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
-        in_use = {workspace.project.id for workspace in self._indexer.work.workspaces} | self._asked_at.keys()
-        trees = tuple(tree for project in in_use for tree in self._of(project).values())
-        if set(trees) != set(self._indexer.work.trees):
-            self._indexer.announce(trees=trees)
-
-    async def remake_lost(self) -> None:
-        """Rebuild the lost indexes of the projects in use."""
-        for project_id in {Path(tree.database).parent.parent.name for tree in self._indexer.work.trees}:
-            async with self._listing:
-                for tree in tuple(self._of(project_id).values()):
-                    if not await asyncio.to_thread(os.path.exists, tree.database):
-                        logger.warning("a code index is lost, and will be rebuilt", extra={"root": tree.root})
-                        await self._listed(project_id, tree.root, watch=tree.watch)
+        in_use = {tree.project_id for tree in self._indexer.work.trees if tree.kind == "notes"} | self._asked_at.keys()
+        trees = [self._indexed(project, tree) for project in in_use for tree in self._of(project).values()]
+        self._indexer.use("code", trees)
+        for tree in trees:
+            if not os.path.exists(tree.database) and not self._indexer.is_asked(tree):  # noqa: PTH110 - never raises
+                self._indexer.ask(tree)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
         """The answer, in which each memory that names a file of the indexed code says if that file is gone. These
@@ -132,8 +132,8 @@ class CodeHandlers(Handlers):
 
     def close(self) -> None:
         """Close the indexes. May be called twice."""
-        for database in list(self._open):
-            self._let_go(database)
+        for index in self._open.values():
+            index.close()
 
     # --- The list of trees
 
@@ -152,8 +152,10 @@ class CodeHandlers(Handlers):
                 pass
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 logger.warning("the list of trees cannot be read", extra={"file": str(listed), "reason": str(error)})
-            at_home = (msgspec.structs.replace(tree, database=str(folder / Path(tree.database).name)) for tree in trees)
-            self._trees[project_id] = {tree.id: tree for tree in at_home}  # the home may have been moved
+            self._trees[project_id] = {tree.id: tree for tree in trees}
+            for path in folder.glob("*.db"):  # of former releases, or made while its tree was being deleted
+                if path.stem not in self._trees[project_id]:
+                    delete_database(path)
         return self._trees[project_id]
 
     def _keep(self, project_id: str, trees: dict[str, CodeTree]) -> None:
@@ -184,49 +186,39 @@ class CodeHandlers(Handlers):
         root = await asyncio.to_thread(_checked_root, request, self._paths)
         project_id = request.project.id
         async with self._listing:
-            tree = await self._listed(project_id, root, watch=request.watch)
+            tree = await asyncio.to_thread(self._listed, project_id, root, watch=request.watch)
         self._asked_at[project_id] = time.monotonic()
+        self._indexer.ask(self._indexed(project_id, tree))
         self.keep_house()
         return (await self._describe_one(project_id, tree),)
 
-    async def _listed(self, project_id: str, root: str, *, watch: bool) -> CodeTree:
-        """The tree of a directory, added to the list or marked as asked for again. A lost index is rebuilt."""
-        trees = dict(self._of(project_id))
-        before = next((tree for tree in trees.values() if tree.root == root), None)
+    def _listed(self, project_id: str, root: str, *, watch: bool) -> CodeTree:
+        """The tree of a directory, added to the list if it is new."""
+        trees = self._of(project_id)
+        named = f"code_{hashlib.sha256(root.encode()).hexdigest()[:12]}"
+        tree = CodeTree(next((each.id for each in trees.values() if each.root == root), named), root, watch)
+        self._keep(project_id, {**trees, tree.id: tree})
+        return tree
 
-        def keep() -> CodeTree:
-            if before is not None and Path(before.database).exists():
-                tree = trees[before.id] = msgspec.structs.replace(before, watch=watch, asked=before.asked + 1)
-                self._keep(project_id, trees)
-                return tree
-            # A new file name: a process that has the old file open may still write to it.
-            tree_id = before.id if before else f"code_{hashlib.sha256(root.encode()).hexdigest()[:12]}"
-            database = self._folder(project_id) / f"{tree_id}-{time.time_ns():x}.db"
-            tree = trees[tree_id] = CodeTree(tree_id, root, str(database), watch)
-            self._keep(project_id, trees)
-            CodeIndex(database, "make").close()
-            if before is not None:
-                self._delete_index(Path(before.database))
-            return tree
-
-        return await asyncio.to_thread(keep)
+    def _indexed(self, project_id: str, tree: CodeTree) -> IndexedTree:
+        """The tree for the indexer."""
+        database = str(self._folder(project_id) / f"{tree.id}.db")
+        return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 
     async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
-        """Ask the index of a tree, as of one moment. A damaged index is deleted, and rebuilt as a lost one is.
+        """Ask the index of a tree. A damaged index is deleted, and a lost one is rebuilt.
 
         Raises:
-            sqlite3.Error: it cannot be read.
+            RemembrancerError: it cannot be read.
         """
-
-        def read() -> T:
-            with (index := self._opened(tree)).at_one_moment():
-                return question(index)
-
+        database = self._indexed(project_id, tree).database
+        if not await asyncio.to_thread(os.path.exists, database):
+            self._asked_at[project_id] = time.monotonic()
+            self.keep_house()
         try:
-            return await self._readers.read(read)
-        except sqlite3.Error as error:
-            if not isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):  # the latter: it was closed
-                await self._readers.read(partial(self._delete_index, Path(tree.database)))
+            return await self._readers.read(lambda: question(self._opened(database)))
+        except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
+            await self._readers.read(partial(self._delete_index, database))
             self._asked_at[project_id] = time.monotonic()  # so that it is looked at
             raise
 
@@ -245,7 +237,7 @@ class CodeHandlers(Handlers):
                 elif "completed_at" not in about:
                     text = f"The code in {shown(tree.root)} is still being indexed: ask again in a moment."
                     notices.append(Notice("partial_results", text))
-            except sqlite3.Error as error:
+            except RemembrancerError as error:
                 text = f"The code in {shown(tree.root)} could not be searched: {error}."
                 notices.append(Notice("partial_results", text))
         if not trees:
@@ -268,8 +260,9 @@ class CodeHandlers(Handlers):
 
     async def _describe_one(self, project_id: str, tree: CodeTree) -> TreeDescription:
         try:
-            return await self._ask(project_id, tree, partial(_described, tree))
-        except sqlite3.Error as error:
+            is_asked = self._indexer.is_asked(self._indexed(project_id, tree))
+            return await self._ask(project_id, tree, partial(_described, tree, is_asked))
+        except RemembrancerError as error:
             reason = f"its index cannot be read: {error}"
             return TreeDescription(tree.id, tree.root, tree.watch, "failed", error=reason)
 
@@ -277,11 +270,12 @@ class CodeHandlers(Handlers):
         (tree,) = self._chosen(request.project, request.tree_id)
 
         def read(index: CodeIndex) -> tuple[list[ListedFile], bool]:
-            return index.files(request.after, request.limit + 1), index.about().get("status") == "ready"
+            found = index.listed(tree.root, request.after, request.limit + 1)
+            return found, index.about(tree.root).get("status") == "ready"
 
         try:
             found, is_ready = await self._ask(request.project.id, tree, read)
-        except sqlite3.Error as error:
+        except RemembrancerError as error:
             raise MemoryUnavailable(f"the index of {shown(tree.root)} cannot be read: {error}") from error
         within_s = context.remaining_s()
         return await compared(tree.root, found, request.limit, "stale" if is_ready else "syncing", within_s)
@@ -297,51 +291,44 @@ class CodeHandlers(Handlers):
         async with self._listing:
             trees = self._of(project_id)
             gone = [tree for tree in trees.values() if tree_ids is None or tree.id in tree_ids]
+            if not gone:
+                return
+            left = {each: tree for each, tree in trees.items() if tree not in gone}
+            await asyncio.to_thread(self._keep, project_id, left)
+            self.keep_house()
+            for tree in gone:
+                await self._readers.read(partial(self._delete_index, self._indexed(project_id, tree).database))
 
-            def delete() -> None:
-                self._keep(project_id, {each: tree for each, tree in trees.items() if tree not in gone})
-                for tree in gone:
-                    self._delete_index(Path(tree.database))
-
-            if gone:
-                await self._readers.read(delete)
-        self._indexer.announce(trees=tuple(each for each in self._indexer.work.trees if each not in gone))
-
-    def _delete_index(self, database: Path) -> None:
-        self._let_go(str(database))
-        delete_database(database)
-
-    def _let_go(self, database: str) -> None:
+    def _delete_index(self, database: str) -> None:
         with self._opening:
             opened = self._open.pop(database, None)
         if opened is not None:
             opened.close()
+        delete_database(Path(database))
 
-    def _opened(self, tree: CodeTree) -> CodeIndex:
-        """Return the open index of a tree. Raises `sqlite3.Error`."""
-        if not Path(tree.database).exists():
-            raise sqlite3.OperationalError("its file is gone")
+    def _opened(self, database: str) -> CodeIndex:
+        """Return an open index, which is empty until the indexer has written it. Raises the errors of `SqliteFile`."""
         with self._opening:
-            if tree.database not in self._open:
-                self._open[tree.database] = CodeIndex(Path(tree.database))
-            return self._open[tree.database]
+            index = self._open.get(database)
+            if index is None or index.file.is_replaced:
+                index = self._open[database] = CodeIndex(Path(database))
+            return index
 
 
 def _searched(request: SearchCode, tree: CodeTree, index: CodeIndex) -> tuple[list[CodeChunk], dict[str, object]]:
     """The best chunks of a tree, and the facts about its index. Blocks."""
-    return index.search(request.query, request.limit, tree.id), index.about()
+    return index.search(request.query, request.limit, tree.id), index.about(tree.root)
 
 
-def _described(tree: CodeTree, index: CodeIndex) -> TreeDescription:
+def _described(tree: CodeTree, is_asked: bool, index: CodeIndex) -> TreeDescription:
     """The state of a tree, according to its index. Blocks."""
-    about, (files, chunks), skipped = index.about(), index.counts(), index.skipped()
-    counted: dict[str, int] = msgspec.json.decode(str(about.pop("skipped", "{}")))
-    if about.pop("asked", tree.asked) != tree.asked and about.get("status") == "ready":
+    about, counts = index.about(tree.root), index.counts(tree.root).values()
+    skipped = Counter(index.skipped(tree.root)) + Counter(msgspec.json.decode(str(about.pop("skipped", "{}"))))
+    if is_asked and about.get("status") == "ready":
         about["status"] = "queued"  # requested again, but not read since
-    for reason, count in skipped.items():
-        counted[reason] = counted.get(reason, 0) + count
+    files, chunks = sum(each.files for each in counts), sum(each.chunks for each in counts)
     plain = TreeDescription(tree.id, tree.root, tree.watch, "queued", indexed_files=files, total_chunks=chunks)
-    return msgspec.structs.replace(plain, skipped=counted, **about)
+    return msgspec.structs.replace(plain, skipped=dict(skipped), **about)
 
 
 def _without_other_working_trees(trees: list[CodeTree], request: SearchCode) -> list[CodeTree]:

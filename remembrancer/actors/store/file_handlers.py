@@ -1,4 +1,4 @@
-"""Handles the indexer's messages about files, and clients' requests about them. Opens the index of a project's files.
+"""Handles clients' requests about notes, and the indexer's reports. Opens the index of a project's notes.
 
 A workspace is in use while a session is in it. The indexer knows whether the index is complete: it is told which
 workspaces to read, and reports when it has done so.
@@ -16,6 +16,7 @@ from typing import Final
 
 import anyio
 
+from remembrancer.actors.index_file import discard
 from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories, IndexedChunk
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
@@ -29,18 +30,17 @@ from remembrancer.protocol.errors import (
     MemoryUnavailable,
     RecordsUnusable,
     RemembrancerError,
+    SchemaTooNew,
+    SchemaTooOld,
 )
 from remembrancer.protocol.files import (
     DescribeFiles,
     Files,
     FilesDescription,
     FilesFound,
-    FilesIndexed,
-    FileState,
     FoundChunk,
-    IndexFiles,
+    IndexedTree,
     ListFiles,
-    ReadIndexed,
     SearchFiles,
     SearchMode,
     SyncDone,
@@ -51,7 +51,6 @@ from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.reads import Recall, RecalledMemory
 from remembrancer.protocol.wire import Notice
-from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files
 
 IN_USE_S: Final = 120.0
@@ -71,28 +70,24 @@ class FileHandlers(Handlers):
         super().__init__(parts)
         self._indexer = indexer
         self._opening = asyncio.Lock()
-        self._used_at: dict[Workspace, float] = {}
+        self._used_at: dict[IndexedTree, float] = {}
         self._present_at = -math.inf
         self._connected: set[str] = set()
         """The projects in which a client is connected. Sessions known by their hooks alone may be idle."""
-        self._left: dict[Workspace, int] = {}
-        """The number of files left to read, for each workspace that is being read."""
-        self._asked: dict[int, tuple[SyncFiles, asyncio.Future[SyncDone] | None]] = {}
-        self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
-        self._done: dict[Workspace, tuple[SyncDone, float]] = {}
-        """The last completed reading of each workspace, and its time (seconds since the epoch)."""
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
         """True if a workspace in use has files to read, or a client has asked for them."""
 
     def handlers(self) -> dict[type, Handler]:
         """The handlers of requests."""
-        of_clients = by_request(self._search, self._describe, self._list, self._sync)
-        return of_clients | by_request(self._read_indexed, self._index_files)
+        return by_request(self._search, self._describe, self._list, self._sync)
 
     def listeners(self) -> dict[type, Listener]:
         """The listeners to messages without an answer."""
-        return {SyncDone: lambda _, done: self._note_done(done), NotePresence: lambda _, note: self.note_presence(note)}
+        return {
+            SyncDone: lambda _, done: self._note(done),
+            NotePresence: lambda _, note: self.note_presence(note),
+        }
 
     def note_presence(self, note: NotePresence) -> None:
         """Record the connected sessions: their workspaces are in use."""
@@ -105,30 +100,32 @@ class FileHandlers(Handlers):
         self._present_at = now
         for project, directory in note.directories:
             if directory and PROJECT_ID.fullmatch(project.id):
-                self._used_at[Workspace(project, workspace_root(directory, self._settings))] = now
+                workspace = Workspace(project, workspace_root(directory, self._settings))
+                self._used_at[self._tree_of(workspace)] = now
         self._used_at = {each: at for each, at in self._used_at.items() if now - at < IN_USE_S}
-        if tuple(self._used_at) != self._indexer.work.workspaces:
-            self._announce()
+        self._indexer.use("notes", self._used_at)
 
     def has_client(self, project_id: str) -> bool:
         """True if a client is connected in the project, by the gateway's last report."""
         return time.monotonic() - self._present_at < PRESENT_S and project_id in self._connected
 
     async def discard_index(self, project_id: str) -> None:
-        """Delete the index of a project's files."""
+        """Delete the index of a project's notes."""
         index = self._files.indexes.pop(project_id, None)
         if index is not None:
-            await self._committer.run(index.name, index.discard)
-            await self._committer.run(index.name, index.file.close)
+            await self._committer.run(index.name, index.close)
+        await self._committer.run(project_id + INDEX, partial(discard, self._path_of(project_id)))
 
     async def keep_house(self) -> None:
         """Check now and then whether there are files to read, and whether an index was deleted."""
         if not self.has_files and (self._looking is None or self._looking.done()):
-            roots = [Path(workspace.root) for workspace in self._used_at]
+            roots = [Path(tree.root) for tree in self._used_at]
             # Not awaited, and on a thread of its own: the disk of a workspace may hang.
             look = asyncio.get_running_loop().run_in_executor
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
+        for tree in list(self._used_at):
+            await self._index_of(tree.project_id)  # which the indexer may have made
         for index in list(self._files.indexes.values()):
             if index.file.damage or index.file.is_replaced:
                 await self._make_anew(index)
@@ -140,48 +137,27 @@ class FileHandlers(Handlers):
     def close(self) -> None:
         """Close the indexes. May be called twice."""
         for index in self._files.indexes.values():
-            index.file.close()
+            index.close()
         self._files.indexes.clear()
 
     # --- The indexer
 
-    async def _read_indexed(self, request: ReadIndexed, _context: RequestContext) -> tuple[FileState, ...]:
-        index = await self._index_of(request.workspace.project, make=False)
-        if index is None:
-            return ()
-        return await self._readers.read(partial(index.states, request.workspace.root))
-
-    async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
-        index = await self._index_of(request.workspace.project)
-        assert index is not None
-        work = partial(index.change, request.workspace.root, request.updates, request.removed)
-        counts = await self._committer.run(index.name, work)
-        self._left[request.workspace] = request.left
+    def _note(self, done: SyncDone) -> None:
+        self._indexer.note(done)
         self._scheduler.wake()
-        return counts
 
-    def _note_done(self, done: SyncDone) -> None:
-        self._done[done.workspace] = (done, time.time())
-        self._left.pop(done.workspace, None)
-        _, waiting = self._asked.pop(done.sync_id or 0, (None, None))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(done)
+    def _tree_of(self, workspace: Workspace) -> IndexedTree:
+        project_id = check_project_id(workspace.project.id)
+        database = str(self._path_of(project_id))
+        return IndexedTree(project_id, workspace.root, database, "notes", self._settings.watch)
 
-    def _ask(self, workspace: Workspace, waiting: asyncio.Future[SyncDone] | None, request: SyncFiles) -> int:
-        sync_id = next(self._ids)
-        self._asked[sync_id] = request, waiting
-        self._used_at.setdefault(workspace, time.monotonic())
-        self._announce()
-        return sync_id
-
-    def _announce(self) -> None:
-        asked = {sync_id: request for sync_id, (request, _) in self._asked.items()}
-        self._indexer.announce(workspaces=tuple(self._used_at), asked=asked)
+    def _path_of(self, project_id: str) -> Path:
+        return self._paths.project_database(project_id).with_name(self._settings.index_file)
 
     # --- Clients
 
     async def _search(self, request: SearchFiles, context: RequestContext) -> FilesFound:
-        index = await self._index_of(request.workspace.project, make=False)
+        index = await self._index_of(request.workspace.project.id)
         if index is None:
             return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
         model = self._scheduler.answering.key
@@ -210,7 +186,7 @@ class FileHandlers(Handlers):
         """The notes that a recall searches with that model; None if there are none."""
         if not request.searches_notes:
             return None
-        index = await self._index_of(request.project, make=False)
+        index = await self._index_of(request.project.id)
         if index is None:
             return None
         sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
@@ -219,12 +195,12 @@ class FileHandlers(Handlers):
 
     async def _describe(self, request: DescribeFiles, context: RequestContext) -> FilesDescription:
         workspace = request.workspace
-        index = await self._index_of(workspace.project, make=False)
-        done, _ = self._done.get(workspace, (None, 0.0))
+        index, tree = await self._index_of(workspace.project.id), self._tree_of(workspace)
+        done, _ = self._indexer.done.get(tree, (None, 0.0))
         if done is not None and done.error is not None:
             context.notices.append(Notice("partial_results", f"Not all files were read: {done.error}."))
-        stale = self._left.get(workspace, 0)
-        if done is None and workspace not in self._left:
+        stale = self._indexer.left.get(tree, 0)
+        if done is None and tree not in self._indexer.left:
             context.notices.append(Notice("partial_results", "The files have not been compared with the index yet."))
         if index is None:
             sources, pending, size = {}, 0, 0
@@ -244,11 +220,12 @@ class FileHandlers(Handlers):
 
     async def _list(self, request: ListFiles, context: RequestContext) -> Files:
         workspace = request.workspace
-        index = await self._index_of(workspace.project, make=False)
+        index = await self._index_of(workspace.project.id)
         if index is None:
             return Files(())
         found = await self._readers.read(partial(index.listed, workspace.root, request.after, request.limit + 1))
-        is_read = self._left.get(workspace, 0) or any(asked.workspace == workspace for asked, _ in self._asked.values())
+        tree = self._tree_of(workspace)
+        is_read = self._indexer.left.get(tree, 0) or self._indexer.is_asked(tree)
         within_s = context.remaining_s()
         return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
@@ -259,11 +236,11 @@ class FileHandlers(Handlers):
             DeadlineExceeded: the indexer is not done in time, and continues.
         """
         self.has_files = True  # the caller needs an indexer
-        waiting: asyncio.Future[SyncDone] = asyncio.get_running_loop().create_future()
-        self._ask(request.workspace, waiting, request)
+        tree = self._tree_of(request.workspace)
+        self._used_at.setdefault(tree, time.monotonic())
         try:
             with anyio.fail_after(context.remaining_s()):
-                done = await waiting
+                done = await self._indexer.ask(tree, force=request.force, source=request.source)
         except TimeoutError as error:
             raise DeadlineExceeded("the files are still being read: memory_status says when that is done") from error
         if done.error is not None:
@@ -271,10 +248,11 @@ class FileHandlers(Handlers):
         return done
 
     async def _synced_at(self, workspace: Workspace, index: FileIndex | None) -> float | None:
-        """The time of the last comparison of the files, or of the last change of the index."""
-        if workspace in self._done:
-            return self._done[workspace][1]
-        return None if index is None else await self._readers.read(partial(index.indexed_at, workspace.root))
+        """The time of the last comparison of the files, or of the last one that changed the index."""
+        if (tree := self._tree_of(workspace)) in self._indexer.done:
+            return self._indexer.done[tree][1]
+        about = {} if index is None else await self._readers.read(partial(index.about, workspace.root))
+        return about.get("completed_at")
 
     # --- The indexes
 
@@ -282,44 +260,48 @@ class FileHandlers(Handlers):
         """Open every existing index, including those of projects not used since the start."""
         for project in self._files.catalog.projects():
             try:
-                await self._index_of(project, make=False)
+                await self._index_of(project.id)
             except RemembrancerError as error:
                 logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
-    async def _index_of(self, project: ProjectRef, *, make: bool = True) -> FileIndex | None:
-        """The open index of a project's files; None if there is none and none is to be made.
+    async def _index_of(self, project_id: str) -> FileIndex | None:
+        """The open index of a project's notes; None if there is none that can be opened.
 
         Raises:
             InvalidInput: this is not the id of a project.
         """
-        index = self._files.indexes.get(check_project_id(project.id))
+        index = self._files.indexes.get(check_project_id(project_id))
         if index is not None and index.file.is_replaced:
             await self._make_anew(index)
         async with self._opening:
-            path = self._paths.project_database(project.id).with_name(self._settings.index_file)
-            if project.id not in self._files.indexes and (make or path.exists()):
-                await self._open_index(path, project.id)
-            return self._files.indexes.get(project.id)
-
-    async def _open_index(self, path: Path, project_id: str) -> None:
-        name = project_id + INDEX
-        settings = self._settings
-        cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
-        index = await self._committer.run(name, partial(FileIndex, path, name, cut))
-        self._files.indexes[project_id] = index
-        self._vectors.note_kept(index.name)
-        self._scheduler.texts_opened()
+            path, name = self._path_of(project_id), project_id + INDEX
+            if project_id not in self._files.indexes and path.exists():
+                try:
+                    self._files.indexes[project_id] = await self._committer.run(name, partial(FileIndex, path, name))
+                except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
+                    self._read_again(project_id)  # the indexer deletes it first
+                    return None
+                self._vectors.note_kept(name)
+                self._scheduler.texts_opened()
+            return self._files.indexes.get(project_id)
 
     async def _make_anew(self, index: FileIndex) -> None:
-        """Delete a lost or damaged index, and have everything read again."""
+        """Let go of a lost or damaged index, and have everything read again."""
         project_id = index.name.partition(".")[0]
         if self._files.indexes.get(project_id) is not index:
             return
         logger.warning("a file index is lost or damaged, and will be rebuilt", extra={"file": index.name})
-        await self.discard_index(project_id)
-        for workspace in self._used_at:
-            if workspace.project.id == project_id:
-                self._ask(workspace, None, SyncFiles(workspace))
+        if index.file.is_replaced:  # perhaps by the indexer
+            del self._files.indexes[project_id]
+            await self._committer.run(index.name, index.close)
+        else:
+            await self.discard_index(project_id)
+        self._read_again(project_id)
+
+    def _read_again(self, project_id: str) -> None:
+        for tree in self._used_at:
+            if tree.project_id == project_id and not self._indexer.is_asked(tree):
+                self._indexer.ask(tree)
 
 
 SCALE: Final = 0.4

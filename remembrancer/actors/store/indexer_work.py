@@ -1,18 +1,27 @@
-"""Answers the indexer's long poll for its work, and compares the files of an index with the disk."""
+"""The indexer's work: what it is asked for, and what it reports. Compares the files of an index with the disk."""
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import msgspec
 
 from remembrancer.actors.store.requests import Handler, RequestContext
-from remembrancer.protocol.code import AwaitIndexerWork, IndexerWork
 from remembrancer.protocol.errors import DeadlineExceeded
-from remembrancer.protocol.files import Files, IndexState, ListedFile
+from remembrancer.protocol.files import (
+    AwaitIndexerWork,
+    Files,
+    IndexedTree,
+    IndexerWork,
+    IndexState,
+    ListedFile,
+    SyncDone,
+    ToRead,
+)
+from remembrancer.protocol.kinds import FileSource
 
 
 class IndexerPoll:
@@ -20,15 +29,53 @@ class IndexerPoll:
 
     def __init__(self) -> None:
         self.work = IndexerWork(time.time_ns())  # no revision is one of an earlier store
+        self.done: dict[IndexedTree, tuple[SyncDone, float]] = {}
+        """The last completed reading of each tree, and its time (seconds since the epoch)."""
+        self.left: dict[IndexedTree, int] = {}
+        """The number of files left to read in each tree that is being read, or was."""
+        self._waiting: dict[int, asyncio.Future[SyncDone]] = {}
+        self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
         self._news = anyio.Event()
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handler of the poll."""
         return {AwaitIndexerWork: self._await_work}
 
-    def announce(self, **changed: Any) -> None:
-        """Replace these fields of the work."""
+    def use(self, kind: Literal["notes", "code"], trees: Iterable[IndexedTree]) -> None:
+        """Have these trees of a kind followed, and no others."""
+        in_use = {tree for tree in self.work.trees if tree.kind != kind} | set(trees)
+        if in_use != set(self.work.trees):
+            asked = {sync_id: each for sync_id, each in self.work.asked.items() if each.tree in in_use}
+            self._announce(trees=tuple(in_use), asked=asked)
+
+    def ask(
+        self, tree: IndexedTree, *, force: bool = False, source: FileSource | None = None
+    ) -> asyncio.Future[SyncDone]:
+        """Have a tree read now."""
+        sync_id = next(self._ids)
+        self._waiting[sync_id] = asyncio.get_running_loop().create_future()
+        trees = tuple({*self.work.trees, tree})
+        self._announce(trees=trees, asked={**self.work.asked, sync_id: ToRead(tree, force, source)})
+        return self._waiting[sync_id]
+
+    def is_asked(self, tree: IndexedTree) -> bool:
+        """True if a request to read a tree is not done."""
+        return any(each.tree == tree for each in self.work.asked.values())
+
+    def note(self, done: SyncDone) -> None:
+        """Take the report that a tree has been read, or is being read."""
+        self.left[done.tree] = done.left
+        if done.left:
+            return
+        self.done[done.tree] = done, time.time()
+        if self.work.asked.pop(done.sync_id or 0, None) is not None:  # the indexer knows it
+            waiting = self._waiting.pop(done.sync_id or 0)
+            if not waiting.done():
+                waiting.set_result(done)
+
+    def _announce(self, **changed: Any) -> None:
         self.work = msgspec.structs.replace(self.work, revision=self.work.revision + 1, **changed)
+        self._waiting = {sync_id: each for sync_id, each in self._waiting.items() if sync_id in self.work.asked}
         self._news.set()
         self._news = anyio.Event()
 

@@ -15,7 +15,6 @@ from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
-from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.sharing import MemoriesMoved, MoveProject
 
 logger = logging.getLogger(__name__)
@@ -72,7 +71,5 @@ class ProjectMoves(Handlers):
                     files.let_go(name)
             await files.project(new)
             await self._code.drop(old.id)
-            notes = self._paths.project_database(old.id).with_name(self._settings.index_file)
-            await asyncio.to_thread(delete_database, notes)
             logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
             return MemoriesMoved(memories, joined)

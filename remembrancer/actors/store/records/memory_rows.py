@@ -9,13 +9,13 @@ import msgspec
 
 from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, as_json, json_list
-from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.changes import is_version_visible, is_visible
 from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.ranking import is_assistants
 from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.memory.stop_words import language_of
+from remembrancer.memory.subword_tokens import subword_tokens
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (

@@ -8,54 +8,9 @@ edges connect rows of one space. `actors/migrations.py` has the migrations betwe
 import sqlite3
 from typing import Final
 
+from remembrancer.actors.index_file import PASSAGES
 from remembrancer.actors.migrations import Schema, Step, statements_of
 from remembrancer.memory.names import name_words
-
-PASSAGES: Final = """
-    CREATE TABLE passages (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        space INTEGER NOT NULL REFERENCES spaces,
-        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
-        model TEXT NOT NULL,
-        ordinal INTEGER NOT NULL,
-        start INTEGER NOT NULL,
-        end INTEGER NOT NULL,
-        vector BLOB NOT NULL,
-        UNIQUE (memory, model, ordinal)
-    );
-    -- With all that is asked of passages without their vectors: their rows are long.
-    CREATE INDEX passages_by_model ON passages (space, model, number, memory, ordinal);
-    -- Whose a passage is, without its vector: the rows of passages are long.
-    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
-    -- Texts that could not be embedded by a model (`died`: their embedders have died), how often, the last reason, and
-    -- from when on a dead letter may be tried again.
-    CREATE TABLE embedding_attempts (
-        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
-        model TEXT NOT NULL,
-        attempts INTEGER NOT NULL,
-        reason TEXT NOT NULL,
-        until REAL NOT NULL,
-        died INTEGER NOT NULL,
-        PRIMARY KEY (memory, model)
-    ) WITHOUT ROWID;
-    -- How many memories have passages of each model, kept by triggers, and up to which passage near-duplicates were
-    -- looked for.
-    CREATE TABLE embedded (
-        space INTEGER NOT NULL REFERENCES spaces,
-        model TEXT NOT NULL,
-        memories INTEGER NOT NULL,
-        compared INTEGER NOT NULL DEFAULT 0,
-        PRIMARY KEY (space, model)
-    ) WITHOUT ROWID;
-    CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
-        INSERT INTO embedded (space, model, memories) VALUES (new.space, new.model, 1)
-            ON CONFLICT DO UPDATE SET memories = memories + 1;
-    END;
-    CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
-        UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
-    END;
-"""
-"""The tables of passages with their vectors, and of failures to embed."""
 
 STANDING_KINDS: Final = "kind IN ('convention', 'preference', 'decision', 'open_end')"
 """The rows of the index `memories_standing`. SQLite uses it only for a statement that has the same condition."""

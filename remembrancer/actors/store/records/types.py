@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.actors.index_file import FIRST_CHUNK
 from remembrancer.protocol.consolidation import Promotable
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
@@ -51,8 +52,6 @@ class WaitingWork:
 
 
 Vectors = NDArray[np.float32]
-FIRST_CHUNK: Final = 2**40
-"""Chunks of notes are numbered from here on, and memories below."""
 
 
 def is_memory(number: int) -> bool:

@@ -9,7 +9,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.records.subword_tokens import (
+from remembrancer.actors.store.records.types import Filters, Phrase, Vectors
+from remembrancer.memory.features import Asked
+from remembrancer.memory.ranking import asks_of_the_user, is_message
+from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
+from remembrancer.memory.subword_tokens import (
     bare,
     joined_names,
     name_parts,
@@ -18,10 +22,6 @@ from remembrancer.actors.store.records.subword_tokens import (
     runs_of,
     words_of,
 )
-from remembrancer.actors.store.records.types import Filters, Phrase, Vectors
-from remembrancer.memory.features import Asked
-from remembrancer.memory.ranking import asks_of_the_user, is_message
-from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 from remembrancer.memory.times.period_questions import PeriodQuestion, asks_for_period
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
