@@ -60,9 +60,8 @@ async def served(home: Path, call_tool: CallTool = never) -> AsyncIterator[Open]
     """A door in front of such tools, until the test stops it or has ended."""
     async with httpx.AsyncClient(timeout=PATIENCE_S) as client, anyio.create_task_group() as serving:
         at = Open(http_server(home, call_tool), serving, client)
-        serving.start_soon(at.door.serve)
-        while at.door.url is None:  # noqa: ASYNC110 - it listens in the next moment
-            await anyio.sleep(0.01)
+        await serving.start(at.door.serve)
+        assert at.door.url is not None
         at.url = at.door.url
         yield at
         at.stop()

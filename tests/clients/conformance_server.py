@@ -189,8 +189,7 @@ def http_server(home: Path, call_tool: CallTool | None = None, settings: Setting
 async def served(home: Path, settings: Settings | None = None) -> AsyncIterator[str]:
     door = http_server(home, settings=settings)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(door.serve)
-        while door.url is None:  # noqa: ASYNC110 - it listens in the next moment
-            await anyio.sleep(0.01)
+        await tasks.start(door.serve)
+        assert door.url is not None
         yield door.url
         tasks.cancel_scope.cancel()

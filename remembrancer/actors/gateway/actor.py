@@ -103,7 +103,8 @@ class GatewayActor(Actor):
                 try:
                     await self._listener.open()
                     if settings.http_port:
-                        self._open_http(settings)
+                        async with self._opening:
+                            await self._open_http(settings)
                     gc.freeze()  # the modules stay loaded: collections during calls need not scan them
                     task_status.started()
                     await anyio.sleep_forever()
@@ -113,7 +114,7 @@ class GatewayActor(Actor):
             await self._queue.aclose()
             self._lock.release()
 
-    def _open_http(self, settings: Settings) -> None:
+    async def _open_http(self, settings: Settings) -> None:
         from remembrancer.actors.gateway.http_server import HttpServer  # loads uvicorn, which is rarely needed
 
         self._http = HttpServer(
@@ -123,7 +124,7 @@ class GatewayActor(Actor):
             no_token=self.spec.no_token,
             open_browser=self._make_browser,
         )
-        self._tasks.start_soon(self._http.serve)
+        await self._tasks.start(self._http.serve)
 
     def _make_browser(self) -> ASGIApp:
         from remembrancer.browser.app import Browser  # loads templates, which are needed only to browse
@@ -146,19 +147,13 @@ class GatewayActor(Actor):
         """
         async with self._opening:
             for port in BROWSER_PORTS:
-                if await self._http_listens():
-                    break
-                own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
-                self._open_http(own)
+                if self._http is None or self._http.url is None:
+                    own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
+                    await self._open_http(own)
             assert self._http is not None
-            if not await self._http_listens():
+            if self._http.url is None:
                 raise MemoryUnavailable(self._http.error or "HTTP is off")
         return self._http.browser_url
-
-    async def _http_listens(self) -> bool:
-        while self._http is not None and self._http.url is None and self._http.error is None:  # noqa: ASYNC110
-            await anyio.sleep(0.01)  # it starts listening in a moment
-        return self._http is not None and self._http.url is not None
 
     def _queue_notices(self) -> list[Notice]:
         """Notices for the first answer to every session."""

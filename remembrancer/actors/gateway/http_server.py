@@ -245,8 +245,9 @@ class HttpServer:
         """The address of the memory browser; empty while the server does not listen."""
         return "" if self.url is None else self.url.removesuffix(PATH) + BROWSER
 
-    async def serve(self) -> None:
-        """Listen until cancelled. If that fails, the reason is logged and kept in `error`; the gateway continues."""
+    async def serve(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Listen until cancelled; started once it listens. If that fails, the reason is logged and kept in `error`; the
+        gateway continues."""
         host, port = self._settings.http_host, self._settings.http_port
         is_v6 = ":" in host
         config = uvicorn.Config(
@@ -274,12 +275,14 @@ class HttpServer:
         except (OSError, RemembrancerError) as error:
             self.error = f"HTTP is off: {error}"
             logger.error("HTTP is off", extra={"reason": str(error)})
+            task_status.started()
             return
         self._app = self._guarded(listener.getsockname()[1])
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for an ACK
         tls = bool(self._settings.http_certificate)
         address = f"[{host}]" if is_v6 else host
         self.url = f"{'https' if tls else 'http'}://{address}:{listener.getsockname()[1]}{PATH}"
+        task_status.started()
         self._server = QuietServer(config)
         with listener:
             async with self._manager.run(), self._alone.run(), anyio.create_task_group() as tasks:
