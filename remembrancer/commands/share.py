@@ -16,8 +16,9 @@ from remembrancer.commands.output_files import new_file
 from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
 from remembrancer.commands.runtime_client import directory_here, is_up, paths_here, request_store
 from remembrancer.config.project import directory_of, project_of, working_tree_of
+from remembrancer.journal import sharing_of
 from remembrancer.memory.text import count
-from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.sharing import DescribeLanes, LaneState, LeaveLane, RejoinLane, ShareProject
 from remembrancer.protocol.writes import ProjectRef
 
@@ -31,7 +32,6 @@ PASTE: Final = (
     "It is a secret, for one machine. There, in the project's directory: remembrancer share join --here - , and paste "
     "it."
 )
-INSTALL: Final = "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
 PASTE_YOURS: Final = (
     "It is a secret for one of your machines. On that machine, run: remembrancer share join - and paste it."
 )
@@ -215,14 +215,7 @@ COMMANDS = {
 
 
 def _sharing() -> Sharing:
-    """The home's sharing. Raises `ConfigurationError` if its packages are not installed."""
-    try:
-        from remembrancer.journal.sharing import Sharing  # its packages come with the extra `sharing`
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.split(".")[0] in ("nats", "cryptography"):
-            raise ConfigurationError(INSTALL) from error
-        raise
-    return Sharing(paths_here().home)
+    return sharing_of(paths_here().home)
 
 
 async def _share(

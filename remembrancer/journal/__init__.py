@@ -1,1 +1,23 @@
 """The journal of shared lanes: an ordered log of operations that several machines apply to files of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remembrancer.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from remembrancer.journal.sharing import Sharing
+
+
+def sharing_of(home: Path) -> Sharing:
+    """The sharing state of a home, whose packages come with the extra `sharing`. Raises `ConfigurationError` if they
+    are not installed."""
+    try:
+        from remembrancer.journal.sharing import Sharing
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
+        ) from error
+    return Sharing(home)

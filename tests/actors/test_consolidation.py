@@ -560,3 +560,20 @@ async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> Non
         assert await rig.stop() == 0
         with pytest.raises(PeerLost):
             await waiting
+
+
+async def test_of_a_shared_lane_old_runs_go_and_the_results_of_operations_stay(home: Path) -> None:
+    later = time.time() + 2 * maintenance.RUNS_KEPT_S
+
+    def count(table: str) -> int:
+        with closing(connect_space(RuntimePaths(home), PROJECT.id)) as connection:
+            ((found,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
+            return int(found)
+
+    async with store_rig(home) as rig, Dying(home, 0) as link:
+        await rig.gateway.store("the coffee machine is out of order")
+        await maintenance.maintain(Job(PROJECT, Maintain(PROJECT), time.time()), link, time.time)
+        runs, results = count("runs"), count("applied_operations")
+        done = await maintenance.maintain(Job(PROJECT, Maintain(PROJECT), later), link, lambda: later)
+        assert done.done["pruned"].count >= runs > 0
+        assert count("applied_operations") > results

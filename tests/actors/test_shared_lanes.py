@@ -89,9 +89,6 @@ HostT = TypeVar("HostT", bound="Host")
 class Host:
     """The files of one host's home, and its connection to the journal. Each has a project of its own."""
 
-    is_users = False
-    """True if the lane is for the user's own scope."""
-
     def __init__(self, home: Path, server: InProcessServer, project: ProjectRef) -> None:
         home.mkdir(mode=0o700)
         self.project = project
@@ -107,7 +104,7 @@ class Host:
         def connect(_: str) -> Connection:
             if self.refusal is not None:
                 raise self.refusal
-            return Connection(self.journal, self.paths.home.name, is_users=self.is_users)
+            return self.journal, self.paths.home.name
 
         self.committer = Committer()
         self.lanes = SharedLanes(self.paths, self.committer, lambda: self.clock, connect)
@@ -588,8 +585,6 @@ USER = ShareProject(None, LANE)
 
 
 class OwnHost(Host):
-    is_users = True
-
     async def reopen(self) -> None:
         """End, and begin anew with what is in the files."""
         await self.aclose()

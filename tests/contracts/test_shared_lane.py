@@ -15,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.consolidator.maintenance import ALL_ROWS
 from remembrancer.actors.store import shared_lane
+from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Filters, Phrase
@@ -31,7 +33,7 @@ from remembrancer.protocol.errors import (
     SchemaTooNew,
     StorageFull,
 )
-from remembrancer.protocol.runs import ReviseMemory
+from remembrancer.protocol.runs import Prune, ReviseMemory
 from remembrancer.protocol.writes import (
     Applied,
     ErasedResult,
@@ -252,6 +254,17 @@ def test_a_host_of_an_older_release_has_everything_once_upgraded(hosts: Hosts, m
     hosts[1].open()
     hosts[1].submit(torch)
     assert hosts[1].lane.counts(None).total == 3
+
+
+def test_old_versions_are_deleted_on_every_host(hosts: Hosts) -> None:
+    memory_id = memory_id_of(LANTERN)
+    updates = [UpdateMemory(memory_id, importance=n / 1000) for n in range(KEPT_VERSIONS + 5)]
+    hosts[0].submit(LANTERN, *(change_operation(f"update {n}", each) for n, each in enumerate(updates)))
+    hosts[1].catch_up()
+    hosts[1].submit(run_operation("prune", Prune(0.0, hosts.now + 1, 0.0, ALL_ROWS), run_id="pruning"))
+    hosts.settle()
+    assert len(agreed(hosts).history) == KEPT_VERSIONS + 1
+    assert hosts[0].lane.outcome_of("update 0") is not None, "it may be asked for again"
 
 
 def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:

@@ -40,11 +40,15 @@ RUNS_KEPT_S: Final = 90 * DAY_S
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
 """An operation that is repeated later than this would be applied again; queues are emptied much sooner."""
 
+ALL_ROWS: Final = 1_000_000_000
+
 
 async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: bool = False) -> Maintained:
     """Carry out the maintenance of a space, or say what it would do.
 
-    Memories of a shared lane are not proposed to the user, and its rows are not pruned.
+    Memories of a shared lane are not proposed to the user. Its old rows are deleted in one part, so that all hosts
+    delete the same ones. Entities stay, which each host finds by itself, and so do the results of operations: a host
+    that has been away for long may ask for one again.
     """
     project, now, is_shared = job.project, clock(), job.lane_time is not None
     place = "user" if project is None else project.id
@@ -71,9 +75,12 @@ async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: b
         procedures = [each.derived for each in patterns if each.derived is not None]
         done["derived"] += await _change(summing_up, by_id(procedures))
     counts: dict[Upkept, Done] = {}
-    if not is_shared and not dry_run:
+    if not dry_run:
+        orphans = DropOrphans(now - ORPHAN_AFTER_S)
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
-        counts["orphans"], counts["pruned"] = await _prune(run, DropOrphans(now - ORPHAN_AFTER_S), rows)
+        if is_shared:
+            orphans, rows = DropOrphans(0.0), Prune(rows.sessions_before, rows.runs_before, 0.0, ALL_ROWS)
+        counts["orphans"], counts["pruned"] = await _prune(run, orphans, rows)
     if project is not None and not is_shared:
         done |= await propose_to_user(store, project, clock, dry_run=dry_run, left_out=leaving)
     for sort, ids in done.items():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -24,7 +24,6 @@ from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.protocol.errors import (
-    ConfigurationError,
     InvalidInput,
     JournalAway,
     JournalRefused,
@@ -66,13 +65,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class Connection(NamedTuple):
-    """A journal, and the name of this host as a member of its lane."""
-
-    journal: Journal
-    member: str
-    is_users: bool = False
-    """True if the lane holds the user's own scope."""
+Connection: TypeAlias = "tuple[Journal, str]"
+"""A journal, and the name of this host as a member of its lane."""
 
 
 class NoJournal:
@@ -175,16 +169,16 @@ class SharedLanes:
     def _made(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:
         from remembrancer.actors.store.shared_lane import SharedLane
 
-        connection, problem = self._connected(name)
+        (journal, member), problem = self._connected(name)
         lane = SharedLane(
             database,
             name,
             self._clock,
-            connection.journal,
-            connection.member,
+            journal,
+            member,
             self._ask,
             lambda operations: self._loop.call_soon_threadsafe(self._tell, name, operations),
-            is_users=key == USER or connection.is_users,
+            is_users=key == USER,
             limits=limits,
         )
         lane.problem = problem
@@ -210,7 +204,7 @@ class SharedLanes:
             return self._connect(name), None
         except RemembrancerError as error:
             logger.error("a shared lane has no journal", extra={"lane": name, "reason": error.message})
-            return Connection(cast("Journal", NoJournal(error)), ""), error
+            return (cast("Journal", NoJournal(error)), ""), error
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         asked = asyncio.run_coroutine_threadsafe(question, self._loop)
@@ -322,8 +316,7 @@ class SharedLanes:
                 connection, opened = self._connect(name), self._open[name]
                 former = opened.lane.journal
                 await opened.stop()
-                rejoin = partial(opened.lane.rejoin, *connection[:2])
-                await self._committer.run(name, rejoin)
+                await self._committer.run(name, partial(opened.lane.rejoin, *connection))
                 opened.start()
                 await former.aclose()
                 if request.has_new_key:
@@ -332,11 +325,11 @@ class SharedLanes:
 
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
         """Return the operation that imports a memory into a lane, with this host as the member who made the changes
-        before that, except those that already name one. A memory that already exists stays as it is, so
-        the import can be repeated.
+        before that, except those that already name one. A memory that already exists stays as it is, so the import can
+        be repeated.
 
         The history from its session is left out, since others may not see it. The user's memories come with their full
-        history; two machines may have the same text, which then becomes one memory.
+        history; two machines may have the same text, which then becomes one memory, without the history of one of them.
         """
         is_users = project.id == USER
         history = tuple(
@@ -358,18 +351,14 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
         KeyMissing: this home is not a member.
         ConfigurationError: the packages for sharing are not installed.
     """
-    try:
-        from remembrancer.journal.sharing import Sharing
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
-        ) from error
-    sharing = Sharing(paths.home)
+    from remembrancer.journal import sharing_of
+
+    sharing = sharing_of(paths.home)
     try:
         membership = sharing.membership(lane)
     except InvalidInput as error:
         raise KeyMissing(f"{error.message}: run 'remembrancer share join' with an invitation to continue") from error
-    return Connection(sharing.open(membership), membership.member, membership.is_users)
+    return sharing.open(membership), membership.member
 
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
