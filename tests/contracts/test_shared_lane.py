@@ -286,6 +286,19 @@ def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:
     assert PROJECT.path.encode() not in bodies, "a path of this host is nobody else's"
 
 
+def test_the_remains_and_late_quotes_of_all_that_one_erasure_takes_go(hosts: Hosts) -> None:
+    stored, again = (store_operation(name, "the password is brimstone") for name in ("secret", "again"))
+    hosts[0].submit(stored, again)
+    hosts[1].catch_up()
+    hosts[0].submit(change_operation("erase", EraseMemory(memory_id_of(again))))
+    late = change_operation("late", UpdateMemory(memory_id_of(again), content="the password is new brimstone"))
+    entry = NewEntry("late", hosts[1].lane._body_of(late, None))
+    hosts.run(hosts[1].journal.append(LANE, [entry], behind=hosts[1].lane.mark))
+    hosts[1].catch_up()
+    assert set(hosts[1].scrubbed) == {memory_id_of(stored), memory_id_of(again)}
+    assert hosts[1].lane.erased_at == 4, "the journal quotes it there"
+
+
 # --- Hosts of a shared lane that did not know of each other, and a journal with trouble: all have the same in the end.
 
 

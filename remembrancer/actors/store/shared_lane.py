@@ -67,6 +67,7 @@ from remembrancer.protocol.runs import (
 from remembrancer.protocol.writes import (
     Applied,
     Change,
+    ErasedResult,
     EraseMemory,
     ImportMemory,
     Operation,
@@ -516,8 +517,8 @@ class SharedLane(Records):
                 self.wrote_last = entry.by == self.member
             if entry.operation.operation_id not in own and isinstance(outcome, Applied):
                 others.append(entry.operation)
-                if isinstance(change, EraseMemory):
-                    self.erased.add(change.memory_id)
+                if isinstance(change, EraseMemory) and isinstance(outcome.result, ErasedResult):
+                    self.erased.update((change.memory_id, *outcome.result.gone))
         if others:
             self._on_others(others)
         if newer is not None:
@@ -580,8 +581,10 @@ class SharedLane(Records):
         result = outcome.result if isinstance(outcome, Applied) else None
         memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
         if is_taken_back or isinstance(operation.change, EraseMemory):
-            if memory_id is not None and result is not None:
-                edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", (memory_id, position))
+            if result is not None:
+                gone = {memory_id_of(operation.change), *(result.gone if isinstance(result, ErasedResult) else ())}
+                rows = [(each, position) for each in gone]
+                edits.executemany("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", rows)
             return outcome
         for each in [memory_id] if memory_id is not None else _quoted_by(operation.change):
             edits.execute(  # by a member that did not know of an erasure
