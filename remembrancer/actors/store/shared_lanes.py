@@ -169,7 +169,12 @@ class SharedLanes:
     def _made(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:
         from remembrancer.actors.store.shared_lane import SharedLane
 
-        (journal, member), problem = self._connected(name)
+        problem = None
+        try:
+            journal, member = self._connect(name)
+        except RemembrancerError as error:  # the entries applied so far can be read
+            logger.error("a shared lane has no journal", extra={"lane": name, "reason": error.message})
+            journal, member, problem = cast("Journal", NoJournal(error)), "", error
         lane = SharedLane(
             database,
             name,
@@ -196,15 +201,6 @@ class SharedLanes:
         )
         opened.start()
         return lane
-
-    def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
-        """Return the connection to a lane's journal. If it fails, also return the reason: applied entries can be read
-        without it."""
-        try:
-            return self._connect(name), None
-        except RemembrancerError as error:
-            logger.error("a shared lane has no journal", extra={"lane": name, "reason": error.message})
-            return (cast("Journal", NoJournal(error)), ""), error
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         asked = asyncio.run_coroutine_threadsafe(question, self._loop)
