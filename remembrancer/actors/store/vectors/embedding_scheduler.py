@@ -63,6 +63,8 @@ LONGEST_HOLD_S: Final = 2.0
 """The time after which texts are handed out although clients go on asking."""
 AGAIN_S: Final = 5.0
 """The time after which whatever has failed is tried again."""
+IN_USE_S: Final = 4.0
+"""The time for which the vectors of a replaced model stay: longer than a recall that began with them takes."""
 PRUNE_BATCH: Final = 200
 """The number of unneeded models' passages that are deleted in one transaction."""
 RETRY_S: Final = 1.0
@@ -134,6 +136,7 @@ class EmbeddingScheduler:
         self._state = ModelState.read(files.catalog.models(), configured)
         self._stored: ModelState | None = None
         """The state that was stored last."""
+        self._prune_at = 0.0
         self._is_pruned = False
         """True if there are no vectors of other models than those in use."""
         self._models: list[Model] = []
@@ -304,7 +307,8 @@ class EmbeddingScheduler:
     async def _carry_out(self) -> None:
         """Store what was decided, let the chosen model take over once it may, and delete other models' vectors.
 
-        These stay until the decision is stored, since a store that is killed before goes on with the previous one.
+        These stay until the decision is stored, since a store that is killed before goes on with the previous one, and
+        until the recalls that search them have been answered.
         """
         keys, self._to_try_again = self._to_try_again, set()
         for key in keys:
@@ -314,12 +318,12 @@ class EmbeddingScheduler:
                 await self._open_all()
             state = self._state
             await self._committer.run(RECORDS, partial(self._files.catalog.note_models, state.written()))
-            self._stored, self._is_pruned = state, False
+            self._stored, self._is_pruned, self._prune_at = state, False, time.monotonic() + IN_USE_S
             self._woken.set()
         elif self._may_take_over():
             self._decide(self._state.swapped())
             logger.info("the model was changed", extra={"model": self._state.chosen.model})
-        elif not self._is_pruned and self._state.active is not None:
+        elif not self._is_pruned and self._state.active is not None and time.monotonic() >= self._prune_at:
             self._is_pruned = True
             kept = [model.key for model in self._models if model.key is not None]
             if len(kept) == len(self._models):
