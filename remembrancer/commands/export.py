@@ -58,9 +58,7 @@ def export(
     paths = paths_here()
     queued = len(read_queue(paths.write_queue)[0])
     with NamedTemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
-        written = HomeReader(paths).export(projects, lines)
-        if target is None or markdown:
-            lines.seek(0)
+        written = HomeReader(paths).export(projects, Path(lines.name))
         if target is None:
             shutil.copyfileobj(lines, sys.stdout.buffer)
         elif markdown:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -224,8 +224,8 @@ class HomeReader:
 
     # --- export ---
 
-    def export(self, projects: Collection[str], output: IO[bytes]) -> ExportWritten:
-        """Write the lines of an export to a named file, all as of one moment: the memories of the projects with
+    def export(self, projects: Collection[str], path: Path) -> ExportWritten:
+        """Write the lines of an export into a file, all as of one moment: the memories of the projects with
         these ids, or (none named) of all of them and the user. A project that shares a lane includes the lane's.
 
         Raises `InvalidInput` if such a project does not exist, `FileUnusable` also if the home has no memories.
@@ -243,17 +243,18 @@ class HomeReader:
                 raise FileUnusable(f"there are no memories in {self._paths.home}: nothing to export")
             written = ExportWritten()
             try:
-                output.write(encode_header(time.time()))
-                for name in projects or [*known, *({USER} & spaces.keys())]:
-                    for line in _lines_of(file.connection, name, *spaces[name], written):
-                        output.write(encode_line(line))
-                output.write(encode_line(EndLine(written.projects, written.memories)))
+                with path.open("wb") as output:
+                    output.write(encode_header(time.time()))
+                    for name in projects or [*known, *({USER} & spaces.keys())]:
+                        for line in _lines_of(file.connection, name, *spaces[name], written):
+                            output.write(encode_line(line))
+                    output.write(encode_line(EndLine(written.projects, written.memories)))
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode
                 raise RecordsUnusable(f"{file.path} is damaged ({error}): restore a backup of it") from error
             except OSError as error:
-                raise FileUnusable(f"{output.name} cannot be written: {error.strerror or error}") from error
+                raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
         return written
 
 

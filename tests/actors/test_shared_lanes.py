@@ -391,9 +391,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     torch = await there.store("torch", "the torch burns pitch")
     await until(lambda: here.finds("project", "torch"))
     reader = HomeReader(here.paths)
-    with (tmp_path / "export").open("wb") as output:
-        written = reader.export((PROJECT.id,), output)
-    assert written.memories == 3
+    assert reader.export((PROJECT.id,), tmp_path / "export").memories == 3
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
     said = {

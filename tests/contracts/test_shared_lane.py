@@ -219,7 +219,12 @@ def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts
     hosts[0].lane.close()
     hosts[0].open(Limits(1))
     assert [type(each).__name__ for each in hosts[0].lane.apply([LANTERN, CANDLE])] == ["Applied", "StorageFull"]
-    forget = change_operation("forget", ForgetMemory(memory_id_of(LANTERN)))
+    hosts[0].journal.reachable = False
+    for outcome in ("StorageFull", "JournalAway", "StorageFull"):
+        forget = change_operation("forget", ForgetMemory(memory_id_of(LANTERN)))
+        reply = hosts[0].reply(forget if outcome == "JournalAway" else CANDLE)
+        assert type(reply).__name__ == outcome, "what is refused here anyway is not queued"
+    hosts[0].journal.reachable, hosts[0].lane._away_until = True, 0.0
     assert isinstance(hosts[0].reply(forget), Applied), "to forget needs no room"
     hosts[1].submit(CANDLE)
     assert hosts[1].lane.counts(None).total == 1

@@ -50,7 +50,7 @@ from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until
 from tests.pure.test_export_format import memory
 from tests.runtime import Runtime, command, done, start, stop_runtime
-from tests.spaces import rows_if_there, rows_of
+from tests.spaces import full_disk, rows_if_there, rows_of
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -339,6 +339,15 @@ def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], mon
     assert len([line for line in asked["lines"] if json.loads(line)["line"] == "memory"]) == 9
     assert main(["admin", "queue", "drop", "--all"]) == 0
     assert said().startswith(b"Deleted for good: 2 writes")
+
+
+@pytest.mark.parametrize("file", ["-", "export.jsonl"])
+def test_an_export_without_room_is_no_crash(home: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(home)
+    monkeypatch.chdir(home)
+    with full_disk(1024):
+        assert main(["backup", "export", file]) == exit_codes.FILE_UNUSABLE
+    assert not list(home.glob("export*"))
 
 
 def test_a_store_that_hangs_is_not_waited_for(home: Path, said: Callable[[], bytes]) -> None:

@@ -255,8 +255,9 @@ class SharedLane(Records):
                 error = JournalAway("changes by other machines are being read from a snapshot: try again in a moment")
             if isinstance(error, KeyMissing) and self.problem is None:
                 error = JournalAway(f"changes by other machines cannot be read yet: {error.message}")
-            for operation in operations:
-                outcomes.setdefault(operation.operation_id, error)
+            remaining = [each for each in operations if each.operation_id not in outcomes]
+            for operation_id in self._bodies_of(remaining, outcomes):  # what is refused here anyway need not wait
+                outcomes[operation_id] = error
         return [outcomes[operation.operation_id] for operation in operations]
 
     def _bodies_of(self, operations: Sequence[Operation], outcomes: dict[str, Outcome]) -> dict[str, bytes]:
