@@ -1,5 +1,6 @@
 """The indexer of code with its readers, which hang, die or go away, and the store's list of its trees."""
 
+import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
@@ -12,11 +13,12 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from remembrancer.actors.index_file import CodeWriter
+from remembrancer.actors.index_file import CodeWriter, NotesWriter
 from remembrancer.actors.indexer import watching
 from remembrancer.actors.indexer.code_reading import CodeReaders
 from remembrancer.actors.indexer.code_trees import CodeFiles
 from remembrancer.actors.indexer.watching import Indexer
+from remembrancer.actors.store import actor, file_handlers
 from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
@@ -30,7 +32,7 @@ from remembrancer.protocol.code import (
 )
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
-from remembrancer.protocol.files import AwaitIndexerWork, IndexedTree
+from remembrancer.protocol.files import AwaitIndexerWork, DescribeFiles, IndexedTree, SearchFiles, Workspace
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.sharing import MoveProject
 from tests.actors.store_process import store_rig
@@ -262,6 +264,43 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         assert work.tree.database == str(database), "the indexer fills it again"
         await rig.gateway.ask(DeleteCode(PROJECT, tree.id))
         assert not list(rig.paths.projects.glob("*/code/*.db*"))
+
+
+def refuse(path: Path) -> None:
+    raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+
+async def test_a_damaged_index_of_notes_that_cannot_be_deleted_ends_nothing_but_its_own_housekeeping(
+    home: Path, tmp_path: Path
+) -> None:
+    quick = {f"{actor.__name__}.HOUSEKEEPING_S": 0.05, f"{file_handlers.__name__}.discard": refuse}
+    async with store_rig(home, constants=quick) as rig:
+        path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)
+        with closing(NotesWriter(path)) as index:
+            index.note(str(tmp_path), status="ready")
+        CodeIndex(path).close()
+        workspace = Workspace(PROJECT, str(tmp_path))
+        await rig.gateway.ask(DescribeFiles(workspace))  # opens it
+        damage_inside(path)
+        with pytest.raises(MemoryUnavailable):
+            await rig.gateway.ask(SearchFiles(workspace, "lantern"))
+        await until(lambda: "housekeeping put off" in rig.log())
+        assert await rig.gateway.ask(DescribeCode(PROJECT)) == ()
+
+
+async def test_what_cannot_be_deleted_or_read_beside_an_index_of_code_is_left(home: Path, tmp_path: Path) -> None:
+    async with store_rig(home) as rig:
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
+        (database,) = rig.paths.projects.glob("*/code/*.db")
+        stray, listed = database.with_name("stray.db"), database.with_name("trees.json")
+        stray.mkdir()
+        await rig.restart()
+        assert [tree.root for tree in await rig.gateway.ask(DescribeCode(PROJECT))] == [str(tmp_path)]
+        listed.unlink()
+        listed.mkdir()  # an error in reading it, which may pass
+        await rig.restart()
+        assert await rig.gateway.ask(DescribeCode(PROJECT)) == ()
+        assert database.exists()
 
 
 async def test_code_that_is_indexed_in_one_project_leaves_the_others_to_be_followed(home: Path, tmp_path: Path) -> None:

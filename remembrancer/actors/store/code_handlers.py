@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -152,10 +153,12 @@ class CodeHandlers(Handlers):
                 pass
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 logger.warning("the list of trees cannot be read", extra={"file": str(listed), "reason": str(error)})
+                return self._trees.setdefault(project_id, {})  # with the indexes left for the trees that it lists
             self._trees[project_id] = {tree.id: tree for tree in trees}
             for path in folder.glob("*.db"):  # of former releases, or made while its tree was being deleted
                 if path.stem not in self._trees[project_id]:
-                    delete_database(path)
+                    with suppress(OSError):  # the next start tries again
+                        delete_database(path)
         return self._trees[project_id]
 
     def _keep(self, project_id: str, trees: dict[str, CodeTree]) -> None:

@@ -20,6 +20,7 @@ from remembrancer.actors.index_file import discard
 from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories, IndexedChunk
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
+from remembrancer.actors.store.records.sqlite_file import unusable
 from remembrancer.actors.store.requests import Handler, Handlers, Listener, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
@@ -110,11 +111,14 @@ class FileHandlers(Handlers):
         return time.monotonic() - self._present_at < PRESENT_S and project_id in self._connected
 
     async def discard_index(self, project_id: str) -> None:
-        """Delete the index of a project's notes."""
-        index = self._files.indexes.pop(project_id, None)
+        """Delete the index of a project's notes. Raises `RecordsUnusable` if that is not possible."""
+        index, path = self._files.indexes.pop(project_id, None), self._path_of(project_id)
         if index is not None:
             await self._committer.run(index.name, index.close)
-        await self._committer.run(project_id + INDEX, partial(discard, self._path_of(project_id)))
+        try:
+            await self._committer.run(project_id + INDEX, partial(discard, path))
+        except OSError as error:
+            raise unusable(path, error) from error
 
     async def keep_house(self) -> None:
         """Check now and then whether there are files to read, and whether an index was deleted."""
