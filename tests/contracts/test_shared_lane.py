@@ -304,6 +304,21 @@ def test_the_remains_and_late_quotes_of_all_that_one_erasure_takes_go(hosts: Hos
     assert hosts[1].lane.erased_at == 4, "the journal quotes it there"
 
 
+def test_a_late_quote_of_a_memory_that_its_project_took_back_by_another_id_is_noted(hosts: Hosts) -> None:
+    stored, again = (store_operation(name, "the lantern burns oil") for name in ("lantern", "again"))
+    promoted = change_operation("promote", PromoteMemory(memory_id_of(stored), "user"))
+    hosts[0].lane.is_users = hosts[1].lane.is_users = True
+    hosts[0].submit(stored, again, promoted)
+    hosts[1].catch_up()
+    write_rows(hosts[0].path, f"UPDATE memories SET source_project = '{PROJECT.id}'")
+    hosts[0].submit(change_operation("back", PromoteMemory(memory_id_of(again), "project")))
+    assert hosts[0].lane.erased_at == 4
+    late = hosts[1].lane._body_of(change_operation("late", UpdateMemory(memory_id_of(stored), importance=0.1)), None)
+    hosts.run(hosts[1].journal.append(LANE, [NewEntry("late", late)], behind=hosts[1].lane.mark))
+    hosts[0].catch_up()
+    assert hosts[0].lane.erased_at == 5, "the journal quotes it there"
+
+
 # --- Hosts of a shared lane that did not know of each other, and a journal with trouble: all have the same in the end.
 
 

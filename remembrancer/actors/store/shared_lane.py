@@ -583,7 +583,11 @@ class SharedLane(Records):
         memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
         if is_taken_back or isinstance(operation.change, EraseMemory):
             if result is not None:
-                gone = {memory_id_of(operation.change), *(result.gone if isinstance(result, ErasedResult) else ())}
+                gone = {
+                    memory_id,
+                    memory_id_of(operation.change),
+                    *(result.gone if isinstance(result, ErasedResult) else ()),
+                }
                 rows = [(each, position) for each in gone]
                 edits.executemany("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", rows)
             return outcome
