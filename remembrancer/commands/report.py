@@ -3,6 +3,7 @@ parses, groups and completes."""
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -24,6 +25,8 @@ Facts: TypeAlias = "Mapping[str, Any] | Sequence[Any] | Struct"
 Line: TypeAlias = "str | RenderableType"
 """A line of plain text, a table, or a styled text from Rich."""
 Table = Mapping[str, tuple[str, str, str]]
+DISK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors in reading or writing an open file, which do not name it."""
 
 
 class Rows:
@@ -188,8 +191,8 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
     except Exception as error:
         from remembrancer.protocol.errors import FileUnusable, RemembrancerError  # takes 20 ms; a client may be waiting
 
-        if isinstance(error, OSError) and error.filename is not None:
-            error = FileUnusable(f"{os.fspath(error.filename)} cannot be used: {error.strerror}")
+        if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_ERRORS):
+            error = FileUnusable(f"{error.filename or 'a file'} cannot be used: {error.strerror}")
         if not isinstance(error, RemembrancerError):
             raise  # a bug of ours: show the traceback
         from remembrancer.commands.terminal import clean_output

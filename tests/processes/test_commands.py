@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,14 @@ def test_a_home_or_setting_to_correct_has_the_exit_status_of_the_help(home: Path
             assert (done.returncode, reason in done.stderr) == (status, True), done.stderr
     done = command("config", "--set", "embedders=2", home=file)
     assert (done.returncode, f"{file} cannot be used: " in done.stderr) == (exit_codes.FILE_UNUSABLE, True), done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a file that can be opened, but not read")
+def test_an_error_in_reading_a_file_is_no_crash(home: Path) -> None:
+    for line in (["backup", "import"], ["share", "join"]):
+        done = command(*line, "/proc/self/mem", home=home)
+        assert (done.returncode, "Input/output error" in done.stderr) == (exit_codes.FILE_UNUSABLE, True), done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_the_version_and_the_help_are_told(home: Path) -> None:
