@@ -138,7 +138,6 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
-
 """An actor's first report to the launcher, unasked, says that it is ready for work."""
 
 

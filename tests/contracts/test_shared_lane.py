@@ -22,9 +22,19 @@ from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT
-from remembrancer.journal.contract import SNAPSHOT_FORM, START, LaneMark, LaneSnapshot, NewEntry, Trimmed
+from remembrancer.journal.contract import (
+    MAX_APPEND_BYTES,
+    MAX_ENTRY_BYTES,
+    SNAPSHOT_FORM,
+    START,
+    LaneMark,
+    LaneSnapshot,
+    NewEntry,
+    Trimmed,
+)
 from remembrancer.protocol.errors import (
     EntryDamaged,
+    EntryTooLarge,
     InvalidInput,
     JournalAway,
     JournalChanged,
@@ -228,6 +238,25 @@ def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts
     assert isinstance(hosts[0].reply(forget), Applied), "to forget needs no room"
     hosts[1].submit(CANDLE)
     assert hosts[1].lane.counts(None).total == 1
+
+
+def test_what_is_too_large_is_refused_and_much_goes_in_several_appends(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appended: list[int] = []
+    append = hosts[0].journal.append
+
+    async def counted(lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
+        appended.append(sum(len(entry.body) for entry in entries))
+        return await append(lane, entries, behind=behind)
+
+    monkeypatch.setattr(hosts[0].journal, "append", counted)
+    large = [store_operation(f"large {number}", f"{number} {'x' * 400_000}") for number in range(12)]
+    too_large = store_operation("too large", "x" * MAX_ENTRY_BYTES)
+    replies = hosts[0].lane.apply([*large[:6], too_large, *large[6:]])
+    assert [type(each) for each in replies] == [*[Applied] * 6, EntryTooLarge, *[Applied] * 6]
+    assert len(appended) == 2
+    assert max(appended) <= MAX_APPEND_BYTES
 
 
 def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(hosts: Hosts) -> None:

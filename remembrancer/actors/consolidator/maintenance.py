@@ -39,8 +39,8 @@ RUNS_KEPT_S: Final = 90 * DAY_S
 """The time for which runs can be undone, and logs and versions of deleted memories are kept."""
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
 """An operation that is repeated later than this would be applied again; queues are emptied much sooner."""
-
 ALL_ROWS: Final = 1_000_000_000
+"""A limit that no space reaches."""
 
 
 async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: bool = False) -> Maintained:
