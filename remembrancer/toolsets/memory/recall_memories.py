@@ -47,8 +47,8 @@ HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 NO_ROOM: Final = "max_tokens is too small for any memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
 """The parts of an answer that are dropped before any memory."""
-OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
-"""Filters that do not apply to files."""
+OF_MEMORIES: Final = ("type", "kind", "domain", "tags", "min_importance")
+"""Arguments that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
 NEAREST: Final = "Nothing answers the query; these are the nearest memories."
@@ -264,7 +264,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         sources=tuple(dict.fromkeys(each for each in arguments.sources if each != CODE)),
         root=root,
     )
-    narrowing = [name for name in OF_MEMORIES if getattr(request, name)]
+    narrowing = [name for name in OF_MEMORIES if getattr(arguments, name)]
     if request.sources and "memory" not in request.sources and narrowing:
         raise InvalidInput(
             f"{', '.join(narrowing)} applies to memories only: leave it out when searching notes", field=narrowing[0]
