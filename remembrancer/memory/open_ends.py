@@ -25,8 +25,8 @@ _LISTS: Final = word_lists("open_ends")
 _OPEN: Final = _LISTS["open"]
 _AROUND: Final = _LISTS["around"] | _OPEN | EMPTY
 _TO_BE_DONE: Final = re.compile(
-    r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\bto do next\b|\breste à faire\b"
-    r"|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
+    r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\b(?:still|need|have) to do\b|\bdo next\b"
+    r"|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"[^\W_]+")
