@@ -102,8 +102,8 @@ class MemoryWriter:
     def with_copies(self, operation: Operation, outcome: Outcome) -> Outcome:
         """Return the outcome of an operation that was forwarded, as `apply` returns that of others. Reads on the
         calling thread."""
-        seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
         with contextlib.suppress(RemembrancerError):
+            seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
             return self._files.database.read_together(lambda each: _with_copies(each, seen, operation, outcome))
         return outcome
 

@@ -164,7 +164,7 @@ def read_short_forms(query: Query, ids: Collection[str]) -> dict[str, str]:
 
 
 def read_ids_with(query: Query, keys: Collection[str]) -> list[str]:
-    """Return the ids that begin or end with one of these four characters."""
+    """Return the ids that begin (after `memory:`) or end with one of these keys, of four characters each."""
     rows = query(
         """SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
            WHERE space = @SPACE AND substr(memories.id, -4) = key.value
