@@ -236,8 +236,20 @@ def damage_inside(database: Path) -> None:
     database.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
 
 
+def put_directory(database: Path) -> None:
+    """It cannot be deleted as a file."""
+    delete_database(database)
+    database.mkdir()
+
+
 @pytest.mark.parametrize(
-    ("harm", "question"), [(delete_database, DescribeCode), (damage, ListCodeFiles), (damage_inside, SearchCode)]
+    ("harm", "question"),
+    [
+        (delete_database, DescribeCode),
+        (damage, ListCodeFiles),
+        (damage_inside, SearchCode),
+        (put_directory, SearchCode),
+    ],
 )
 async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
     home: Path, tmp_path: Path, harm: Callable[[Path], None], question: type[DescribeCode | SearchCode | ListCodeFiles]
@@ -263,7 +275,7 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         (work,) = (await rig.gateway.ask(AwaitIndexerWork())).asked.values()
         assert work.tree.database == str(database), "the indexer fills it again"
         await rig.gateway.ask(DeleteCode(PROJECT, tree.id))
-        assert not list(rig.paths.projects.glob("*/code/*.db*"))
+        assert not [each for each in rig.paths.projects.glob("*/code/*.db*") if each.is_file()]
 
 
 def refuse(path: Path) -> None:

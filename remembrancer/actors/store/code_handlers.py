@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
+from remembrancer.actors.index_file import discard
 from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.types import EVERY
@@ -221,7 +222,8 @@ class CodeHandlers(Handlers):
         try:
             return await self._readers.read(lambda: question(self._opened(database)))
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
-            await self._readers.read(partial(self._delete_index, database))
+            with suppress(OSError):  # the reason that it cannot be read is the one to report
+                await self._readers.read(partial(self._delete_index, database))
             self._asked_at[project_id] = time.monotonic()  # so that it is looked at
             raise
 
@@ -307,7 +309,7 @@ class CodeHandlers(Handlers):
             opened = self._open.pop(database, None)
         if opened is not None:
             opened.close()
-        delete_database(Path(database))
+        discard(Path(database))
 
     def _opened(self, database: str) -> CodeIndex:
         """Return an open index, which is empty until the indexer has written it. Raises the errors of `SqliteFile`."""
