@@ -277,6 +277,18 @@ async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once
         assert pattern.frequency == 3 or name == "again"
 
 
+async def test_a_theme_whose_procedure_was_undone_is_a_suggestion_from_then_on(place: Workplace) -> None:
+    for number, text in enumerate(STEPS):
+        await place.start(f"session:{number}")
+        await place.note(text, kind="procedure", scope="project", session_id=f"session:{number}")
+    await place.rig.gateway.until_embedded()
+    done = await place.reflect("first", strategy="extract_patterns")
+    assert done.run_id is not None
+    await place.change(UndoRun(done.run_id, "project"))
+    again = await place.reflect("again", strategy="extract_patterns")
+    assert (again.run_id, again.skipped, [each.memory_id for each in again.patterns]) == (None, 1, [None])
+
+
 async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(place: Workplace) -> None:
     notes = await place.observe("project")
     await place.rig.gateway.until_embedded()

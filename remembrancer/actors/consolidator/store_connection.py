@@ -170,7 +170,7 @@ class Run:
         """Apply the edits of one transaction, once. Returns the result."""
         part = ApplyRun(self.run_id, self.place, self.kind, edits, self.session_id)
         where = self.project or NO_PROJECT
-        name = operation_id or derive("part", where.id, self.place, self.session_id, edits)
+        name = operation_id or derive("part", self.run_id, where.id, self.place, edits)
         applied = await self.store.submit(Operation(name, where, "", self.clock(), part))
         assert isinstance(applied.result, RunResult)
         self.parts += 1
