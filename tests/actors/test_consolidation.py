@@ -110,6 +110,12 @@ class Workplace:
     async def observe(self, scope: Scope = "session") -> list[str]:
         return [await self.note(text, kind="observation", scope=scope, importance=0.3) for text in OBSERVATIONS]
 
+    async def note_steps(self) -> None:
+        """Store a procedure of the project in each of three sessions."""
+        for number, text in enumerate(STEPS):
+            await self.start(f"session:{number}")
+            await self.note(text, kind="procedure", scope="project", session_id=f"session:{number}")
+
     async def reflect(self, name: str = "reflection", **fields: Any) -> Reflected:
         return await self.rig.gateway.ask(Reflect(PROJECT, SESSION, name, **fields))
 
@@ -263,10 +269,7 @@ async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(pl
 
 
 async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(place: Workplace) -> None:
-    for number, text in enumerate(STEPS):
-        session_id = f"session:{number}"
-        await place.start(session_id)
-        await place.note(text, kind="procedure", scope="project", session_id=session_id)
+    await place.note_steps()
     for name in ("first", "again"):
         await place.rig.gateway.until_embedded()
         (pattern,) = (await place.reflect(name, strategy="extract_patterns")).patterns
@@ -278,9 +281,7 @@ async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once
 
 
 async def test_a_theme_whose_procedure_was_undone_is_a_suggestion_from_then_on(place: Workplace) -> None:
-    for number, text in enumerate(STEPS):
-        await place.start(f"session:{number}")
-        await place.note(text, kind="procedure", scope="project", session_id=f"session:{number}")
+    await place.note_steps()
     await place.rig.gateway.until_embedded()
     done = await place.reflect("first", strategy="extract_patterns")
     assert done.run_id is not None
