@@ -19,6 +19,7 @@ import pytest
 from remembrancer.actors.gateway import store_access
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
+from remembrancer.protocol.browsing import ReadActivity
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import Operation, StoreMemory
 from tests.actors.gateway_rig import AWAY, RawClient, Rig, warned
@@ -118,6 +119,7 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
     ("get_memory_context", {}),
     ("get_memory_context", {"task_description": "the launch code of the depot", "max_tokens": 8000}),
     ("get_memory_context", {"files_in_context": ["src"], "sections": ["session_history", "project_context"]}),
+    ("get_memory_context", {"day": "today"}),
     ("search_knowledge_graph", {}),
     ("search_knowledge_graph", {"entity": "Depot", "depth": 3, "limit": 100}),
     ("search_knowledge_graph", {"entity": "Vault", "depth": 3, "direction": "incoming"}),
@@ -298,6 +300,21 @@ async def test_a_memory_that_is_given_away_does_not_give_its_drafts_away(house: 
                 unknown = await intruder.call(tool, memory_id=memory_id, version=98765)
                 assert refused == {**unknown, "message": unknown["message"].replace("98765", str(version))}
         assert_silent(intruder)
+
+
+async def test_the_log_of_a_day_has_no_text_that_a_project_changed_before_it_gave_the_memory_to_the_user(
+    house: House,
+) -> None:
+    async with house.victim() as victim:
+        draft = await victim.call("store_memory", content=f"The code is {MARK}", scope="project", type="semantic")
+        await victim.call("update_memory", memory_id=draft["memory_id"], content="The depot has a code")
+        await victim.call("promote_memory", memory_id=draft["memory_id"], target_scope="user")
+    request = ReadActivity(project_of(house.theirs), INTRUDER)
+    changes = (await house.rig.gateway.access.ask(request, time.time())).reply.changes
+    assert [(each.version, each.begins) for each in changes] == [(3, "The depot has a code")]
+    request = ReadActivity(project_of(house.mine), INTRUDER)
+    changes = (await house.rig.gateway.access.ask(request, time.time())).reply.changes
+    assert [each.version for each in changes] == [3, 2, 1]
 
 
 async def test_no_argument_names_another_project(house: House) -> None:

@@ -41,6 +41,7 @@ _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
+    # The versions are those for which `is_version_visible` is true.
     spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
     changed = f"""
         SELECT * FROM (SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
@@ -53,10 +54,11 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
+           AND (m.scope != 'user' OR json_extract(h.record, '$.scope') = 'user' OR m.source_project = ?6)
            ORDER BY h.changed_at DESC, m.number DESC, h.version DESC LIMIT ?3)"""  # noqa: S608 - fixed
     rows = spaces.read(
         spaces.for_each(changed),
-        (before, request.session_id, limit + 1, request.after, request.characters),
+        (before, request.session_id, limit + 1, request.after, request.characters, request.project.id),
     )
     rows.sort(key=lambda row: -row[2])
     changes = tuple(
