@@ -328,9 +328,10 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def statements_of(script: str) -> Iterator[str]:
-    """The statements of a script one by one: executing the script as a whole would end the open transaction."""
+    """The statements of a script one by one: executing the script as a whole would end the open transaction. The last
+    one needs no semicolon."""
     statement = ""
-    for piece in script.split(";")[:-1]:
+    for piece in script.strip().removesuffix(";").split(";"):
         statement += f"{piece};"
         if sqlite3.complete_statement(statement):
             yield statement

@@ -152,6 +152,12 @@ def test_a_step_that_fails_changes_nothing(old: Path, monkeypatch: pytest.Monkey
     assert is_as_it_was(old)
 
 
+def test_the_last_statement_of_a_step_needs_no_semicolon(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comes(monkeypatch, Step("99.0.0", "ALTER TABLE memories ADD COLUMN colour TEXT"))
+    with RecordsRig(old):
+        assert rows_of(old, "SELECT colour FROM memories") == [(None,)] * 3
+
+
 def test_a_step_may_make_a_table_anew_that_others_refer_to(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     anew = """
         CREATE TABLE runs_anew (
