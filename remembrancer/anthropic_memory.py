@@ -26,7 +26,7 @@ class MemoryTool(BetaAbstractMemoryTool):
     """A session with the runtime of this machine, which is started where none is up; `close` ends it.
 
     `/memories` is the user's memory, `/memories/repo` that of the `project` (a directory; the working directory by
-    default), `/memories/session` this object's own. `home`: another home than this user's. A refused command raises the
+    default), `/memories/session` this object's own. `home` replaces this user's home. A refused command raises the
     SDK's `ToolError`, a runtime that cannot be reached `ConnectionError`.
     """
 

@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|#)[A-Za-z_$][\w$]*)*"
 
 @lru_cache(maxsize=200_000)
 def terms_of(word: str) -> tuple[str, ...]:
-    """The terms by which a word is found: the stems of its parts, and itself in small letters where it has several."""
+    """The terms that find a word: the stems of its parts, and the word itself in lower case if it has several."""
     if len(word) > LONGEST:
         return ()
     if word.isascii() and word.isalpha() and word.islower():

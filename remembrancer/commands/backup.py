@@ -114,7 +114,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
         "file",
         required=False,
         metavar="[FILE]",
-        help="Default: remembrancer-<time>.tar.gz here, or in ~ from within a repository.",
+        help="Default: remembrancer-<time>.tar.gz here, or in ~ if this is a repository.",
     ),
     flag("--force", help="Replace the file."),
     slow="Backing up",

@@ -30,7 +30,7 @@ from remembrancer.memory.text import count
         "file",
         required=False,
         metavar="[FILE]",
-        help="Default: remembrancer-<time>.jsonl here, or in ~ from within a repository; - is standard output.",
+        help="Default: remembrancer-<time>.jsonl here, or in ~ if this is a repository; - is standard output.",
     ),
     option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
     flag(

@@ -54,8 +54,8 @@ MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, 
         "--host",
         multiple=True,
         metavar="HOST[:PORT]",
-        help="The name or address by which the machines reach the server; three times for three (default: this machine "
-        "alone, to try it).",
+        help="The name or address at which the machines reach the server; give three for three servers (default: this "
+        "machine alone, to try it).",
     ),
     option("--out", default="remembrancer-server", metavar="DIR", type=_absolute, help="A new directory for it."),
 )
@@ -234,7 +234,7 @@ async def _share(
     if joined is None and sharing.administration is None:
         raise InvalidInput(
             "there is no server to share through: run 'remembrancer share server-config' on this machine, or "
-            "'remembrancer share join' with an invitation of another one"
+            "'remembrancer share join' with an invitation from another one"
         )
     known = "" if joined is None else joined.lane
     planned = await request_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)

@@ -98,7 +98,7 @@ class Tokens(JsonList[Grant]):
         return token
 
     def exchange(self, link: str, now: float) -> str | None:
-        """A browser's token in exchange for that of its link; None if that was exchanged, has expired or is unknown."""
+        """Exchange a link's token for a browser's own; None if it was exchanged before, has expired or is unknown."""
         token, digest = _new(), _digest(link)
         with self.writing():
             known = self._without_old_links(now)

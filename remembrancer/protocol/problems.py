@@ -65,7 +65,7 @@ ANEW: Final = "run 'remembrancer down': the next session or command starts this 
 
 
 def is_older(started_at: float) -> bool:
-    """True if a process that was started then (seconds since the epoch) runs another release than is installed now."""
+    """True if a process that was started then (seconds since the epoch) does not run the installed release."""
     return started_at < Path(__file__).stat().st_mtime
 
 

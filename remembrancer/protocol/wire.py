@@ -77,7 +77,7 @@ def decode_envelope(frame: bytes) -> Envelope:
     """Decode an envelope.
 
     Raises:
-        VersionMismatch: the first element is another version than ours.
+        VersionMismatch: the first element is not our version.
         FrameRejected: the frame is not an envelope at all.
     """
     try:

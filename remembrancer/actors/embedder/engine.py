@@ -38,7 +38,7 @@ class Engine(Protocol):
 
     @property
     def passage_budget(self) -> int:
-        """The most tokens that a passage may have, without the marks (and the prompt) around it."""
+        """The most tokens that a passage may have, without the special tokens (and the prompt) around it."""
 
     @property
     def passage_tokens(self) -> int:
@@ -171,7 +171,7 @@ class TextTokenizer:
         self.marks: int = tokenizer.num_special_tokens_to_add(is_pair=False)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text, without the marks."""
+        """The number of tokens of each text, without special tokens."""
         return [len(each) for each in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:

@@ -47,7 +47,7 @@ class SentencePieceTokenizer:
         self.pad_id: int = processor.pad_id()
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text, without the marks."""
+        """The number of tokens of each text, without special tokens."""
         return [len(ids) for ids in self._ids(texts)]
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:

@@ -37,7 +37,7 @@ OTHER_PROJECT: Final = "of another project"
 ENDED_S: Final = 300.0
 """The transcript of a session that has been silent for this long is read however little it has grown."""
 GROWTH: Final = 0.1
-"""The least share by which a transcript has grown when it is read again: it is read as a whole."""
+"""The least growth, as a share of its size, after which a transcript is read again, as a whole."""
 HEAD_BYTES: Final = 256 * 1024
 """The beginning of a transcript, which usually names the directory of its session."""
 BATCH_BYTES: Final = 64 * 1024

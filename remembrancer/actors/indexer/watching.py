@@ -219,7 +219,7 @@ class Indexer:
         return counts
 
     async def _follow(self) -> None:
-        """Have the files compared after each change, and from time to time while the system cannot report any."""
+        """Request a comparison after each change of a file, and regularly while the system cannot report changes."""
         while True:
             pause_s = 0.0
             try:

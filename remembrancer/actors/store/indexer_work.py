@@ -42,7 +42,7 @@ class IndexerPoll:
         return {AwaitIndexerWork: self._await_work}
 
     def use(self, kind: Literal["notes", "code"], trees: Iterable[IndexedTree]) -> None:
-        """Have these trees of a kind followed, and no others."""
+        """Let the indexer follow these trees of a kind, and no others."""
         in_use = {tree for tree in self.work.trees if tree.kind != kind} | set(trees)
         if in_use != set(self.work.trees):
             asked = {sync_id: each for sync_id, each in self.work.asked.items() if each.tree in in_use}

@@ -126,7 +126,7 @@ class _Space:
 
 
 class JobFinder:
-    """Determines the wanted jobs, and calls `on_news` from time to time while there are any.
+    """Determines the wanted jobs, and calls `on_news` regularly while there are any.
 
     `count_accesses` stores the accesses by answers, which count in decisions about memories.
     """

@@ -160,7 +160,7 @@ class RemoteWorkers:
         connection.error = None
         self._scheduler.lose(connection.peer)
         if state.choice not in self._scheduler.needed:
-            reason = f"this memory uses another model than {state.choice.model[:SHOWN_CHARACTERS]}: invite it again"
+            reason = f"this memory does not use the model {state.choice.model[:SHOWN_CHARACTERS]}: invite it again"
             self._refuse(connection, reason)
             return
         known = self._scheduler.identity_of(state.choice)

@@ -358,8 +358,8 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
 
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
-    """Return a memory as it enters a lane. If the lane has a memory of that id that lacks some of its changes, the
-    memory gets a new, deterministic id; that happens when a host changed it after leaving the lane."""
+    """Return a memory as it is added to a lane: under a new, deterministic id if the lane already has one with its id,
+    but not all of its changes. That happens when a host changed it after leaving the lane."""
     there = lane.portable(memory.id, None)
     known = set() if there is None else {entry.operation_id for entry in there.history}
     ours = [entry for entry in memory.history if entry.record.scope != "session" and entry.change != "imported"]

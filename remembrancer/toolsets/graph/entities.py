@@ -154,7 +154,7 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
     start, start_type = await entity_named(call, arguments.from_id, "from_id")
     end, end_type = await entity_named(call, arguments.to_id, "to_id")
     if (name_key(start), start_type.lower()) == (name_key(end), end_type.lower()):
-        raise InvalidInput("to_id must be another entity than from_id", field="to_id")
+        raise InvalidInput("to_id must not be the same entity as from_id", field="to_id")
     words = " ".join(relation.replace("_", " ").split())
     change = StoreMemory(
         memory_id=call.memory_id(),

@@ -201,7 +201,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
     if scope == "session" and fields.get("session_id", session_id) != session_id:
         message = (
             f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
-            "a session's memories are its own. With the scope project or user it says where the memory comes from"
+            "a session's memories are private to it. With the scope project or user, session_id names the origin"
         )
         raise InvalidInput(message, field="session_id")
     importance = MATTERS.get(kind or kind_of_type(memory_type), 0.5)

@@ -72,7 +72,7 @@ MEMORY: Final = Schema(
         UNIQUE (space, id)
     );
     CREATE INDEX memories_by_number ON memories (space, number);
-    -- With all by which memories are filtered, counted and ordered: their rows are long.
+    -- With all columns that filter, count and order memories: their rows are long.
     CREATE INDEX memories_scanned ON memories (
         space, session_id, scope, number, kind, type, status, forgotten_at, importance, domain, created_at, occurred_at,
         valid_from, valid_until, due, done
@@ -387,7 +387,7 @@ MEMORY: Final = Schema(
     Step(
         "0.3.0",
         f"""
-    -- The few that every context and every unanswered question asks for, with all by which they are ordered.
+    -- The few that every context and every unanswered question asks for, with all columns that order them.
     CREATE INDEX memories_standing ON memories (
         space, kind, scope, session_id, forgotten_at, importance, occurred_at, created_at, due, done
     ) WHERE {STANDING_KINDS};

@@ -495,17 +495,17 @@ def neighbours_in(
     """Return the neighbours of the wanted memories in the turns of several conversations, each in order. Pure."""
     found = Neighbours({}, {})
     for turns in conversations:
-        near = {number: _told_around(turns, place) for place, (number, _) in enumerate(turns) if number in wanted}
+        near = {number: _neighbours_of(turns, place) for place, (number, _) in enumerate(turns) if number in wanted}
         if and_theirs:
             others = {other for steps in near.values() for other in steps}.difference(wanted)
-            near |= {each: _told_around(turns, place) for place, (each, _) in enumerate(turns) if each in others}
+            near |= {each: _neighbours_of(turns, place) for place, (each, _) in enumerate(turns) if each in others}
         found.steps.update((number, steps) for number, steps in near.items() if steps)
         shown = {other for steps in near.values() for other in steps}
         found.facts.update((number, facts) for number, facts in turns if number in shown)
     return found
 
 
-def _told_around(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[int, int]:
+def _neighbours_of(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[int, int]:
     """Return the neighbours of a turn, with their distance in steps. The turns are in order."""
     number, facts = turns[place]
     before = turns[max(0, place - INTERLEAVED) : place][::-1]

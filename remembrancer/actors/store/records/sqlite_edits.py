@@ -553,7 +553,7 @@ class ArrivingEdits(SqliteEdits):
         self.execute("DELETE FROM memory_links WHERE source = ?1 OR target = ?1", (number,))
 
     def _take_passages(self, number: int) -> None:
-        """Move the passages of a memory here, under new numbers, by which readers notice them."""
+        """Move the passages of a memory here, under new numbers, so that readers notice them."""
         passages = self.query(
             """SELECT memory, model, ordinal, start, "end", vector FROM passages WHERE memory = ? ORDER BY number""",
             (number,),

@@ -130,7 +130,7 @@ Outcome = Applied | RemembrancerError
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
-    """The facts by which a memory is ranked. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant`: it
+    """The facts that rank a memory. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant`: it
     is an assistant's turn."""
 
     importance: float

@@ -147,7 +147,7 @@ def find_words(view: View, question: Question) -> Searches:
 
 def find_candidates(view: View, question: Question, searches: Searches) -> tuple[Rows, Strategy]:
     """Return the candidates of each side of each space that pass the filters, with all ranking data, and the strategy
-    by which they were found. Adds a notice if only a part was searched by vectors.
+    that found them. Adds a notice if only a part was searched by vectors.
 
     `searches` is the result of `find_words`, which is left aside if only vectors were requested and there are some.
     """
