@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.store.memory_files import Lanes, MemoryFiles, scrub_spaces
-from remembrancer.actors.store.memory_writer import MemoryWriter
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
@@ -25,6 +24,7 @@ from remembrancer.actors.store.records.types import (
     WaitingWork,
 )
 from remembrancer.actors.store.retrieval.question import phrases_of
+from remembrancer.actors.store.write_handlers import MemoryWriter
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, Change, EntityRef, PortableMemory
