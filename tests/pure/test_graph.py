@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Node, Reached, Sighting, connection, walk
-from remembrancer.actors.store.retrieval.graph_search import longest, mentions_in
+from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Node, Sighting
+from remembrancer.actors.store.retrieval.graph_search import Reached, connection, longest, mentions_in, walk
 from remembrancer.memory.found_names import MOST, READ, found_names, is_proper
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction

@@ -1,4 +1,4 @@
-"""The graph of the memories that a session sees, and walks through it.
+"""The graph of the memories that a session sees, as the database has it, and its PageRank.
 
 A node is an entity in all spaces and spellings: the key of a name, and a type. An edge is stated by memories; it is
 stale if all of them are forgotten. Stale edges are followed like others, and ranked last. In the database, edges are
@@ -8,7 +8,7 @@ that hubs do not make them long.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -38,10 +38,6 @@ LEAST_SHARE: Final = 0.03
 speakers' names."""
 LEAST_RECEIVED: Final = 1e-9
 """Anything less is rounding error."""
-STALE_WORTH: Final = 0.5
-"""The fraction of an entity's nearness that remains if only forgotten memories connect it."""
-LONE_WORTH: Final = 0.8
-"""The worth of a memory with a single nearest entity, as a fraction of the worth with any number of them."""
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
 """A memory that is not in this index is unforgotten and visible to all users of the space, so a short lookup suffices
 for most."""
@@ -89,108 +85,6 @@ class Expansion:
 
     sightings: Sequence[Sighting]
     cut: bool = False
-
-
-class Reached(NamedTuple):
-    """A node reached by a walk: its hops, the memories that connect it to nearer nodes, and whether all are
-    forgotten."""
-
-    distance: int
-    weight: int = 0
-    stale: bool = False
-
-
-class Support(NamedTuple):
-    """The number of memories that state an edge."""
-
-    live: int
-    forgotten: int
-
-    @property
-    def stale(self) -> bool:
-        return self.live == 0
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """The result of a walk. `reached` is ordered by distance, then current before stale, then by connections.
-
-    `edges` are those of every node nearer than the walk's depth. `cut`: the walk was incomplete.
-    """
-
-    reached: dict[Node, Reached]
-    edges: dict[Edge, Support]
-    depth_reached: int
-    cut: bool
-
-
-def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], depth: int, widest: int) -> Walk:
-    """Walk breadth first from `starts` for `depth` hops; the `widest` best connected nodes of each level lead on."""
-    reached = {start: Reached(0) for start in starts}
-    rows: dict[Hashable, Sighting] = {}
-    frontier = list(reached)
-    depth_reached, cut = 0, False
-    for distance in range(1, depth + 1):
-        if not frontier:
-            break
-        leading = frontier[:widest]
-        expansion = expand(leading)
-        cut = cut or expansion.cut or len(leading) < len(frontier)
-        for sighting in expansion.sightings:
-            known = rows.get(sighting.row)
-            if known is None or known.live + known.forgotten < sighting.live + sighting.forgotten:
-                rows[sighting.row] = sighting
-        found = _next_level(expansion.sightings, set(leading), reached, distance)
-        if found:
-            depth_reached = distance
-        reached.update(found)
-        frontier = list(found)
-    return Walk(reached, _supports(rows.values()), depth_reached, cut)
-
-
-def _next_level(
-    sightings: Iterable[Sighting], leading: set[Node], reached: dict[Node, Reached], distance: int
-) -> dict[Node, Reached]:
-    """Return the nodes that edges from `leading` reach for the first time, best connected first."""
-    weights: dict[Node, int] = {}
-    fresh: set[Node] = set()
-    for sighting in sightings:
-        subject, _, target = sighting.edge
-        for here, there in ((subject, target), (target, subject)):
-            if here in leading and there not in reached:
-                weights[there] = weights.get(there, 0) + sighting.live
-                if sighting.live and not reached[here].stale:
-                    fresh.add(there)
-    found = [(node, Reached(distance, weight, node not in fresh)) for node, weight in weights.items()]
-    found.sort(key=lambda each: (each[1].stale, -each[1].weight, each[0]))
-    return dict(found)
-
-
-def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
-    """Return the edges that the rows state, best supported first. Edges between spellings of one name are dropped."""
-    live: dict[Edge, int] = {}
-    forgotten: dict[Edge, int] = {}
-    for sighting in sightings:
-        edge = sighting.edge
-        if edge.subject != edge.target:
-            live[edge] = live.get(edge, 0) + sighting.live
-            forgotten[edge] = forgotten.get(edge, 0) + sighting.forgotten
-    order = sorted(live, key=lambda edge: (-live[edge], -forgotten[edge], edge))
-    return {edge: Support(live[edge], forgotten[edge]) for edge in order}
-
-
-def connection(entities: Iterable[Reached]) -> float:
-    """Return the worth of a memory by its entities, in [0, 1]: the nearest one counts, and the number of equally near
-    ones.
-
-    A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer entity is
-    never worth less than one with farther ones.
-    """
-    worths = [(STALE_WORTH if each.stale else 1.0) / (1 + each.distance) for each in entities]
-    if not worths:
-        return 0.0
-    best = max(worths)
-    return best * (1.0 - (1.0 - LONE_WORTH) / worths.count(best))
 
 
 def _counted(*edges: str) -> str:
