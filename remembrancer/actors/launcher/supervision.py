@@ -22,7 +22,7 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
-HEARTBEAT_S: Final = 0.5
+HEARTBEAT_S: Final = 1.0
 """The interval of heartbeats to each process."""
 FIRST_SESSION_S: Final = 30.0
 """The least time for the session that started the runtime to connect, whatever the idle timeout is."""

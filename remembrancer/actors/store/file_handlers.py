@@ -122,8 +122,8 @@ class FileHandlers(Handlers):
 
     async def keep_house(self) -> None:
         """Check now and then whether there are files to read, and whether an index was deleted."""
-        if not self.has_files and (self._looking is None or self._looking.done()):
-            roots = [Path(tree.root) for tree in self._used_at]
+        roots = [Path(tree.root) for tree in self._used_at]
+        if roots and not self.has_files and (self._looking is None or self._looking.done()):
             # Not awaited, and on a thread of its own: the disk of a workspace may hang.
             look = asyncio.get_running_loop().run_in_executor
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
