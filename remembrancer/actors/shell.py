@@ -169,7 +169,7 @@ def allow_many_files() -> None:
 
 
 class _Life:
-    """One run of an actor, with the time and the reason of its end."""
+    """One run of an actor, with the time and the reason for its end."""
 
     def __init__(self) -> None:
         self.stop = anyio.Event()

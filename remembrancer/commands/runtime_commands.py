@@ -48,7 +48,7 @@ ACTOR: Final[Command] = actor_command
         metavar="[HOST:]PORT",
         help="Serve MCP over HTTP as well (default: 127.0.0.1:8080).",
     ),
-    flag("--no-token", help="Let every program on this machine, also of other users, use HTTP this time."),
+    flag("--no-token", help="Let every program and user of this machine use HTTP this time."),
     flag("--for-sessions", help="As a session starts it.", hidden=True),
     flag("--secrets-on-stdin", help="As a session starts it.", hidden=True),
 )
@@ -130,7 +130,7 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
     if is_none_needed and host not in LOOPBACK:
         raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
     if is_none_needed:
-        print("Every program on this machine, also of other users, can use HTTP (--no-token).", file=sys.stderr)
+        print("Every program and user of this machine can use HTTP (--no-token).", file=sys.stderr)
     elif not tokens.all():
         raise InvalidInput(
             "HTTP needs a token, and there is none: 'remembrancer token create NAME' makes one "

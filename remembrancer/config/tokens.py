@@ -48,7 +48,7 @@ class Grant(Named, frozen=True):
 
 
 class Tokens(JsonList[Grant]):
-    """The tokens of a home that were not revoked, also expired ones."""
+    """The tokens of a home that were not revoked, including expired ones."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(

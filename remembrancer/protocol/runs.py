@@ -19,7 +19,7 @@ RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
 IMPORTS: Final = "run:import-"
 """The prefix of the ids of imports, which are undone as runs are."""
 IMPORT_UNDONE: Final = "its import was undone"
-"""The reason of forgetting after which a memory can be imported again."""
+"""The reason for forgetting that allows a memory to be imported again."""
 PromotionReason = Literal["importance", "explicit", "pattern_match"]
 
 

@@ -455,7 +455,7 @@ class Listener:
         self._path.chmod(0o600)
 
     async def drain(self, reason: str) -> None:
-        """Accept no more connections, wait until every request has been answered, and tell the bridges the reason of
+        """Accept no more connections, wait until every request has been answered, and tell the bridges the reason for
         the stop."""
         await self.aclose()
         while any(not session.is_idle for session in self._sessions):  # noqa: ASYNC110 - limited by the caller

@@ -88,7 +88,7 @@ class CodeHandlers(Handlers):
         return trees | by_request(self._search, self._list_stale)
 
     def keep_house(self) -> None:
-        """Request an index of the trees of the projects in use, also of one whose index is lost."""
+        """Request an index of each tree of the projects in use, even if its index was lost."""
         now = time.monotonic()
         self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
         in_use = {tree.project_id for tree in self._indexer.work.trees if tree.kind == "notes"} | self._asked_at.keys()

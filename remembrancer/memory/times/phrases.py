@@ -1,7 +1,7 @@
 """Finds the words in a text that name a time in the past, and the calendar span of each. Pure.
 
 A small grammar of English: `phrases.toml` has the phrases, and the conditions on which each names a time, since its
-words may also be numbers, verbs or people ("in 2022", "on Saturday"). Here is what each phrase means.
+words may also be numbers, verbs or people ("in 2022", "on Saturday"). This module has the meaning of each phrase.
 """
 
 import re

@@ -58,7 +58,7 @@ _TRACES: Final = (
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
     ),
 )
-"""Deletes the traces of a memory, also in the space of a project that it was promoted from."""
+"""Deletes the traces of a memory, including those in the space of a project that it was promoted from."""
 
 _WORDS: Final = "content, tags, summary, parts"
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
