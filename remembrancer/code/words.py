@@ -44,7 +44,7 @@ def terms_in(text: str) -> Iterator[str]:
 
 
 def question_words(question: str) -> list[str]:
-    """The words of a question that say something, as they are written; all where none does."""
+    """The words of a question that say something, as written; all of them if none does."""
     from remembrancer.memory.stop_words import stop_words_of  # what reads code asks nothing, and starts sooner
 
     words = _WORD.findall(question)

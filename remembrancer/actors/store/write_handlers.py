@@ -182,8 +182,9 @@ class WriteHandlers(Handlers):
 
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the first operations of which no two change the same memory: where one finds it may depend on the other.
-    The same id in two projects may be two memories. A session ends after its project has got its space."""
+    """Return the first operations of which no two change the same memory, since one may move it to another space.
+    The same id in two projects may be two memories. The end of a session is not put together with operations before
+    it, which may create its project's space."""
     run: list[Operation] = []
     touched: set[tuple[str, str]] = set()
     for operation in operations:

@@ -42,8 +42,8 @@ class View:
     """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. Its methods block, and
     may be called from any thread.
 
-    A memory in two spaces is moving to the broader one, which counts. Errors are as in `Records`. `database` is theirs;
-    it is required if there are no spaces.
+    A memory in two spaces is moving to the broader one, where it is read. Errors are as in `Records`. `database` is the
+    file of the spaces; it is required if there are none.
     """
 
     def __init__(
