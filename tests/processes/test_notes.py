@@ -154,6 +154,11 @@ async def test_what_an_assistant_wrote_itself_is_found_by_another_and_stays_as_i
 
         await until(is_found)
         await until(lambda: "searches read their own files: codex 1" in command("status", home=home).stdout)
+    await Runtime(home).down()
+    monkeypatch.setenv("REMEMBRANCER_NATIVE_MEMORIES", "false")
+    async with Session(home, cwd=repository) as client:
+        recall = partial(client.call, "recall_memories", query="ferry to Helsinki")
+        await until(recall, lambda answer: answer["memories"] == [])
     assert [path.read_text() for path in note.parent.iterdir()] == ["The ferry to Helsinki leaves at noon.\n"]
 
 

@@ -77,7 +77,7 @@ class FileHandlers(Handlers):
         """The projects in which a client is connected. Sessions known by their hooks alone may be idle."""
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
-        """True if a workspace in use has files to read, or a client has asked for them."""
+        """True if a workspace in use has files to read or in its index, or a client has asked for them."""
 
     def handlers(self) -> dict[type, Handler]:
         """The handlers of requests."""
@@ -129,7 +129,9 @@ class FileHandlers(Handlers):
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
         for tree in list(self._used_at):
-            await self._index_of(tree.project_id)  # which the indexer may have made
+            index = await self._index_of(tree.project_id)  # which the indexer may have made
+            if index is not None and not self.has_files:  # those indexed may be gone, or no longer wanted
+                self.has_files = bool(await self._readers.in_background(partial(index.listed, tree.root, "", 1)))
         for index in list(self._files.indexes.values()):
             if index.file.damage or index.file.is_replaced:
                 await self._make_anew(index)
