@@ -18,10 +18,11 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.actors.store.records.types import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import HomeReader
+from remembrancer.commands.home_reader import WORDS, HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, directory_here, paths_here
+from remembrancer.commands.selection import short
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
@@ -31,10 +32,13 @@ from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, 
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
 from remembrancer.memory.markdown_index import without_block
+from remembrancer.memory.sentences import one_line
 from remembrancer.memory.text import client_title, count
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.reads import AwaitEmbedding, EmbeddingState
 from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.wire import UNDECODABLE
 from remembrancer.protocol.writes import (
     ImportMemory,
@@ -127,6 +131,10 @@ def read_export(
 
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
+COMPARED_S: Final = 10.0
+"""The time for which near copies are looked for."""
+MOST_COPIES: Final = 10
+"""The most near copies that are printed."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -189,6 +197,27 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> list[Operation
     return operations
 
 
+def _near_copies(memories: Sequence[PortableMemory], project: ProjectRef) -> tuple[list[dict[str, str]], int]:
+    """The imported memories that say nearly the same as another one, each with its id, first words and the other's id;
+    and the number of memories that were not compared in time."""
+    copies: dict[str, str] = {}
+    found: list[dict[str, str]] = []
+    give_up_at = time.monotonic() + COMPARED_S
+    for place, memory in enumerate(memories):
+        question, left_s = AwaitEmbedding(project, SHELL_SESSION, memory.id), give_up_at - time.monotonic()
+        try:
+            state = ask_store(question, answer_s=max(0.0, left_s))
+        except RemembrancerError:  # what has no answer is not compared
+            state = EmbeddingState(embedded=False)
+        if not state.embedded:
+            return found, len(memories) - place
+        for other in state.near_duplicates[:1]:
+            if copies.get(other) != memory.id:  # each pair once
+                copies[memory.id] = other
+                found.append({"id": memory.id, "content": one_line(memory.content)[:WORDS], "near_copy_of": other})
+    return found, 0
+
+
 @command(
     argument(
         "file",
@@ -225,6 +254,10 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
             _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")}
+    if client is not None and not dry_run:
+        imported = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
+        with said_when_slow("Looking for near copies"):
+            facts["near_copies"], facts["not_compared"] = _near_copies(imported, project_here)
     notices = list(contents.skipped)
     if contents.cut_after is not None:
         notices.append(
@@ -325,5 +358,19 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     return [
         f"{line}.",
         f"{they} can be found by {their} words now, and by {their} meaning in a moment.",
+        *_lines_of_copies(facts.get("near_copies", ()), facts.get("not_compared", 0)),
         f"'remembrancer undo {facts['run_id']}{everywhere}' undoes it.",
     ]
+
+
+def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> list[str]:
+    review = "the page Review ('remembrancer ui')"
+    lines = [
+        f"Nearly the same as {short(each['near_copy_of'])}: {short(each['id'])}, {each['content']}"
+        for each in copies[:MOST_COPIES]
+    ]
+    if copies:
+        lines.append(f"{count(len(copies), 'near copy')}: {review} shows each beside the other text.")
+    if not_compared:
+        lines.append(f"{count(not_compared, 'memory')} not compared with others yet: look for near copies on {review}.")
+    return lines

@@ -26,6 +26,8 @@ _LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
 """Lines of a content that look like a mark have a backslash more in the file."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
+_LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
+"""A list item that links to another note."""
 _encode_fields: Final = msgspec.json.Encoder().encode
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -73,7 +75,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
     The same section of the same file always gives the same memory. Front matter (Claude Code's has a `description`) is
-    skipped, and so are headings without text.
+    skipped, and so are headings without text and lists of links to other notes, such as an index in `MEMORY.md`.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -83,7 +85,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
     made: dict[str, PortableMemory] = {}
     for (_, begin, headed), end in zip(starts, [*(first for first, *_ in starts[1:]), len(lines)], strict=True):
         section = "\n".join(lines[begin:end]).strip()
-        if not section:
+        if all(map(_LINK.match, filter(str.strip, section.splitlines()))):
             continue
         content = f"{headed}: {section}" if headed else section
         kind = kind_of(section)

@@ -1,6 +1,7 @@
 """Notes in a project's own files, in a real runtime: by a person, an assistant, or kept with a project's memories."""
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -160,6 +161,23 @@ async def test_what_an_assistant_wrote_itself_is_found_by_another_and_stays_as_i
         recall = partial(client.call, "recall_memories", query="ferry to Helsinki")
         await until(recall, lambda answer: answer["memories"] == [])
     assert [path.read_text() for path in note.parent.iterdir()] == ["The ferry to Helsinki leaves at noon.\n"]
+
+
+def test_an_import_of_what_an_assistant_remembers_names_near_copies(
+    home: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    notes = tmp_path / ".claude" / "projects" / re.sub("[^A-Za-z0-9]", "-", str(repository)) / "memory"
+    notes.mkdir(parents=True)
+    (notes / "tests.md").write_text("Tests run against a real PostgreSQL, not mocks.\n\n# Tea\n\nOn the upper deck.\n")
+    known = command(
+        "add", "Tests run against a real PostgreSQL and not mocks.", "--json", home=home, directory=repository
+    )
+    near = json.loads(known.stdout)["memory_id"]
+    reported = command("backup", "import", "--from", "claude-code", home=home, directory=repository).stdout
+    assert f"\nNearly the same as {near[-4:]}: " in reported
+    assert ", Tests run against a real PostgreSQL, not mocks.\n1 near copy: the page Review" in reported
+    assert "upper deck" not in reported
 
 
 async def test_what_is_stored_is_in_the_log_of_the_day_and_is_found_and_read(home: Path, repository: Path) -> None:

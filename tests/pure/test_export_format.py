@@ -241,6 +241,9 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     ]
     changed = sections(NOTE.replace("Fridays", "Mondays"))
     assert len(found.keys() & changed.keys()) == 2, "what says the same is the same memory"
+    index = "# Index\n\n- [Deploy](deploy.md)\n- [Tests](notes/tests.md) — they need a database\n"
+    assert sections(index) == {}
+    assert len(sections(f"{index}- never on Fridays\n")) == len(sections("- [MDN](https://x.org/y.md)")) == 1
 
 
 NOTE = cases("export_format", "note")
