@@ -138,13 +138,14 @@ def check_free(files: Mapping[Place, File], place: Place, taken: str, field: str
             raise InvalidInput(f"The path {file.place.path} is not a directory.", field=field)
 
 
-def file_at(files: Mapping[Place, File], place: Place) -> File:
-    """The file at a place. Raises `NotFound` and `InvalidInput` with the SDK's messages."""
+def file_at(files: Mapping[Place, File], path: str) -> File:
+    """The file at a path. Raises `NotFound` and `InvalidInput` with the SDK's messages."""
+    place = place_of(path)
     if place in files:
         return files[place]
     if is_directory(files, place):
-        raise InvalidInput(f"The path {place.path} is not a file.", field=PATH)
-    raise NotFound(f"The path {place.path} does not exist. Please provide a valid path.", field=PATH)
+        raise InvalidInput(f"The path {path} is not a file.", field=PATH)
+    raise NotFound(f"The path {path} does not exist. Please provide a valid path.", field=PATH)
 
 
 def listing(files: Mapping[Place, File], place: Place, path: str) -> str:
@@ -183,7 +184,7 @@ def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
     count = text.count(old)
     if count != 1:
         none = f"No replacement was performed, old_str `{old}` did not appear verbatim in {path}."
-        at = [text[:place].count("\n") + 1 for place in range(len(text)) if text.startswith(old, place)]
+        at = [text[:place].count("\n") + 1 for place in range(len(text) + 1) if text.startswith(old, place)]
         many = f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: "
         raise InvalidInput(
             f"{many}{', '.join(map(str, at))}. Please ensure it is unique" if count else none, field="old_str"

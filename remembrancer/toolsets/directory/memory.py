@@ -87,8 +87,8 @@ class _Directory:
             if not reply.more and len(reply.memories) < PAGE:
                 return files_of(memories)
 
-    async def file(self, place: Place) -> File:
-        return file_at(await self.read(place.scope), place)
+    async def file(self, path: str) -> File:
+        return file_at(await self.read(place_of(path).scope), path)
 
     async def submit(self, change: Change) -> object:
         """Make one change. The changes of a call are numbered, so that each gets its own id."""
@@ -161,66 +161,70 @@ async def _view(directory: _Directory, arguments: MemoryArguments) -> str:
     files = await directory.read(*scopes)
     if place not in files and is_directory(files, place):
         return listing(files, place, path)
-    text = numbered(path, file_at(files, place).text, arguments.view_range)
+    text = numbered(path, file_at(files, path).text, arguments.view_range)
     if len(text.encode()) > MAX_ANSWER_BYTES:
         raise InvalidInput(f"{path} is too long to be shown at once: give a view_range", field="view_range")
     return text
 
 
 async def _create(directory: _Directory, arguments: MemoryArguments) -> str:
-    place = place_of(_required(arguments.path, PATH))
-    text = _required(arguments.file_text, "file_text")
+    path = _required(arguments.path, PATH)
+    text, place = _required(arguments.file_text, "file_text"), place_of(path)
     files = await directory.read(place.scope)
-    check_free(files, place, f"File {place.path} already exists", PATH)
+    check_free(files, place, f"File {path} already exists", PATH)
     await directory.store(place, text, is_file=True)
-    return f"File created successfully at: {place.path}"
+    return f"File created successfully at: {path}"
 
 
 async def _str_replace(directory: _Directory, arguments: MemoryArguments) -> str:
-    file = await directory.file(place_of(_required(arguments.path, PATH)))
+    path = _required(arguments.path, PATH)
+    file = await directory.file(path)
     old = _required(arguments.old_str, "old_str")
-    after, text = replaced(file.place.path, file.text, old, arguments.new_str or "")
+    after, text = replaced(path, file.text, old, arguments.new_str or "")
     await directory.apply(file, list(changes(file, after)))
     return text
 
 
 async def _insert(directory: _Directory, arguments: MemoryArguments) -> str:
-    file = await directory.file(place_of(_required(arguments.path, PATH)))
+    path = _required(arguments.path, PATH)
+    file = await directory.file(path)
     new = arguments.insert_text if arguments.insert_text is not None else arguments.new_str
     line = arguments.insert_line
     if line is None:
         raise InvalidInput("insert_line is required for this command", field="insert_line")
     after = inserted(file.text, line, _required(new, "insert_text"))
     await directory.apply(file, list(changes(file, after)))
-    return f"The file {file.place.path} has been edited."
+    return f"The file {path} has been edited."
 
 
 async def _delete(directory: _Directory, arguments: MemoryArguments) -> str:
-    place = place_of(_required(arguments.path, PATH))
+    path = _required(arguments.path, PATH)
+    place = place_of(path)
     if not place.name:
         raise InvalidInput(f"Cannot delete the {place.path} directory itself", field=PATH)
     files = await directory.read(place.scope)
     doomed = [files[place]] if place in files else below(files, place)
     if not doomed:
-        raise NotFound(f"The path {place.path} does not exist", field=PATH)
+        raise NotFound(f"The path {path} does not exist", field=PATH)
     for file in doomed:
         _check_own(file, "deleted: replace single lines by nothing")
         await directory.apply(file, [TextChange(file.memories[0], None)])
-    return f"Successfully deleted {place.path}"
+    return f"Successfully deleted {path}"
 
 
 async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
-    old = place_of(_required(arguments.old_path or arguments.path, "old_path"))
-    new = place_of(_required(arguments.new_path, "new_path"))
+    old_path = _required(arguments.old_path or arguments.path, "old_path")
+    new_path = _required(arguments.new_path, "new_path")
+    old, new = place_of(old_path), place_of(new_path)
     if not old.name:
         raise InvalidInput(f"Cannot rename the {old.path} directory itself", field="old_path")
     files = await directory.read(old.scope, new.scope)
-    check_free(files, new, f"The destination {new.path} already exists", "new_path")
+    check_free(files, new, f"The destination {new_path} already exists", "new_path")
     moved = [files[old]] if old in files else below(files, old)
     if not moved:
-        raise NotFound(f"The path {old.path} does not exist", field="old_path")
+        raise NotFound(f"The path {old_path} does not exist", field="old_path")
     if BREADTH[new.scope] < BREADTH[old.scope]:
-        message = f"{old.path} cannot be moved to a narrower scope: create {new.path}, then delete {old.path}"
+        message = f"{old_path} cannot be moved to a narrower scope: create {new_path}, then delete {old_path}"
         raise InvalidInput(message, field="new_path")
     for file in moved:
         _check_own(file, "renamed: its lines belong to a kind of memory")
@@ -229,8 +233,8 @@ async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
         memory_id = file.memories[0].id
         await directory.submit(UpdateMemory(memory_id, metadata={PATH: clean_name(name, field=PATH, longest=MAX_PATH)}))
         if new.scope != old.scope and new.scope != "session":
-            await directory.submit(PromoteMemory(memory_id, new.scope, reason=f"renamed to {new.path}"))
-    return f"Successfully renamed {old.path} to {new.path}"
+            await directory.submit(PromoteMemory(memory_id, new.scope, reason=f"renamed to {new_path}"))
+    return f"Successfully renamed {old_path} to {new_path}"
 
 
 def _check_own(file: File, advice: str) -> None:
