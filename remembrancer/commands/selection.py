@@ -100,7 +100,7 @@ class Where:
     user: bool = False
     all_projects: bool = False
     session: str | None = None
-    _open: dict[Place, Conversation] = field(default_factory=dict)
+    _open: dict[Place, GatewayConnection] = field(default_factory=dict)
     _places: list[Place] = field(default_factory=list)
 
     def places(self) -> list[Place]:
@@ -127,14 +127,14 @@ class Where:
             return [named]
         return (known_places() if self.all_projects else []) or [Place(str(directory.absolute()))]
 
-    def conversations(self) -> Iterator[tuple[Place, Conversation]]:
+    def conversations(self) -> Iterator[tuple[Place, GatewayConnection]]:
         """Each place with a conversation in it, which stays open until `close`."""
         for place in self.places():
             if place not in self._open:
-                self._open[place] = Conversation(place, self.session or SHELL_SESSION)
+                self._open[place] = GatewayConnection(place, self.session or SHELL_SESSION)
             yield place, self._open[place]
 
-    def first(self) -> Conversation:
+    def first(self) -> GatewayConnection:
         """The conversation in the first place."""
         return next(self.conversations())[1]
 
@@ -161,7 +161,7 @@ class Where:
             raise InvalidInput(f"{subject}: leave out --user")
 
 
-class Conversation:
+class GatewayConnection:
     """A connection to the gateway on behalf of a place. Starts a runtime if none is up."""
 
     def __init__(self, place: Place, session: str = SHELL_SESSION) -> None:

@@ -22,7 +22,7 @@ from remembrancer.commands.report import Line, Report, Rows, argument, flag, opt
 from remembrancer.commands.selection import (
     LOOK_S,
     Answer,
-    Conversation,
+    GatewayConnection,
     Where,
     as_notes,
     memory_command,
@@ -294,7 +294,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
     return Gathered(list(memories.values()), warnings, total)
 
 
-def _await_model(conversation: Conversation) -> None:
+def _await_model(conversation: GatewayConnection) -> None:
     """Wait a moment until a worker has the model and all memories have vectors. The query itself is not repeated,
     because each answer counts as a use of its memories."""
     from remembrancer.commands.gateway_client import pause

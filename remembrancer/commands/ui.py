@@ -20,10 +20,10 @@ def ui(project: str | None, prints: bool) -> Report:
     """Open the memory browser: see, correct and undo what is remembered. It is served to this machine alone, and signs
     you in by a link that works once, within 10 minutes."""
     from remembrancer.commands.runtime_client import directory_here, paths_here
-    from remembrancer.commands.selection import Conversation, Where
+    from remembrancer.commands.selection import GatewayConnection, Where
 
     place = Where(project).places()[0]
-    url = Conversation(place).call("open_browser")["url"]
+    url = GatewayConnection(place).call("open_browser")["url"]
     home = paths_here().home
     # The directory of a project that is named by its id may be gone, or be a part of another project now.
     tree, to = (str(directory_here().absolute()), f"&project={place.name}") if place.name else (place.tree, "")

@@ -14,14 +14,6 @@ from remembrancer.protocol.writes import ProjectRef
 CodeStatus = Literal["queued", "indexing", "ready", "failed"]
 
 
-class CodeTree(msgspec.Struct, frozen=True):
-    """A tree of code that a client has asked for."""
-
-    id: str
-    root: str
-    watch: bool = True
-
-
 class CodeChunk(msgspec.Struct, frozen=True):
     """A chunk that may answer the query, the best of its file. Its path is relative to the tree's root."""
 

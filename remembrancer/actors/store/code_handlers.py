@@ -29,7 +29,6 @@ from remembrancer.memory.found_names import found_names
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
     CodeChunk,
-    CodeTree,
     DeleteCode,
     DescribeCode,
     IndexCode,
@@ -60,12 +59,22 @@ IN_USE_S: Final = 120.0
 """The time after a request for which a tree is indexed although no session is in its project."""
 AT_ONCE: Final = 200
 """Memories that are read in one step, which takes a few milliseconds."""
-_decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
 SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
 """Directories in which nothing is indexed, except the user's own home."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+
+class CodeTree(msgspec.Struct, frozen=True):
+    """A tree of code that a client has asked for, as its project's file of trees has it."""
+
+    id: str
+    root: str
+    watch: bool = True
+
+
+_decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
 
 
 class CodeHandlers(Handlers):
