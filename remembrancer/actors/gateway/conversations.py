@@ -323,7 +323,7 @@ class Session(ClientConversation):
     async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> None:
         arguments = call.params.arguments
         result = await call_tool(context, call.id, call.params.name, arguments)
-        self._close(call.id)
+        self._open.pop(call.id, None)
         self._write(result.response(call.id) + b"\n")
         context.timing.end()
         self._asking.heard(call.params.name, arguments, result.answer)
@@ -343,23 +343,19 @@ class Session(ClientConversation):
 
     async def _forget(self, request_id: int | str) -> None:
         """Drop a request that the client has cancelled; it gets no answer."""
-        self._close(request_id)
-
-    def _close(self, request_id: int | str | None) -> CallTiming:
-        """Close a request that is answered or needs no answer, and return its timing."""
-        request = None if request_id is None else self._open.pop(request_id, None)
-        return CallTiming() if request is None else request.timing
+        self._open.pop(request_id, None)
 
     # --- messages out ---
 
     async def _send_messages(self, outbox: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async with outbox:
             async for each in outbox:
-                message, timing = each.message, CallTiming()
-                if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError):
-                    timing = self._close(message.id)
+                message, request = each.message, None
+                if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError) and message.id is not None:
+                    request = self._open.pop(message.id, None)
                 self._write(self._dump(message) + b"\n")
-                timing.end()
+                if request is not None:
+                    request.timing.end()
                 with suppress(OSError):  # `_take_lines` notes the loss
                     await self._writer.drain()
 
