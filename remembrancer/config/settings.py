@@ -174,11 +174,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The least important messages that are logged; those of `debug` alone can have the content of memories."""
 
     @property
-    def write_budget_s(self) -> float:
-        """The time that a write waits for the store before it is queued."""
-        return self.call_budget_s / 4
-
-    @property
     def read_budget_s(self) -> float:
         """The time that the store has for a read: a call can wait for a restart, and ask again."""
         return self.call_budget_s / 2

@@ -72,6 +72,8 @@ from remembrancer.toolsets.service import Asked, Caller, MemoryService, Written
 
 MOMENT_S: Final = 0.3
 """For this time after its last answer a store may just be slow: a write waits as long before it is queued."""
+WRITE_SHARE: Final = 0.25
+"""The fraction of a call's budget for which a write waits for the store before it is queued."""
 LEAST_BUDGET_S: Final = 0.25
 """The budget that a request gets at least, even if the client has waited a long time."""
 LOST_PAUSE_S: Final = 0.02
@@ -222,7 +224,8 @@ class StoreAccess(MemoryService):
     # --- writes ---
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
-        budget_s = min(self.settings.write_budget_s, _left_s(received_at + self.settings.call_budget_s))
+        call_budget_s = self.settings.call_budget_s
+        budget_s = min(WRITE_SHARE * call_budget_s, _left_s(received_at + call_budget_s))
         why, health = None, self.store_health
         if not health.usable and self._queue.is_next(operation):
             # At the very start the store may need a moment longer than this process. Later, calls do not wait for it.
