@@ -225,7 +225,7 @@ class EmbeddingScheduler:
             return None
         for failure in self._failures.values():
             return failure.error
-        if self.is_starting or time.monotonic() - self._attended_at < UNATTENDED_S:
+        if time.monotonic() < max(self._expected_until, self._attended_at + UNATTENDED_S):
             return None
         return NO_WORKER
 
