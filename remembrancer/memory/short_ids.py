@@ -55,15 +55,12 @@ def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     for each in known:
         for key in keys_of([each.removeprefix(MEMORY_PREFIX)]):
             alike[key].append(each)
-    return {each: _shortened(each, alike[each[-LEAST:]]) for each in ids if each in known}
-
-
-def _shortened(memory_id: str, others: Collection[str]) -> str:
-    bare = memory_id.removeprefix(MEMORY_PREFIX)
-    for length in range(LEAST, len(bare)):
-        if not any(has_part(other, bare[-length:]) for other in others if other != memory_id):
-            return bare[-length:]
-    return memory_id
+    forms: dict[str, str] = {}
+    for each in (each for each in ids if each in known):
+        bare, others = each.removeprefix(MEMORY_PREFIX), [other for other in alike[each[-LEAST:]] if other != each]
+        endings = (bare[-length:] for length in range(LEAST, len(bare)))
+        forms[each] = next((end for end in endings if not any(has_part(other, end) for other in others)), each)
+    return forms
 
 
 def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> str:

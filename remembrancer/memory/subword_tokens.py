@@ -76,7 +76,11 @@ def pairs_of(run: str) -> list[str]:
 
 def name_parts(words: Iterable[str]) -> list[str]:
     """Split words at their capitals and numbers, in order; words without parts stay as they are."""
-    return [part for word in words for part in _split(word)]
+    parts: list[str] = []
+    for part in (part for word in words for part in _CAMEL.split(word)):
+        numbered = _NUMBERED.fullmatch(part)
+        parts += numbered.groups() if numbered else (part,)
+    return parts
 
 
 def joined_names(piece: str) -> list[str]:
@@ -115,9 +119,3 @@ def _of_scripts(text: str, plain: str) -> Iterator[str]:
     seen = set(_WORD.findall(text))
     yield from (word for word in words_of(plain) if word not in seen)
     yield from pictographs(plain)
-
-
-def _split(word: str) -> Iterator[str]:
-    for part in _CAMEL.split(word):
-        numbered = _NUMBERED.fullmatch(part)
-        yield from numbered.groups() if numbered else (part,)
