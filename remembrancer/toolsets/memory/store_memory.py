@@ -207,6 +207,9 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
     importance = MATTERS.get(kind or kind_of_type(memory_type), 0.5)
     usual: dict[str, Any] = {"session_id": session_id, "importance": importance, "confidence": STATED}
     entities = with_subjects(fields.pop("related_entities", ()))
+    superseded = arguments.supersedes or ()
+    check_count(superseded, field="supersedes", most=MAX_LINKS)
+    ids = tuple(dict.fromkeys(parse_memory_id(each, field="supersedes") for each in superseded))
     return StoreMemory(
         memory_id="",
         content=arguments.content,
@@ -214,7 +217,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
         scope=scope,
         kind=kind,
         related_entities=entities,
-        supersedes=_clean_superseded(arguments.supersedes or ()),
+        supersedes=ids[0] if len(ids) == 1 else ids or None,  # a single one as in writes of earlier versions
         **usual | fields,
     )
 
@@ -244,10 +247,3 @@ def kind_of(content: str) -> Kind:
     kinds = _kinds_in(content)
     kind = tuple(_KIND_WORDS)[kinds[0]] if kinds else "fact"
     return "fact" if kind == "preference" and wishing_person(content) else kind
-
-
-def _clean_superseded(ids: Sequence[str]) -> str | tuple[str, ...] | None:
-    """One id as it is, as in writes of earlier versions."""
-    check_count(ids, field="supersedes", most=MAX_LINKS)
-    parsed = tuple(dict.fromkeys(parse_memory_id(each, field="supersedes") for each in ids))
-    return parsed[0] if len(parsed) == 1 else parsed or None
