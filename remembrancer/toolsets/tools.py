@@ -177,14 +177,21 @@ class Call:
         self.notices.append(Notice(code, message))
 
     def with_caveats(self, answer: Answer) -> Answer:
-        """The answer with all notices so far. A tool calls it that fits its answer, notices included, into a size."""
+        """The answer with all notices so far added to its warnings, the most serious first, and marked if it is
+        degraded. A tool calls it that fits its answer, notices included, into a size."""
         notices = dict.fromkeys([*self.notices, *self.take_notices()])
         self.notices.clear()
         if self.embedding_error is not None:
             answer["searchable_by"] = "keyword_only"
             text = f"Found by its words only for now (keyword_only): {self.embedding_error}"
             notices[Notice("embedding_failed", text)] = self.embedding_error = None
-        return with_caveats(answer, notices, degraded=self.degraded)
+        if self.degraded:
+            answer["degraded"] = True
+        if notices:
+            added = [{"code": notice.code, "message": notice.message} for notice in notices]
+            warnings = [*answer.get("warnings", ()), *added]
+            answer["warnings"] = sorted(warnings, key=lambda warning: _weight_of(warning["code"]))
+        return answer
 
 
 Handler = Callable[Concatenate[Call, P], Awaitable[Answer]]
@@ -504,17 +511,6 @@ def instructions_of(tools: Mapping[str, Tool[Any]]) -> str:
     part before them."""
     parts = [family.INSTRUCTIONS for family in families_of(tools).values()]
     return " ".join((GENERAL, *parts, IN_ALL))
-
-
-def with_caveats(answer: Answer, notices: Iterable[Notice], *, degraded: bool = False) -> Answer:
-    """The answer with notices added to its warnings, the most serious first, and marked if it is degraded."""
-    if degraded:
-        answer["degraded"] = True
-    added = [{"code": notice.code, "message": notice.message} for notice in notices]
-    if added:
-        warnings = [*answer.get("warnings", ()), *added]
-        answer["warnings"] = sorted(warnings, key=lambda warning: _weight_of(warning["code"]))
-    return answer
 
 
 def cut_notice(shown: int, offset: int | None) -> Notice:

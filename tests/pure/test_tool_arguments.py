@@ -51,7 +51,6 @@ from remembrancer.toolsets.tools import (
     load_tools,
     tool,
     unknown_tool,
-    with_caveats,
 )
 from tests.cases import cases
 
@@ -533,7 +532,10 @@ def test_an_unknown_toolset_or_tool_is_told_of_and_the_most_serious_warning_come
         "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"
     )
     assert unknown_tool("zzzz", known) == "there is no tool 'zzzz': known are store_memory, recall_memories"
-    formed = with_caveats({}, [Notice(code, f"about {code}") for code in ("unknown_toolset", "queued")])
-    formed = with_caveats(formed, [Notice("embedding_failed", "why")])
+    call = Call("store_memory", CALLER, 1, 0.0, {}, cast(MemoryService, NoStore()))
+    call.notices = [Notice(code, f"about {code}") for code in ("unknown_toolset", "queued")]
+    formed = call.with_caveats({})
+    call.notices = [Notice("embedding_failed", "why")]
+    formed = call.with_caveats(formed)
     assert [each["code"] for each in formed["warnings"]] == ["embedding_failed", "queued", "unknown_toolset"]
     assert set(formed) == {"warnings"}
