@@ -19,7 +19,7 @@ from typing import Final
 
 from remembrancer.memory.credentials import find_credential, refuse_credentials
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.writes import TagMemory
+from remembrancer.protocol.writes import UpdateMemory
 
 LINES: Final = Path(__file__).with_name("innocent_lines.txt")
 SHAPED_LINES: Final = Path(__file__).with_name("innocent_shapes.txt")
@@ -124,7 +124,7 @@ def read_shapes() -> dict[str, list[str]]:
 def is_refused(fields: dict[str, str]) -> bool:
     """True if a memory with these fields would be refused."""
     try:
-        refuse_credentials(TagMemory("", (), ()), list(fields.items()))
+        refuse_credentials(UpdateMemory("", content=fields["content"], summary=fields.get("summary")))
     except InvalidInput:
         return True
     return False

@@ -27,7 +27,7 @@ from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
-from remembrancer.memory.credentials import refuse_credentials, texts_of
+from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
@@ -87,7 +87,7 @@ class Contents(msgspec.Struct):
         if not self.allow_secrets:
             change = ImportMemory(line.memory)
             try:
-                refuse_credentials(change, list(texts_of(change)))
+                refuse_credentials(change)
             except InvalidInput as error:
                 self.skipped.append(f"{where}: {error.message} (--allow-secrets imports it nevertheless)")
                 return

@@ -276,20 +276,21 @@ VALUE_WORDS: Final = 3
 """A text of more words (than "it is frosch2217") is not a value with the other text as its label."""
 
 
-def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None:
-    """Refuse a change if one of its texts (from `texts_of`) seems to hold a credential. A content and its summary may
-    be a label and its value.
+def refuse_credentials(change: Change) -> None:
+    """Refuse a change if one of its texts seems to hold a credential. A content and its summary may be a label and its
+    value.
 
     Raises:
         InvalidInput: the message names the field and the type, and gives advice.
     """
+    texts = list(_texts_of(change))
     given = {field: text.rstrip(".: ") for field, text in texts}
     both = [(field, label) for field, label in LABELLED if given.keys() >= {field, label}]
     values = [(field, label, given[field].split()) for field, label in both]
     labelled = [
         (field, f"{given[label]}: {words[-1]}") for field, label, words in values if 0 < len(words) <= VALUE_WORDS
     ]
-    texts = [*texts, *labelled]
+    texts += labelled
     if find_credential("\n".join(text for _, text in texts)) is None:
         return
     for field, text in texts:
@@ -302,7 +303,7 @@ def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None
             )
 
 
-def texts_of(change: Change) -> Iterator[tuple[str, str]]:
+def _texts_of(change: Change) -> Iterator[tuple[str, str]]:
     """The texts that a change would store, each with its field."""
     if isinstance(change, ImportMemory):
         for recorded in (change.memory, *(entry.record for entry in change.memory.history)):

@@ -21,7 +21,7 @@ import anyio
 import msgspec
 
 from remembrancer import toolsets
-from remembrancer.memory.credentials import refuse_credentials, texts_of
+from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.short_ids import (
     only_one,
     part_of_id,
@@ -153,7 +153,7 @@ class Call:
             RemembrancerError: the change is refused, or cannot be written anywhere.
         """
         if not allow_secrets:
-            refuse_credentials(change, list(texts_of(change)))
+            refuse_credentials(change)
         operation = Operation(
             operation_id=self._operation_id_of(part),
             project=self.caller.project,

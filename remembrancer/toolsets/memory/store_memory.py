@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.changes import with_subjects
-from remembrancer.memory.credentials import refuse_credentials, texts_of
+from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.limits import MAX_LINKS, MAX_TURN, check_count
 from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
 from remembrancer.memory.promotion import wishing_person
@@ -101,7 +101,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     if len(stores) > 1:
         for memory, change in stores:
             if memory.allow_secrets is not True:
-                refuse_credentials(change, list(texts_of(change)))  # before the first of them is stored
+                refuse_credentials(change)  # before the first of them is stored
     answers: list[Answer] = []
     for place, (memory, change) in enumerate(stores):
         try:
