@@ -62,10 +62,7 @@ class Revision:
 
 def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Scope) -> StoreMemory:
     """The change that would store a memory now in that scope; an event keeps its time."""
-    again = StoreMemory(
-        memory_id=memory_id,
-        **{name: getattr(memory, name) for name in MemoryFields.__struct_fields__} | {"scope": scope},
-    )
+    again = StoreMemory(memory_id=memory_id, **memory.fields() | {"scope": scope})
     if again.type == "episodic" and again.occurred_at is None:
         return msgspec.structs.replace(again, occurred_at=created_at)
     return again
