@@ -37,11 +37,6 @@ def id_or_part(text: str, *, field: str = "memory_id") -> str:
     return part_of_id(text) or parse_memory_id(text, field=field)
 
 
-def keys_of(parts: Iterable[str]) -> set[str]:
-    """The first and last characters of parts, for looking up the ids that may have them."""
-    return {key for part in parts for key in (part[:LEAST], part[-LEAST:])}
-
-
 def has_part(memory_id: str, part: str) -> bool:
     """True if an id begins or ends with a part."""
     bare = memory_id.removeprefix(MEMORY_PREFIX)
@@ -53,7 +48,8 @@ def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     alike: defaultdict[str, list[str]] = defaultdict(list)
     known = set(known)
     for each in known:
-        for key in keys_of([each.removeprefix(MEMORY_PREFIX)]):
+        bare = each.removeprefix(MEMORY_PREFIX)
+        for key in {bare[:LEAST], bare[-LEAST:]}:
             alike[key].append(each)
     forms: dict[str, str] = {}
     for each in (each for each in ids if each in known):

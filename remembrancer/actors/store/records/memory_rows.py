@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.changes import is_version_visible, is_visible
 from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.ranking import is_assistants
-from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
+from remembrancer.memory.short_ids import LEAST, short_forms
 from remembrancer.memory.stop_words import language_of
 from remembrancer.memory.subword_tokens import subword_tokens
 from remembrancer.protocol.kinds import kind_of_type
@@ -160,7 +160,7 @@ def read_copies(
 
 def read_short_forms(query: Query, ids: Collection[str]) -> dict[str, str]:
     """Return the shortest unique endings of the ids of memories."""
-    return short_forms(ids, read_ids_with(query, keys_of(each[-LEAST:] for each in ids))) if ids else {}
+    return short_forms(ids, read_ids_with(query, {each[-LEAST:] for each in ids})) if ids else {}
 
 
 def read_ids_with(query: Query, keys: Collection[str]) -> list[str]:
