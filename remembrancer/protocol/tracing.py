@@ -16,24 +16,15 @@ logger = logging.getLogger(__name__)
 _durations: deque[float] = deque(maxlen=KEPT)
 
 
-class CallTiming:
-    """The timing of a request, which counts once it is known to be a call of a `tool`."""
-
-    __slots__ = ("began", "tool")
-
-    def __init__(self, began: float | None = None) -> None:
-        self.began = time.monotonic() if began is None else began
-        self.tool = ""
-
-    def end(self) -> None:
-        """Note the duration of a call, once, and log a slow one."""
-        if not self.tool:
-            return
-        total_s = time.monotonic() - self.began
-        _durations.append(total_s)
-        if total_s > SLOW_S:
-            logger.info(SLOW_CALL, extra={"tool": self.tool, "total_ms": round(total_s * 1000, 2)})
-        self.tool = ""
+def note_call(tool: str, began: float) -> None:
+    """Note the duration of a request that began at that monotonic time, and log a slow one. Without a tool it was not a
+    call, and is not counted."""
+    if not tool:
+        return
+    total_s = time.monotonic() - began
+    _durations.append(total_s)
+    if total_s > SLOW_S:
+        logger.info(SLOW_CALL, extra={"tool": tool, "total_ms": round(total_s * 1000, 2)})
 
 
 def last_durations_s() -> list[float]:

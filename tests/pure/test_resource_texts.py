@@ -21,7 +21,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, ListedSession, SessionDescription
 from remembrancer.protocol.runs import ApplyRun, Topic, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S, CallTiming, last_durations_s
+from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S, last_durations_s, note_call
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory, SourceRef
 from remembrancer.toolsets.memory import resources
 from remembrancer.toolsets.memory.resources import (
@@ -282,11 +282,8 @@ def test_queries_are_counted_and_each_memory_once_within_bounds(monkeypatch: pyt
 def test_only_a_slow_call_is_logged_in_a_line(
     caplog: pytest.LogCaptureFixture, lasted_s: float, is_logged: bool
 ) -> None:
-    timing = CallTiming(time.monotonic() - lasted_s)
-    timing.tool = "recall_memories"
     with caplog.at_level(logging.INFO):
-        timing.end()
-        timing.end()
+        note_call("recall_memories", time.monotonic() - lasted_s)
     assert last_durations_s()[-1] == pytest.approx(lasted_s, abs=0.09)
     lines = [vars(each) for each in caplog.records if each.message == SLOW_CALL]
     assert [line["tool"] for line in lines] == ["recall_memories"] * is_logged
@@ -296,5 +293,5 @@ def test_only_a_slow_call_is_logged_in_a_line(
 
 def test_what_is_no_call_of_a_tool_is_not_counted() -> None:
     before = last_durations_s()
-    CallTiming().end()
+    note_call("", time.monotonic())
     assert last_durations_s() == before

@@ -46,7 +46,7 @@ from remembrancer.protocol.gateway_link import (
     WELCOME,
     split_stamp,
 )
-from remembrancer.protocol.tracing import CallTiming
+from remembrancer.protocol.tracing import note_call
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
@@ -77,14 +77,17 @@ _json = msgspec.json.Encoder()
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class CallContext:
-    """A request's session, and the time at which the client sent it (seconds since the epoch)."""
+    """A request's session, the time at which the client sent it (seconds since the epoch), and the monotonic time from
+    which its duration counts."""
 
     session: ClientConversation
     received_at: float
-    timing: CallTiming = field(default_factory=CallTiming)
+    began: float = field(default_factory=time.monotonic)
     is_stream: bool = False
+    tool: str = ""
+    """The tool that the request calls, once it is known to be a call."""
 
 
 CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[CallResult]]
@@ -273,8 +276,8 @@ class Session(ClientConversation):
         return True
 
     def _open_request(self, request_id: int | str, method: str, sent_ms: int, read_at: float) -> CallContext:
-        timing = CallTiming(min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
-        context = self._open[request_id] = CallContext(self, sent_ms / 1000, timing, method == STREAM)
+        began = min(read_at, time.monotonic() - time.time() + sent_ms / 1000)
+        context = self._open[request_id] = CallContext(self, sent_ms / 1000, began, method == STREAM)
         return context
 
     def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
@@ -325,7 +328,7 @@ class Session(ClientConversation):
         result = await call_tool(context, call.id, call.params.name, arguments)
         self._open.pop(call.id, None)
         self._write(result.response(call.id) + b"\n")
-        context.timing.end()
+        note_call(context.tool, context.began)
         self._asking.heard(call.params.name, arguments, result.answer)
 
     async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
@@ -355,7 +358,7 @@ class Session(ClientConversation):
                     request = self._open.pop(message.id, None)
                 self._write(self._dump(message) + b"\n")
                 if request is not None:
-                    request.timing.end()
+                    note_call(request.tool, request.began)
                 with suppress(OSError):  # `_take_lines` notes the loss
                     await self._writer.drain()
 

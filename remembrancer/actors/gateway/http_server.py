@@ -51,6 +51,7 @@ from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
 from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.tracing import note_call
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
@@ -492,7 +493,7 @@ class HttpServer:
         context = CallContext(visitor, time.time())
         result = await call_tool(context, call.id, call.params.name, call.params.arguments)
         body = result.response(call.id)
-        context.timing.end()
+        note_call(context.tool, context.began)
         headers = {} if session_id is None else {SESSION: session_id}
         self._manager.note_use(session_id or "")
         return Response(body, media_type="application/json", headers=headers)

@@ -95,7 +95,7 @@ class Handlers:
         """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
         session = context.session
         tool = session.tools.get(name)
-        context.timing.tool = "unknown tool" if tool is None else name
+        context.tool = "unknown tool" if tool is None else name
         try:
             if name in session.withheld:
                 raise InvalidInput(f"this token is read only, and {name} may change something", field="name")
