@@ -155,7 +155,7 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
 
     Deleted are: turns and tool calls of sessions that were closed before `sessions_before`; runs that began before
     `runs_before` (they cannot be undone then), and, as old, the log of consolidations, versions of memories that are
-    gone or have many newer ones, promotions of memories that are gone, and closed sessions without any other records;
+    gone or have many newer ones, promotions of memories that are gone, and sessions without any other records;
     the results of operations that were applied before `operations_before` (nobody sends one again so late), except
     those on their way to another space.
     """

@@ -562,6 +562,17 @@ def test_what_came_of_operations_of_long_ago_goes(used: RunsRig) -> None:
     assert used.records.outcome_of("apply closing 0") is None
 
 
+def test_sessions_of_long_ago_without_a_trace_go_though_nobody_closes_them_in_the_user_s_space(used: RunsRig) -> None:
+    user = used.beside(USER)
+    memory_id = user.say("tea", scope="user")
+    for session in (OTHER_SESSION, "session:3"):
+        user.do(TagMemory(memory_id, (session,)), session=session)
+    assert pruned(user, nothing(runs_before=user.clock.now)) == 0, "not before the time"
+    pruned(user, nothing(runs_before=user.clock.now + 1))
+    kept = user.rows("SELECT session_id FROM sessions WHERE space = @SPACE")
+    assert kept == [(SESSION,)], "the one that stored a memory"
+
+
 def test_old_versions_behind_many_newer_ones_go(used: RunsRig) -> None:
     for n in range(KEPT_VERSIONS + 5):
         used.do(UpdateMemory(ONE, importance=0.1 + n / 1000))

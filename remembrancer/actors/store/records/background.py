@@ -244,7 +244,9 @@ _STALE: Final = (
         "sessions",
         "session_id",
         "runs_before",
-        f"SELECT session_id FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED} < ?{_NO_TRACE}",  # noqa: S608 - our names
+        # Also active ones: those of the user's space, and of other machines, are closed elsewhere.
+        f"""SELECT session_id FROM sessions AS s
+            WHERE s.space = @SPACE AND coalesce(s.ended_at, s.last_active_at) < ?{_NO_TRACE}""",  # noqa: S608 - our names
     ),
 )
 """The tables to prune, in order (tool calls refer to turns): the key, the time of a `Prune` before which a row is
