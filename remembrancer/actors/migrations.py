@@ -301,13 +301,35 @@ def write_copy(source: sqlite3.Connection, target: Path) -> None:
         with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, no log beside it; its owner resets this
-            found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+            found = damage_in(copy)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode in NO_ROOM:  # of the copy: what is copied is only read
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
-    if found != "ok":
+    if found is not None:
         raise RecordsUnusable(f"the database that was to be copied to {target} is damaged ({found})")
+
+
+_ENDS: Final = {"memories": "promotion_chain || parts", "history": "details || ifnull(owner, '')"}
+"""The last texts of the long rows of `memory.db`, none of which has a NUL."""
+
+
+def damage_in(connection: sqlite3.Connection) -> str | None:
+    """The first damage in a database; None if it is whole. SQLite does not notice that the last page of a long row is
+    empty, nor would a copy of it.
+
+    Raises:
+        sqlite3.Error, UnicodeDecodeError: it cannot be read.
+    """
+    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if found != "ok":
+        return found
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'spaces'").fetchone() is None:
+        return None  # not a `memory.db`
+    for table, ends in _ENDS.items():
+        if connection.execute(f"SELECT 1 FROM {table} WHERE instr({ends}, char(0)) LIMIT 1").fetchone():  # noqa: S608
+            return f"a page of {table} is empty"
+    return None
 
 
 def _unnamed(connection: sqlite3.Connection) -> int:

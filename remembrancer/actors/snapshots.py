@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.migrations import Schema, write_copy
+from remembrancer.actors.migrations import Schema, damage_in, write_copy
 from remembrancer.protocol.errors import (
     FileLocked,
     FileUnusable,
@@ -162,13 +162,12 @@ def copy_database(path: Path, schema: Schema, target: Path) -> bool:
 
 
 def damage_of(path: Path) -> str | None:
-    """The first damage that SQLite finds in a database, or the reason why it cannot read it; None if it is whole."""
+    """The first damage in a database, or the reason why SQLite cannot read it; None if it is whole."""
     try:
         with opened(path) as connection:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            return damage_in(connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return str(error)
-    return None if found == "ok" else found
 
 
 def fold_log(path: Path, schema: Schema) -> None:

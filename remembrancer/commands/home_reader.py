@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.migrations import Schema, release_of
+from remembrancer.actors.migrations import Schema, damage_in, release_of
 from remembrancer.actors.snapshots import (
     Snapshot,
     copy_database,
@@ -50,7 +50,6 @@ from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths
 
 RECORDS: Final = "memory.db"
-FAULTS: Final = 5
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
 SPACES: Final = """
@@ -292,7 +291,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
         with opened(path) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             schema.refuse(path, version)
-            faults = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
+            damage = damage_in(connection)
             dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall())
     except (SchemaTooNew, SchemaTooOld) as error:
         return examined("problem", *error.message.removeprefix(f"{path} ").split(": ", 1))
@@ -303,8 +302,8 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
         parts = problem.message.replace(str(path), "\0").rsplit(": ", 1)  # a path may contain this, too
         found_and_advice = (part.replace("\0", str(path)) for part in parts)
         return examined("warning" if isinstance(problem, FileLocked) else "problem", *found_and_advice)
-    if faults != ["ok"]:
-        return examined("problem", f"damaged: {faults[0]} (and {len(faults) - 1} more)", advice_if_damaged)
+    if damage is not None:
+        return examined("problem", f"damaged: {damage}", advice_if_damaged)
     if dangling:
         return examined("problem", f"{dangling} rows refer to rows that are gone", advice_if_damaged)
     if 0 < version < schema.latest and not is_former:

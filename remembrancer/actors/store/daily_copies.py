@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from remembrancer.actors.migrations import BACKUPS, STAMP, daily_copies, write_checked_copy
+from remembrancer.actors.migrations import BACKUPS, STAMP, daily_copies, damage_in, write_checked_copy
 from remembrancer.actors.snapshots import opened, unreadable
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
 
@@ -65,10 +65,10 @@ class DailyCopies:
         """
         try:
             with opened(self._path) as connection:
-                found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                found = damage_in(connection)
         except sqlite3.Error as error:
             raise unreadable(self._path, error) from error
-        if found != "ok":
+        if found is not None:
             raise RecordsUnusable(f"{self._path} is damaged ({found}): {REPAIR}")
 
     def copy_if_due(self) -> Path | None:
