@@ -353,12 +353,12 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
     "proposals": lambda it: it.reader.proposals(),
     "describe_session": lambda it: it.reader.describe_session(it.session),
     "session_start": lambda it: it.reader.session_start(it.session),
+    "uses": lambda it: it.reader.uses(it.session, 999),
     "browse": lambda it: [BROWSER_READS[kind](it.reader, kind(PROJECT, it.session)) for kind in BROWSED],
 }
 """Every question of a view that a session asks."""
 BY_SHOWN = {"records_of", "spaces_of"}
 BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
-BY_SHOWN |= {"uses"}
 """Questions of a view about what it has shown, or in which ids alone are named."""
 PARTS = {"without_one", "of"}
 """Parts of a view, and of its reader."""
