@@ -19,7 +19,7 @@ from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.markdown_index import with_block
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.memory.transcripts import TranscriptTurn, chunks_of_turns, read_turns
-from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, scan
+from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, native_files, scan
 from tests.git import make_worktree
 
 AT = 1_771_243_200.0  # 2026-02-16T12:00:00Z
@@ -293,6 +293,7 @@ def native(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         f".claude/projects/{folder}/memory/topics/deploy.md",
         ".claude/projects/-another-project/memory/MEMORY.md",
         ".codex/memories/style.md",
+        ".codeium/windsurf/memories/global_rules.md",
         ".gemini/GEMINI.md",
         ".claude/elsewhere/own.md",
     ):
@@ -310,6 +311,7 @@ def test_what_assistants_remember_is_read_for_its_project_alone_and_where_asked_
     assert sorted(names(Settings(native_memories=True))) == [
         ".gemini/GEMINI.md",
         "app/MEMORY.md",
+        "memories/global_rules.md",
         "memories/style.md",
         "memory/MEMORY.md",
         "topics/deploy.md",
@@ -317,10 +319,30 @@ def test_what_assistants_remember_is_read_for_its_project_alone_and_where_asked_
     (native / "settings.json").write_text(f'{{"autoMemoryDirectory": "{native}/elsewhere"}}')
     assert "elsewhere/own.md" in names(Settings(native_memories=True))
     (native / "settings.json").write_text("no JSON")
-    assert len(names(Settings(native_memories=True))) == 5
+    assert len(names(Settings(native_memories=True))) == 6
     files = WorkspaceFiles(str(world.root), Settings(native_memories=True))
     read = [files.read_file(file, None) for file in scan(world.root, Settings(native_memories=True))[0]]
     assert all(each is not None and each.chunks for each in read)
+
+
+def test_what_vscode_remembers_of_a_project_is_read_there_alone(world: World, native: Path) -> None:
+    data = native.parent / ".config" / "Code" / "User"
+    for name, folder in (("a", world.root), ("b", "/another/project")):
+        memories = data / "workspaceStorage" / name / "GitHub.copilot-chat" / "memory-tool" / "memories"
+        for path in ("repo/build.md", "MTIz/plan.md"):
+            (memories / path).parent.mkdir(parents=True)
+            (memories / path).write_text(f"# {name}\n")
+        (data / "workspaceStorage" / name / "workspace.json").write_text(f'{{"folder": "file://{folder}"}}')
+    user = data / "globalStorage" / "github.copilot-chat" / "memory-tool" / "memories"
+    user.mkdir(parents=True)
+    (user / "style.md").write_text("# Style\n")
+    found, _ = scan(world.root, Settings(native_memories=True))
+    read = [str(file.path.relative_to(data)) for file in found if file.path.is_relative_to(data)]
+    assert read == [
+        "globalStorage/github.copilot-chat/memory-tool/memories/style.md",
+        "workspaceStorage/a/GitHub.copilot-chat/memory-tool/memories/repo/build.md",
+    ]
+    assert native_files()["vscode"] == 3
 
 
 def test_a_note_around_the_block_of_memories_is_found_without_its_blank_lines(world: World) -> None:

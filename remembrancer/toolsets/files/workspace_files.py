@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
@@ -26,10 +27,12 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import FileSource
 
 ENDINGS: Final = (".md", ".markdown")
-_VSCODE: Final = "Code/User/globalStorage/github.copilot-chat/memory-tool/memories"
+VSCODE: Final = "vscode"
+_VSCODE_DATA: Final = ("~/.config/Code/User", "~/Library/Application Support/Code/User", "~/.vscode-server/data/User")
+_VSCODE_MEMORIES: Final = "memory-tool/memories"
 NATIVE: Final = {
     "codex": ("~/.codex/memories",),
-    "vscode": (f"~/.config/{_VSCODE}", f"~/Library/Application Support/{_VSCODE}"),
+    VSCODE: tuple(f"{data}/globalStorage/github.copilot-chat/{_VSCODE_MEMORIES}" for data in _VSCODE_DATA),
     "windsurf": ("~/.codeium/windsurf/memories",),
     "gemini-cli": ("~/.gemini/GEMINI.md",),
 }
@@ -156,7 +159,7 @@ def native_places(root: Path, client: str | None = None) -> list[str]:
     """The folders and files in which assistants (or one client) keep their memories of a workspace and of their user.
 
     Claude Code keeps those of a project under the path of its repository, which all worktrees share, or in the
-    `autoMemoryDirectory` of its settings.
+    `autoMemoryDirectory` of the user's settings; VS Code in its storage of a workspace.
     """
     if client in NATIVE:
         return list(NATIVE[client])
@@ -164,13 +167,17 @@ def native_places(root: Path, client: str | None = None) -> list[str]:
     trees = {root, shared.parent if shared.name == ".git" else shared}
     claude = sorted(f"~/.claude/projects/{_folder_name(tree)}/memory" for tree in trees)
     claude += map(str, _own_directory())
-    return claude if client else [*claude, *itertools.chain.from_iterable(NATIVE.values())]
+    if client:
+        return claude
+    vscode = [str(place) for place in _vscode_projects() if _folder_of(place) in trees]
+    return [*claude, *vscode, *itertools.chain.from_iterable(NATIVE.values())]
 
 
 def native_files() -> dict[str, int]:
     """The number of each client's own memory files on this machine, for all projects."""
     places = {client: [Path(path).expanduser() for path in paths] for client, paths in NATIVE.items()}
     places[CLAUDE_CODE] = [*Path("~/.claude/projects").expanduser().glob("*/memory"), *_own_directory()]
+    places[VSCODE] += _vscode_projects()
     counts = {client: sum(1 for place in own for _ in markdown_below(place)) for client, own in places.items()}
     return {client: number for client, number in sorted(counts.items()) if number}
 
@@ -181,6 +188,20 @@ def _own_directory() -> list[Path]:
         named = json.loads(Path("~/.claude/settings.json").expanduser().read_bytes())["autoMemoryDirectory"]
         return [Path(named).expanduser()] if isinstance(named, str) else []
     return []
+
+
+def _vscode_projects() -> list[Path]:
+    """The folders in which VS Code keeps memories of projects. Those of single conversations lie beside them."""
+    folder = f"workspaceStorage/*/GitHub.copilot-chat/{_VSCODE_MEMORIES}/repo"
+    return sorted(place for data in _VSCODE_DATA for place in Path(data).expanduser().glob(folder))
+
+
+def _folder_of(place: Path) -> Path | None:
+    """The directory that VS Code had opened where it keeps these memories of a project; None for several at once."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        address = urlsplit(json.loads((place.parents[3] / "workspace.json").read_bytes())["folder"])
+        return Path(unquote(address.path)) if address.scheme == "file" else None
+    return None
 
 
 def has_files(root: Path, settings: Settings) -> bool:
@@ -223,6 +244,7 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str
     """
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: dict[str, str] = {}
+    places = places_of(settings, root)
     notes = (path for start in note_paths(root, settings) for path in markdown_below(start))
     sources: list[tuple[FileSource, Iterator[Path], int]] = [
         ("notes", notes, MAX_FILE_BYTES),
@@ -235,7 +257,7 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str
             named.encode()
             if path.is_symlink() and not path.exists():
                 reason = "a link to nothing"
-            elif source == "notes" and isinstance(note := find_note(path, root, places_of(settings, root)), str):
+            elif source == "notes" and isinstance(note := find_note(path, root, places), str):
                 reason = note
             about = path.stat()
             if reason is None and not stat.S_ISREG(about.st_mode):
