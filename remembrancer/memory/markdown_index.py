@@ -27,6 +27,7 @@ MOST_LINES: Final = 200
 """Assistants read no more lines of such a file."""
 _RESERVED: Final = 5
 """The lines of the marks, and the blank lines around them."""
+_RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", digest="0" * 12) + _END) + _RESERVED
 
 
 class Kept(NamedTuple):
@@ -43,7 +44,8 @@ def size_of(text: str, around: str = "") -> int:
     `MOST_LINES` fill `MOST_BYTES`."""
     lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
     in_mark = _ITEM_DIGEST * len(items_in(text))
-    return max(len(text.encode()) + len(around.encode()) + in_mark, lines * MOST_BYTES // MOST_LINES)
+    own = len(text.encode()) + len(around.encode())
+    return max(own + in_mark + _RESERVED_BYTES, lines * MOST_BYTES // MOST_LINES)
 
 
 def kept_in(content: str) -> Kept | None:

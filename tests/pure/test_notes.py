@@ -179,6 +179,8 @@ def test_a_memory_cannot_end_the_block_and_an_edit_that_one_has_taken_over_does_
     assert size_of("x\n" * (MOST_LINES - 5)) <= MOST_BYTES < size_of("x\n" * MOST_LINES)
     assert size_of("x" * (MOST_BYTES + 1)) > MOST_BYTES
     assert size_of("x\n" * 100, "y\n" * (MOST_LINES - 105)) <= MOST_BYTES < size_of("x\n" * 100, "y\n" * 100)
+    long = f"- AB12 {'x' * 500}\n" * 40
+    assert len(with_block("# Mine\n", long, AT).encode()) <= size_of(long, "# Mine")
     edited = with_block("", BLOCK, AT).replace("Fridays", "Mondays")
     kept = kept_in(edited)
     assert kept is not None
