@@ -183,11 +183,8 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
         last, undo = several[0], ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
-        elif can_undo and last.change in ("promoted", "taken back"):
-            undo = "back"
         elif can_undo:
-            is_new = last.version == 1 or (last.change == "restored" and "status" in last.fields)
-            undo = "forget" if is_new else f"restore/{last.version - 1}"
+            undo = f"undo/{last.version}"
         did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
         did += f" by {last.member}" if last.member else ""
         lines.append(Line(last, did, undo))

@@ -242,7 +242,7 @@ async def edit(view: View) -> Response:
         except InvalidInput as error:  # it seems to hold a credential, say: what was typed is not lost
             typed = {name: value for name, value in changes.items() if name != "due"}
             return await memory(view, {**typed, "tags": sorted(tags)}, error.message)
-    return _next(view, now.id, "edit", {now.id: f"restore/{now.version}"} if changes else {})
+    return _next(view, now.id, "edit", {now.id: await _undo_of(view, now)})
 
 
 async def erase(view: View) -> Response:
@@ -263,7 +263,9 @@ async def change(view: View) -> Response:
     failures: list[RemembrancerError] = []
     for memory_id in chosen[:PAGE]:
         try:
-            undo[memory_id] = await _changed(view, memory_id, view.field(memory_id) if what == "undo" else what)
+            before = await _now(view, memory_id)
+            other = await _change(view, before, view.field(memory_id) if what == "undo" else what)
+            undo[memory_id] = other or await _undo_of(view, before)
         except (InvalidInput, NotFound) as error:
             failures.append(error)
     if len(failures) == len(chosen):
@@ -271,54 +273,54 @@ async def change(view: View) -> Response:
     return _next(view, chosen[0], what.partition("/")[0], {} if what == "undo" else undo, len(failures))
 
 
-async def _changed(view: View, memory_id: str, what: str) -> str:
-    """Make a change of a memory, by the name that buttons give it. Returns the name of the change that undoes it; empty
-    if there is nothing to undo, or no way back."""
-    before = await _now(view, memory_id)
-    update = partial(view.call, "update_memory")
+async def _change(view: View, memory: PortableMemory, what: str) -> str:
+    """Make a change of a memory, by the name that buttons give it. Returns the name of the change that undoes it if it
+    makes no version of the memory."""
+    call = partial(view.call, memory_id=memory.id)
     match what.split("/"):
         case ["tag"] if tags := tags_in(view.field("tags")):
-            await view.call("tag_memory", memory_id=memory_id, add=list(tags))
+            await call("tag_memory", add=list(tags))
         case ["done" | "reopen"]:
-            if before.done == (what == "done"):
-                return ""
-            await update(memory_id=memory_id, done=not before.done)
+            await call("update_memory", done=what == "done")
         case ["forget"]:
-            if before.forgotten_at is not None:
-                return ""
-            await view.call("forget_memory", memory_id=memory_id)
-            return "restore"
-        case ["restore", *version]:
-            given = {"version": _number(version[0])} if version else {}
-            await view.call("restore_memory", memory_id=memory_id, **given)
-            return f"restore/{before.version}" if before.forgotten_at is None else "forget"
-        case ["user" | "project" | "back"]:
-            scope: str = what
-            if what == "back":  # from the last move; a session's version, or another project's, is not shown here
-                scope = before.history[-2].record.scope if len(before.history) > 1 else "session"
-            if scope == "session":
-                raise InvalidInput("This cannot be undone here: it was moved from a session or another project.")
-            if before.scope != scope:
-                await view.call("promote_memory", memory_id=memory_id, target_scope=scope)
-            return "" if before.scope in ("session", scope) else before.scope
+            await call("forget_memory")
+        case ["restore"]:
+            await call("restore_memory")
+        case ["restore", version]:
+            await call("restore_memory", version=_number(version))
+        case ["undo", version]:
+            await call("restore_memory", version=_number(version), undo=True)
+        case ["user" | "project"] if memory.scope != what:
+            await call("promote_memory", target_scope=what)
+        case ["user" | "project"]:
+            pass
         case ["refuse"]:
-            await view.call("promote_memory", memory_id=memory_id, target_scope="project")
+            await call("promote_memory", target_scope="project")
             return "restore"
         case ["invalidate"]:
-            await update(memory_id=memory_id, valid_until=datetime.now().astimezone().isoformat())
+            await call("update_memory", valid_until=datetime.now().astimezone().isoformat())
         case ["replace", newer]:
-            await update(memory_id=newer, add_links=[{"relation": "supersedes", "target": memory_id}])
+            await view.call(
+                "update_memory", memory_id=newer, add_links=[{"relation": "supersedes", "target": memory.id}]
+            )
         case ["both", other]:
-            doubts = [each.strength for each in before.links if each.relation == "contradicts" and each.target == other]
-            await update(memory_id=memory_id, add_links=[{"relation": "related_to", "target": other}])
+            doubts = [each.strength for each in memory.links if each.relation == "contradicts" and each.target == other]
+            await call("update_memory", add_links=[{"relation": "related_to", "target": other}])
             return f"apart/{other}/{doubts[0] if doubts else ''}"
         case ["apart", other, strength]:
             doubt = [{"relation": "contradicts", "target": other, "strength": float_of(strength)}] if strength else []
             link = {"relation": "related_to", "target": other}
-            await update(memory_id=memory_id, remove_links=[link], add_links=doubt)
+            await call("update_memory", remove_links=[link], add_links=doubt)
         case _:
             raise InvalidInput("Choose what to do with them: add tags, move them, or forget them.")
-    return f"restore/{before.version}"
+    return ""
+
+
+async def _undo_of(view: View, before: PortableMemory) -> str:
+    """The change that undoes what has been done to a memory since; empty if nothing was, or if it cannot be undone."""
+    now = await _now(view, before.id)
+    is_another = now.id != before.id or (before.scope == "session" and now.scope != "session")
+    return "" if is_another or now.version == before.version else f"undo/{now.version}"
 
 
 async def _now(view: View, memory_id: str) -> PortableMemory:

@@ -1,7 +1,7 @@
 """The commands that change memories in a shell, and take changes back."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -22,7 +22,7 @@ from remembrancer.commands.selection import (
 )
 from remembrancer.commands.shell import log_of
 from remembrancer.memory.sentences import excerpt
-from remembrancer.memory.short_ids import has_part, id_or_part
+from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
@@ -33,9 +33,6 @@ RUN: Final = "run:"
 ERASED: Final = "no memory with the id"
 """Part of the error message for the id of an erased memory, and not for an ending that no id has."""
 UNCHANGED: Final = "Nothing was changed: it already is so."
-UNDONE: Final = "undone"
-"""The reason in the history for a change that `undo` made."""
-STORING_UNDONE: Final = "its storing was undone"
 
 
 def due_date(text: str) -> str:
@@ -356,27 +353,20 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
     Once more undoes the change before that.
     """
-    if change is None:
-        change, yes = _last_change(where, yes), True  # it has asked
-    try:
-        memory = id_or_part(change)
-    except InvalidInput:
-        if not change.startswith(RUN):
-            memory_id(change)  # says what an id is
+    if change is not None and change.startswith(RUN):
         return undo_run(where, change)
-    current = where.ask("get_memory", memory_id=memory, detail=True)
-    changes = _not_undone(current)
-    if not changes:
-        bare = short(memory)
-        raise NotFound(
-            f"there is nothing more to undo: {excerpt(current['content'])}  {bare} ('remembrancer restore {bare}' "
-            "brings it back if it is forgotten)"
-        )
-    replaced, replaced_changes = _replaced_since(where, current, changes[-1]["at"])
-    if len(changes) == 1 and not replaced_changes and sys.stdin.isatty():
-        where.close()
-        confirm(f"Only its storing is left to undo. Forget it? {excerpt(current['content'])}", yes=yes)
-    return _undo_last(where, replaced or current, replaced_changes or changes)
+    if change is None:
+        memory = _last_changed(where, yes)
+    else:
+        memory = where.ask("get_memory", memory_id=memory_id(change), detail=True)
+        if sys.stdin.isatty() and _is_as_stored(memory):
+            where.close()
+            confirm(f"Only its storing is left to undo. Forget it? {excerpt(memory['content'])}", yes=yes)
+    answer = where.ask("restore_memory", memory_id=memory["id"], version=memory["version"], undo=True)
+    if "undone" not in answer:
+        return _done(answer, "")  # it is queued
+    after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
+    return _done(answer, f"Undone, {_effect_of(answer, after)}: {excerpt(after['content'])}  {short(after['id'])}")
 
 
 def undo_run(where: Where, run_id: str) -> Report:
@@ -403,8 +393,8 @@ def undo_run(where: Where, run_id: str) -> Report:
     )
 
 
-def _last_change(where: Where, yes: bool) -> str:
-    """The id of the memory of today's last change that is not undone, once the person has agreed.
+def _last_changed(where: Where, yes: bool) -> Answer:
+    """The memory of today's last change that is not undone, once the person has agreed.
 
     Raises:
         MemoryUnavailable: a later change may be missing from the log, such as one that is queued.
@@ -413,81 +403,39 @@ def _last_change(where: Where, yes: bool) -> str:
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
         raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
-    changes: dict[str, list[Answer]] = {}
+    memories: dict[str, Answer] = {}
     for each in reversed(answer["changes"]):
-        memory = str(each["id"])
-        if memory not in changes:
-            changes[memory] = _not_undone(where.ask("get_memory", memory_id=memory, detail=True))
-        if any(change["version"] == each["version"] for change in changes[memory][-1:]):
+        if each["id"] not in memories:
+            memories[each["id"]] = where.ask("get_memory", memory_id=each["id"], detail=True)
+        memory = memories[each["id"]]
+        if memory.get("undoes") == each["version"]:
             where.close()
-            member = changes[memory][-1].get("member")  # of a shared memory
-            did = f"{each['did']} by {member}" if member else each["did"]
+            did = f"{each['did']} by {each['member']}" if "member" in each else each["did"]  # of a shared memory
             confirm(f"Undo this? {did}: {excerpt(each['text'])}", yes=yes)
             return memory
     raise NotFound("there is nothing left to undo from today: 'remembrancer undo ID' undoes an older change")
 
 
-def _not_undone(memory: Answer) -> list[Answer]:
-    """The changes of a memory, its storing first, without those that were undone and their undoing."""
-    changes: list[Answer] = []
-    for each in memory["history"]:
-        if each.get("reason") in (UNDONE, STORING_UNDONE):
-            del changes[-1:]
-        else:
-            changes.append(each)
-    return changes
+def _is_as_stored(memory: Answer) -> bool:
+    """True if undoing would forget a memory: only its storing is left to undo, and it replaced no other one."""
+    is_first = memory["history"][0]["version"] == memory.get("undoes")
+    return is_first and all(each["relation"] != "supersedes" for each in memory.get("links", ()))
 
 
-def _replaced_since(where: Where, memory: Answer, at: str) -> tuple[Answer, list[Answer]]:
-    """A memory that this one replaced at that time or later, with its changes; empty if there is none.
-
-    Raises:
-        InvalidInput: it was changed after that.
-    """
-    for link in memory.get("links", ()):
-        if link["relation"] == "supersedes":
-            old = where.ask("get_memory", memory_id=link["target"], detail=True)
-            changes = _not_undone(old)
-            since = [each for each in changes if each.get("by") == memory["id"] and each["at"] >= at]
-            if since and since[-1] is changes[-1]:
-                return old, changes
-            if since:
-                text, bare = excerpt(old["content"]), short(old["id"])
-                raise InvalidInput(
-                    f"it replaced {text}  {bare}, which was changed after that: 'remembrancer undo {bare}' first"
-                )
-    return {}, []
-
-
-def _undo_last(where: Where, memory: Answer, changes: Sequence[Answer]) -> Report:
-    """Undo the last of a memory's changes."""
-    last, text, bare = changes[-1], excerpt(memory["content"]), short(memory["id"])
-    if last["change"] == "forgotten":
-        answer = where.ask("restore_memory", memory_id=memory["id"], reason=UNDONE)
-        return _done(answer, f"Undone, it is no longer forgotten: {text}  {bare}")
-    if len(changes) == 1 or (last["change"] == "restored" and "status" in last.get("fields", ())):
-        reason = STORING_UNDONE if len(changes) == 1 else UNDONE
-        answer = where.ask("forget_memory", memory_id=memory["id"], reason=reason)
-        return _done(answer, f"Undone, it is forgotten ('remembrancer restore {bare}' brings it back): {text}")
-    if last["change"] in ("promoted", "taken back"):
-        back = last.get("previous_scope", "project")
-        if back == "session":
-            raise InvalidInput(f"a move from a session cannot be undone: {text}  {bare}")
-        answer = where.ask("promote_memory", memory_id=memory["id"], target_scope=back, reason=UNDONE)
-        return _done(answer, f"Undone, it is moved back to the {back}: {text}  {bare}")
-    answer = where.ask("restore_memory", memory_id=memory["id"], version=changes[-2]["version"], reason=UNDONE)
-    after = where.ask("get_memory", memory_id=memory["id"], detail=True)
-    what = _changed_back(answer.get("restored_fields", ()), after)
-    return _done(answer, f"Undone, {what}: {excerpt(after['content'])}  {bare}")
-
-
-def _changed_back(fields: Iterable[str], after: Answer) -> str:
+def _effect_of(answer: Answer, after: Answer) -> str:
     """The effect of undoing a change, by its fields."""
+    if after["status"] == "forgotten":
+        return f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back)"
+    if answer["undone"] == "forgotten":
+        return "it is no longer forgotten"
+    if answer["undone"] == "moved":
+        return f"it is moved back to the {after['scope']}"
     effects = {
         "content": "its former text is back",
         "valid_until": "its former end of validity is back" if after.get("valid_until") else "it is valid again",
         "done": "it is done again" if after.get("done") else "it is open again",
     }
+    fields = answer["restored_fields"]
     names = [name.replace("_", " ") for name in fields if name not in (*effects, "invalid_reason", "status")]
     known = [effects[name] for name in fields if name in effects]
     return " and ".join([*known, f"{', '.join(names) or 'all'} as before"] if names or not known else known)

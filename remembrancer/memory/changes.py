@@ -28,6 +28,10 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 
+UNDONE: Final = "undone"
+"""The name in the history of a change that undoes others, and the reason of a move that undoes a move."""
+RELEASED: Final = "released"
+"""The name in the history of a change that reactivates a memory because no other memory represents it any longer."""
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
@@ -147,18 +151,37 @@ def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
     return changed(before, values)
 
 
-def unrevised(now: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
-    """A memory with all fields that a run may change restored to their earlier values."""
-    values = {each.name: getattr(old, each.name) for each in FIELDS if each.by_run}
-    return changed(now, values | {"kind": kind_of(old)})
-
-
 def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
     """A memory restored to `old`, in its present scope, and not forgotten."""
     values = {each.name: getattr(old, each.name) for each in FIELDS if not each.stays}
     status = old.status if old.scope == before.scope else "active"
     values |= {"kind": kind_of(old), "status": status, "forgotten": False, "forgotten_reason": None}
     return changed(before, values)
+
+
+# --- Undoing changes.
+
+
+def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
+    """The changes of a memory that were not undone, the oldest first. A change says which version its undoing went back
+    to; a move between lanes is undone by a move."""
+    changes: list[HistoryEntry] = []
+    for entry in history:
+        if entry.change == UNDONE or "as_of" in entry.details:
+            as_of = entry.details.get("as_of")
+            changes = [each for each in changes if isinstance(as_of, int) and each.version <= as_of]
+        elif entry.change in ("promoted", "taken back") and entry.details.get("reason") == UNDONE:
+            del changes[-1:]
+        elif entry.change != RELEASED:
+            changes.append(entry)
+    return changes
+
+
+def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:
+    """A memory as it was before a change; if the change made it, it is forgotten for that reason."""
+    if before is None:
+        return msgspec.structs.replace(now, forgotten=True, forgotten_reason=reason)
+    return msgspec.structs.replace(before, kind=kind_of(before))
 
 
 SAME_EVENT_S: Final = DAY_S

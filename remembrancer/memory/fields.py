@@ -1,7 +1,7 @@
 """The fields of a memory, one row each: the type of its value, its limit, and its treatment in changes.
 
-All code that iterates over fields derives from these rows: comparing versions, merging a restated text, undoing a run,
-checking imported memories, the searched words, and the arguments and answers of tools.
+All code that iterates over fields derives from these rows: comparing versions, merging a restated text, checking
+imported memories, the searched words, and the arguments and answers of tools.
 
 A new field needs a line in `MemoryFields` and in `UpdateMemory` of `protocol/writes.py`, a row here, a column (a step
 of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
@@ -72,8 +72,8 @@ class Field(NamedTuple):
     """A field of a memory.
 
     `longest` is in characters. Without a `join`, storing the text again leaves the field as it is. A `clearable` field
-    can be reset to unknown. A consolidation run may change fields that are `by_run`; fields that `stay` are not
-    restored with an earlier version. A `detail` is shown where it is not empty.
+    can be reset to unknown. Fields that `stay` are not restored with an earlier version. A `detail` is shown unless it
+    is empty.
     """
 
     name: str
@@ -83,35 +83,34 @@ class Field(NamedTuple):
     is_compared: bool = True
     is_searched: bool = False
     is_clearable: bool = False
-    by_run: bool = False
     stays: bool = False
     is_detail: bool = False
 
 
 FIELDS: Final = (
     Field("content", "content", is_searched=True),
-    Field("importance", "share", join=max, by_run=True),
-    Field("tags", "tags", join=_union(MAX_TAGS), is_searched=True, by_run=True),
+    Field("importance", "share", join=max),
+    Field("tags", "tags", join=_union(MAX_TAGS), is_searched=True),
     Field("metadata", "object", join=lambda known, again: _fitting({**known, **again}, known)),
     Field("related_entities", "entities", join=_union(MAX_ENTITIES)),
     Field("source", "source", join=_labels),
-    Field("type", "word", by_run=True),
-    Field("kind", "word", by_run=True, is_detail=True),
-    Field("summary", "line", MAX_SUMMARY, _first, is_searched=True, is_clearable=True, by_run=True, is_detail=True),
+    Field("type", "word"),
+    Field("kind", "word", is_detail=True),
+    Field("summary", "line", MAX_SUMMARY, _first, is_searched=True, is_clearable=True, is_detail=True),
     Field("structured", "object", join=lambda known, again: _fitting({**again, **known}, known), is_detail=True),
-    Field("confidence", "share", join=max, by_run=True),
+    Field("confidence", "share", join=max),
     Field("domain", "name", MAX_NAME, _first, is_clearable=True, is_detail=True),
     Field("valid_from", "time", is_clearable=True, is_detail=True),
-    Field("valid_until", "time", is_clearable=True, by_run=True, is_detail=True),
+    Field("valid_until", "time", is_clearable=True, is_detail=True),
     Field("invalid_reason", "line", MAX_REASON, is_detail=True),
     Field("pinned", "flag", join=_first),
     Field("due", "time", join=_last, is_clearable=True),
     Field("done", "flag"),
-    Field("scope", "word", by_run=True, stays=True),
-    Field("status", "word", by_run=True),
+    Field("scope", "word", stays=True),
+    Field("status", "word"),
     # `status` represents these two when versions are compared.
-    Field("forgotten", "flag", is_compared=False, by_run=True),
-    Field("forgotten_reason", "line", MAX_REASON, is_compared=False, by_run=True),
+    Field("forgotten", "flag", is_compared=False),
+    Field("forgotten_reason", "line", MAX_REASON, is_compared=False),
     # Only a session's record gets other values, when the session ends again.
     Field("session_id", "session", MAX_SESSION_ID, is_compared=False, stays=True),
     Field("occurred_at", "time", is_compared=False, stays=True, is_detail=True),

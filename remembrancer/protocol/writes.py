@@ -272,6 +272,14 @@ class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
     reason: str | None = None
 
 
+class UndoChange(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Undo the last change of a memory that was not undone yet, or, if it has replaced another one since, that. Refused
+    if the memory no longer has this version (None: any version)."""
+
+    memory_id: str
+    version: int | None = None
+
+
 class InvalidateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Mark a memory as no longer true since `at` (seconds since the epoch; None: now). `replaced_by` is the id of the
     memory in the same file that is true now."""
@@ -307,6 +315,7 @@ MemoryChange = (
     | ForgetMemory
     | PromoteMemory
     | RestoreMemory
+    | UndoChange
     | InvalidateMemory
     | EraseMemory
     | ImportMemory
@@ -425,14 +434,15 @@ class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 
 class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `RestoreMemory`: the version, and the changed fields. `proposed_again`: only a refused
-    proposal of a promotion was renewed."""
+    """The outcome of a `RestoreMemory` or an `UndoChange`: the version, and the changed fields. `proposed_again`: only
+    a refused proposal of a promotion was renewed. `undone`: the name of the change that was undone."""
 
     memory_id: str
     version: int
     restored_fields: tuple[str, ...]
     re_embedded: bool = False
     proposed_again: bool = False
+    undone: str = ""
 
 
 class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

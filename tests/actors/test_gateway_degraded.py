@@ -307,7 +307,7 @@ async def test_changes_without_a_store_are_queued_by_a_short_id_and_nothing_is_i
         await change("tag_memory", add=["x"], remove=["sea"])
         await change("promote_memory", target_scope="project")
         await change("forget_memory", reason="why")
-        await change("restore_memory")
+        await change("restore_memory", undo=True)
         assert gateway.health().queue_depth == 5
         unknown = await client.call("forget_memory", memory_id="ZZZZ")
         assert (unknown["error"], unknown["field"]) == ("memory_unavailable", "memory_id")

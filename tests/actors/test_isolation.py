@@ -155,6 +155,7 @@ def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
         ("forget_memory", {"memory_id": memory_id, "reason": "because"}),
         ("restore_memory", {"memory_id": memory_id}),
         ("restore_memory", {"memory_id": memory_id, "version": 1}),
+        ("restore_memory", {"memory_id": memory_id, "undo": True}),
         ("invalidate", {"id": memory_id, "reason": "because"}),
         ("update_memory", {"id": memory_id, "valid_until": "2020-01-01"}),
         ("delete_memory", {"id": memory_id}),

@@ -30,6 +30,7 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     TagMemory,
     TextEdit,
+    UndoChange,
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, move_and_die
@@ -195,6 +196,33 @@ def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_an
     assert (taken.scope, taken.source_project, taken.history[-1].change) == ("project", None, "taken back")
     assert [step.scope for step in taken.promotion_chain] == ["session"], "it came from its session, and stays there"
     assert observations(spaces) == []
+    assert spaces.are_sound()
+
+
+def test_a_move_is_undone_by_a_move_and_what_it_undid_is_not_undone_again(spaces: Spaces) -> None:
+    stays = memory_id_of(STAYS)
+    rows = iter(range(9))
+
+    def undo(version: int | None = None, **fields: Any) -> Applied | RemembrancerError:
+        operation = change_operation(f"undo {next(rows)}", UndoChange(stays, version))
+        return spaces.move(msgspec.structs.replace(operation, **fields))
+
+    spaces.project.do(TagMemory(stays, ("green",)))
+    spaces.move(promotion(stays, "away"))
+    for project in (OTHER_PROJECT, msgspec.structs.replace(PROJECT, sees_user=False)):
+        assert isinstance(undo(project=project), (InvalidInput, NotFound))
+    assert isinstance(undo(2), InvalidInput), "it has been changed since"
+    assert isinstance(undo(3), Applied)
+    assert spaces.project.shown(stays).scope == "project"
+    spaces.move(promotion(stays, "away again"))
+    spaces.move(change_operation("by hand", PromoteMemory(stays, "project")))
+    assert isinstance(undo(), Applied)
+    assert spaces.user.shown(stays).scope == "user"
+    assert isinstance(undo(), Applied)
+    assert isinstance(undo(), Applied)
+    assert spaces.project.shown(stays).tags == ("red",)
+    assert isinstance(undo(), Applied)
+    assert spaces.project.shown(stays).forgotten_at is not None
     assert spaces.are_sound()
 
 

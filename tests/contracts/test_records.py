@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,11 +34,14 @@ from remembrancer.protocol.writes import (
     LinkRef,
     Operation,
     PromoteMemory,
+    RecordedFields,
+    RestoredResult,
     RestoreMemory,
     SourceRef,
     StoredResult,
     TagMemory,
     TextEdit,
+    UndoChange,
     UpdatedResult,
     UpdateMemory,
 )
@@ -384,6 +388,76 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
     assert (rig.loaded(one).superseded_by, rig.loaded(one).valid_until) == ((two,), at)
     rig.do(UpdateMemory(two, remove_links=(link,)))
     assert (rig.shown(one).valid_until, rig.shown(one).version, rig.loaded(one).superseded_by) == (None, 3, ())
+
+
+# Undoing
+def test_changes_are_undone_one_by_one_from_the_last_and_then_nothing_is_left(rig: RecordsRig, lantern: str) -> None:
+    states = [rig.shown(lantern)]
+    for change in (
+        UpdateMemory(lantern, content="the second lantern", due=9.0, kind="open_end", metadata={"a": 1}),
+        TagMemory(lantern, ("green",), ("red",)),
+        ForgetMemory(lantern, "it broke"),
+        RestoreMemory(lantern),
+        UpdateMemory(lantern, done=True),
+    ):
+        rig.do(change)
+        states.append(rig.shown(lantern))
+    named = [rig.do(UndoChange(lantern)).undone for _ in states[:2]]
+    assert named == ["updated", "restored"]
+    for was in reversed(states[:3]):
+        rig.do(UndoChange(lantern))
+        now = rig.shown(lantern)
+        for name in RecordedFields.__struct_fields__:
+            assert getattr(now, name) == getattr(was, name), name
+        assert now.forgotten_at is None
+    rig.do(UndoChange(lantern))
+    assert rig.shown(lantern).forgotten_reason == "its storing was undone"
+    assert "nothing more to undo" in rig.refused(UndoChange(lantern)).message
+    rig.do(RestoreMemory(lantern))
+    assert rig.do(UndoChange(lantern)).undone == "restored"
+    assert rig.shown(lantern).forgotten_at is not None
+
+
+def test_a_change_is_undone_once_and_not_if_another_one_came_after_it(rig: RecordsRig, lantern: str) -> None:
+    rig.do(TagMemory(lantern, ("green",)))
+    assert "has been changed since" in rig.refused(UndoChange(lantern, 1)).message
+    undo = change_operation("undo", UndoChange(lantern, 2))
+    first, again = (rig.records.apply([undo])[0] for _ in range(2))
+    assert isinstance(first, Applied)
+    assert isinstance(again, Applied)
+    assert (again.result, again.replayed) == (first.result, True)
+    assert (rig.shown(lantern).tags, rig.shown(lantern).version) == (("red", "blue"), 3)
+    assert "has been changed since" in rig.refused(UndoChange(lantern, 2)).message, "as by a second click"
+    own = rig.say("a private light", scope="session")
+    assert isinstance(rig.refused(UndoChange(own), session=OTHER_SESSION), NotFound)
+    rig.do(PromoteMemory(own, "project"))
+    assert "moved from a session" in rig.refused(UndoChange(own)).message
+
+
+def test_to_undo_a_memory_that_replaced_another_first_makes_that_valid_again(rig: RecordsRig, four: list[str]) -> None:
+    old, *_ = four
+    new = rig.at(REQUESTED_AT + 5).say("the new light", supersedes=old)
+    undone = rig.do(UndoChange(new))
+    assert (undone.memory_id, undone.undone, undone.restored_fields) == (old, "superseded", ("valid_until",))
+    assert links_of(rig, new) == []
+    rig.do(UndoChange(new))
+    assert rig.shown(new).forgotten_at is not None
+    newer = rig.at(REQUESTED_AT + 9).say("the newer light", supersedes=old)
+    rig.do(TagMemory(old, ("dim",)))
+    assert f"it replaced {old}, which has been changed since" in rig.refused(UndoChange(newer)).message
+    rig.do(UndoChange(old))
+    assert rig.do(UndoChange(newer)).memory_id == old
+
+
+def test_what_an_import_says_of_its_past_leaves_an_undo_as_it_is(rig: RecordsRig, lantern: str) -> None:
+    rig.do(TagMemory(lantern, ("green",)))
+    whole = rig.shown(lantern)
+    for number, details in enumerate(({"as_of": "x"}, {"as_of": -1}, {"as_of": 7}, {"previous_scope": 3})):
+        entries = (whole.history[0], msgspec.structs.replace(whole.history[1], details=details))
+        memory_id = f"{lantern}{number}"
+        rig.do(ImportMemory(msgspec.structs.replace(whole, id=memory_id, content=f"light {number}", history=entries)))
+        outcome = rig.try_to(UndoChange(memory_id))
+        assert isinstance(outcome, (RestoredResult, InvalidInput)), outcome
 
 
 def test_a_memory_in_place_of_one_unknown_or_of_others_is_refused(rig: RecordsRig, four: list[str]) -> None:

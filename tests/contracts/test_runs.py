@@ -47,6 +47,7 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     RestoreMemory,
     TagMemory,
+    UndoChange,
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, carry_out_and_die
@@ -274,6 +275,15 @@ def test_what_was_changed_since_stays_and_is_named(rig: RunsRig) -> None:
     assert rig.shown(SUMMARY).forgotten_at is None
     assert (rig.shown(ONE).status, rig.shown(ONE).importance) == ("active", 1.0), "nothing stands for it"
     assert rig.shown(THREE).status == "active"
+
+
+def test_what_was_changed_and_changed_back_since_is_undone_with_its_run(rig: RunsRig) -> None:
+    rig.carry_out(*consolidating())
+    rig.do(UpdateMemory(ONE, importance=1.0))
+    rig.do(UndoChange(ONE))
+    assert rig.undo().skipped == ()
+    assert (rig.shown(ONE).status, rig.shown(ONE).importance) == ("active", 0.5)
+    assert rig.do(UndoChange(ONE)).undone == "stored", "the run is undone already"
 
 
 def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(rig: RunsRig) -> None:

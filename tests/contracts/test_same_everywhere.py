@@ -27,6 +27,7 @@ from remembrancer.protocol.writes import (
     StoreMemory,
     TagMemory,
     TextEdit,
+    UndoChange,
     UpdateMemory,
 )
 from tests.contracts.runs_rig import run_operation, undo_operation
@@ -67,6 +68,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(TagMemory, IDS, TAGS),
     st.builds(ForgetMemory, IDS, st.just("outdated")),
     st.builds(RestoreMemory, IDS, st.none() | st.integers(1, 3)),
+    st.builds(UndoChange, IDS, st.none() | st.integers(1, 4)),
     st.builds(InvalidateMemory, IDS, st.just("it moved"), st.none() | IDS),
     st.builds(PromoteMemory, IDS, st.just("project")),
     st.builds(EraseMemory, IDS),

@@ -378,7 +378,7 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
         for each in Page(page).forms
         if each.action.endswith("/change") and "what" in each.fields
     }
-    for memory, how in ((kept, "restore/1"), (new, "forget")):
+    for memory, how in ((kept, "undo/2"), (new, "undo/1")):
         assert undo[memory][memory] == [how]
         visit.do("/change", what="undo", back="/today", id=memory, **{memory: how})
     text = Page(visit.do("/change", id=end, what="done", back="/today")).text
@@ -411,8 +411,12 @@ def test_today_undoes_a_move_by_a_move_and_a_restoring_by_forgetting(visit: Visi
         visit.do("/change", what="undo", back="/today", id=memory, **{memory: undo[memory][0]})
         assert f"{button}</button>" in visit.get(f"/memory/{memory}")
     visit.call("promote_memory", memory_id=private, target_scope="project")
-    refused = visit.send("/change", what="undo", id=private, **{private: "back"})
+    refused = visit.send("/change", what="undo", id=private, **{private: "undo/2"})
     assert (refused.status_code, "from a session" in refused.text) == (400, True)
+    visit.call("update_memory", memory_id=memory, content="The gate opens at nine")
+    for _ in range(2):  # as by a page that was loaded before the other change, and by a second click
+        refused = visit.send("/change", what="undo", id=memory, **{memory: "undo/1"})
+        assert (refused.status_code, "has been changed since" in refused.text) == (400, True)
 
 
 def test_a_memory_shows_where_else_the_same_is_stored(visit: Visit) -> None:

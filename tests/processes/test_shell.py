@@ -178,7 +178,7 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
         "it is forgotten",
     ):
         assert f"Undone, {effect}" in shell("undo", old)
-    assert "nothing more to undo" in shell("undo", old, status=exit_codes.FAILED)
+    assert "nothing more to undo" in shell("undo", old, status=exit_codes.USAGE)
     shell("restore", old)
     assert "Undone, it is forgotten" in shell("undo", old)
 
@@ -190,7 +190,7 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert "Undone, it is valid again: We deploy on Tuesdays" in shell("undo", new), "the last change of both"
     shell("edit", new, "--supersedes", old)
     shell("tag", old, "ops")
-    assert "which was changed after that" in shell("undo", new, status=exit_codes.USAGE)
+    assert "which has been changed since: undo that first" in shell("undo", new, status=exit_codes.USAGE)
     shell("undo", old)
     assert "it is valid again" in shell("undo", new)
     newest = shell.json("add", "We deploy on Sundays", "--supersedes", old)["memory_id"]

@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.sqlite_records import Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts
-from remembrancer.memory.changes import is_visible, unknown_memory
+from remembrancer.memory.changes import UNDONE, is_visible, standing, unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
@@ -39,6 +39,7 @@ from remembrancer.protocol.writes import (
     StoreMemory,
     Submit,
     SubmitBatch,
+    UndoChange,
     UpdatedResult,
     WriteNote,
     memory_id_of,
@@ -147,7 +148,7 @@ class WriteHandlers(Handlers):
             else:
                 outcome = await self._committer.submit(self._writer, operation)
             if isinstance(outcome, Forwarded):
-                outcome = await self._committer.submit(outcome.lane, operation)
+                outcome = await self._committer.submit(outcome.lane, outcome.operation)
                 outcome = self._writer.with_copies(operation, outcome)
         except RemembrancerError as error:
             return error
@@ -199,9 +200,10 @@ def _independent(operations: Sequence[Operation]) -> list[Operation]:
 class Forwarded(FileLocked, code=FileLocked.code):
     """The operation is still to be applied on the thread of a shared lane."""
 
-    def __init__(self, lane: Records) -> None:
+    def __init__(self, lane: Records, operation: Operation) -> None:
         super().__init__("the shared memories have just been opened: try again in a moment")
         self.lane = lane
+        self.operation = operation
 
 
 class MemoryWriter:
@@ -235,9 +237,10 @@ class MemoryWriter:
             earlier = read_applied(query, operation.operation_id)
             if earlier is not None:
                 return _with_copies(connection, seen, operation, earlier)
+            operation = _move_back(connection, seen, operation)
             source, destination = self._place(connection, query, lanes, seen, operation)
             if source.is_shared or destination.is_shared:
-                return Forwarded(source if source.is_shared else destination)
+                return Forwarded(source if source.is_shared else destination, operation)
             outcome = source.apply_in(connection, operation, destination)
         except RemembrancerError as refusal:
             return refusal
@@ -305,6 +308,22 @@ class MemoryWriter:
 def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
     """Return the lanes whose memories a project's token may see."""
     return {scope: each for scope, each in lanes.items() if project.sees_user or not each.is_users}
+
+
+def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation) -> Operation:
+    """Return the operation that moves a memory back if this one undoes a move between lanes, or else this one."""
+    change = operation.change
+    if not isinstance(change, UndoChange):
+        return operation
+    for lane in seen.values():
+        edits = SqliteEdits(connection, lane.space, 0.0)
+        memory = edits.memory(change.memory_id)
+        changes = [] if memory is None else standing(edits.history(memory.id))
+        scope = changes[-1].details.get("previous_scope") if changes else None
+        if memory is not None and scope in ("project", "user") and change.version in (None, memory.version):
+            back = PromoteMemory(change.memory_id, scope, UNDONE)
+            return msgspec.structs.replace(operation, change=back)
+    return operation
 
 
 def _with_copies(connection: sqlite3.Connection, seen: Lanes, operation: Operation, outcome: Outcome) -> Outcome:

@@ -112,7 +112,7 @@ async def read_log(
     )
     entries = [
         {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins, "version": each.version}
-        | non_empty(forgotten=each.is_forgotten or None)
+        | non_empty(forgotten=each.is_forgotten, member=each.member)
         for each in changes
     ]
     return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries}

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.memory.changes import spans_of
+from remembrancer.memory.changes import spans_of, standing
 from remembrancer.memory.fields import DETAILS
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput
@@ -20,7 +20,15 @@ MAX_HISTORY: Final = 50
 """The number of versions that are listed, the latest ones; every version can be requested by number."""
 DETAIL: Final = (
     *("importance", "confidence", "session_id", "embedded", "strength", "is_stale", "why", "found_entities"),
-    *("access_count", "last_accessed", "sessions_used", "promotion_chain", "promotions", "observed_in_projects"),
+    *(
+        "access_count",
+        "last_accessed",
+        "sessions_used",
+        "promotion_chain",
+        "promotions",
+        "observed_in_projects",
+        "undoes",
+    ),
 )
 """The fields that only an answer with `detail` has."""
 FORMER_TEXTS: Final = "version=N shows a former text."
@@ -88,12 +96,14 @@ def shown(reply: MemoryShown, version: int | None = None) -> Answer:
         answer |= non_empty(why=list(reply.reasons))
     else:
         answer = _as_of(memory, version)
+    changes = standing(memory.history)
     listed = memory.history[-MAX_HISTORY:]
     return (
         answer
         | non_empty(
             links=[_link(link, "target") for link in memory.links],
             incoming_links=[_link(link, "source") for link in reply.incoming],
+            undoes=changes[-1].version if changes else None,
             near_duplicates=list(reply.near_duplicates),
             copies=copies_of(reply),
             access_count=memory.access_count,

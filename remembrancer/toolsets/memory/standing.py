@@ -15,6 +15,7 @@ from remembrancer.protocol.writes import (
     RestoreMemory,
     TaggedResult,
     TagMemory,
+    UndoChange,
 )
 from remembrancer.toolsets.memory.answers import copies_of
 from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_tag_changes
@@ -54,16 +55,25 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
     return answer
 
 
-@tool("Undo a forget, or return to a version.", destructive=True, marks_data=False, unlisted=("reason",))
+@tool("Undo a forget, or return to a version.", destructive=True, marks_data=False, unlisted=("reason", "undo"))
 async def restore_memory(
-    call: Call, memory_id: str, version: Version | None = None, reason: str | None = None
+    call: Call, memory_id: str, version: Version | None = None, reason: str | None = None, undo: bool = False
 ) -> Answer:
-    """Restore a forgotten memory, or return to an earlier version."""
+    """Restore a forgotten memory, or return to an earlier version; or (`undo`) undo its last change, if it still has
+    the given version. The answer to that names the changed memory, which may be one that this one has replaced."""
     memory_id = parse_memory_id(memory_id)
-    result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
-    answer: Answer = {"memory_id": memory_id, "status": "active"}
-    answer |= {"restored_fields": list(result.restored_fields), "version": result.version}
-    return answer | non_empty(proposed_again=result.proposed_again)
+    if not undo:
+        result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
+        answer: Answer = {"memory_id": memory_id, "status": "active"}
+        answer |= {"restored_fields": list(result.restored_fields), "version": result.version}
+        return answer | non_empty(proposed_again=result.proposed_again)
+    undone = await call.submit(UndoChange(memory_id, version))
+    if isinstance(undone, RestoredResult):
+        fields = list(undone.restored_fields)
+        return {"memory_id": undone.memory_id, "undone": undone.undone, "restored_fields": fields}
+    if isinstance(undone, PromotedResult):
+        return {"memory_id": memory_id, "undone": "moved", "restored_fields": ["scope"]}
+    raise Queued({"memory_id": memory_id})
 
 
 @tool("Move a memory between scopes.", unlisted=("reason",))

@@ -19,12 +19,13 @@ from remembrancer.actors.store.records.moves import (
     snapshot_of,
     step_of,
 )
-from remembrancer.actors.store.records.run_rules import apply_run, undo_run
+from remembrancer.actors.store.records.run_rules import CHANGED_SINCE, apply_run, undo_run
 from remembrancer.actors.store.records.sessions import session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import (
+    UNDONE,
     changed_line,
     check_broader,
     check_remembered,
@@ -33,7 +34,9 @@ from remembrancer.memory.changes import (
     joined,
     reverted,
     spans_of,
+    standing,
     tagged,
+    taken_back,
     texts_of,
     updated,
 )
@@ -49,6 +52,7 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     ForgetMemory,
     ForgottenResult,
+    HistoryEntry,
     ImportedResult,
     ImportMemory,
     InvalidatedResult,
@@ -66,6 +70,7 @@ from remembrancer.protocol.writes import (
     TaggedResult,
     TagMemory,
     TextEdit,
+    UndoChange,
     UpdatedResult,
     UpdateMemory,
 )
@@ -75,6 +80,7 @@ CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """The names of changes in the history that end a validity."""
+STORING_UNDONE: Final = "its storing was undone"
 
 Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
@@ -103,7 +109,7 @@ def used_by(change: Change) -> tuple[str, ...]:
     match change:
         case UpdateMemory():
             return (change.memory_id, *(link.target for link in change.add_links), *(change.related or ()))
-        case TagMemory() | RestoreMemory():
+        case TagMemory() | RestoreMemory() | UndoChange():
             return (change.memory_id,)
         case InvalidateMemory(replaced_by=str(newer)):
             return (newer,)
@@ -263,6 +269,51 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     made = writer.revise(memory, after, "restored", reason=change.reason, restored_version=change.version)
     _valid_again(writer, memory, after)
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
+
+
+def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
+    """Undo the last change of a memory, or of one that it has replaced since. A memory without an earlier version is
+    forgotten. The version that this makes names the one that it goes back to, even if nothing differs.
+
+    A move between lanes is undone by a move; one that is found here came from elsewhere meanwhile.
+    """
+    memory = writer.memory(change.memory_id)
+    if change.version not in (None, memory.version):
+        raise InvalidInput(f"{memory.id} {CHANGED_SINCE}", field="version")
+    if not (changes := standing(writer.space.history(memory.id))):
+        raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
+    if (replaced := _replaced_since(writer, memory.id, changes[-1].changed_at)) is not None:
+        memory, changes = replaced
+    last = changes[-1]
+    if (scope := last.details.get("previous_scope")) is not None:
+        raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
+    earlier = [entry.record for entry in writer.space.history(memory.id) if entry.version < last.version]
+    after = taken_back(memory.now, earlier[-1] if earlier else None, STORING_UNDONE)
+    made = writer.revise(
+        memory,
+        after,
+        "forgotten" if after.forgotten else UNDONE,
+        chain=memory.promotion_chain,
+        undid=last.change,
+        as_of=last.version - 1,
+    )
+    _valid_again(writer, memory, after)
+    return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields, undone=last.change)
+
+
+def _replaced_since(writer: Writer, memory_id: str, at: float) -> tuple[Memory, list[HistoryEntry]] | None:
+    """A memory that this one has replaced at that time or later, with its changes. Raises `InvalidInput` if it has been
+    changed since."""
+    for link in writer.space.links(memory_id):
+        if link.source == memory_id and link.relation == SUPERSEDES:
+            old = writer.memory(link.target)
+            changes = standing(writer.space.history(old.id))
+            since = [each for each in changes if each.details.get("by") == memory_id and each.changed_at >= at]
+            if since and since[-1] is not changes[-1]:
+                raise InvalidInput(f"it replaced {old.id}, which {CHANGED_SINCE}: undo that first")
+            if since:
+                return old, changes
+    return None
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
@@ -570,6 +621,7 @@ RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
     TagMemory: _tag,
     ForgetMemory: _forget,
     RestoreMemory: _restore,
+    UndoChange: _undo_change,
     InvalidateMemory: _invalidate,
     PromoteMemory: _promote,
     EraseMemory: _erase,
@@ -580,5 +632,7 @@ RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
     UndoRun: undo_run,
 }
 """The rule for each change."""
-BY_A_SESSION: Final = (UpdateMemory, TagMemory, ForgetMemory, RestoreMemory, InvalidateMemory, PromoteMemory)
+BY_A_SESSION: Final = (
+    *(UpdateMemory, TagMemory, ForgetMemory, RestoreMemory, UndoChange, InvalidateMemory, PromoteMemory),
+)
 """The changes that record their session as active; stores do so in their own rule."""

@@ -10,8 +10,8 @@ from remembrancer.actors.store.records.background import prune
 from remembrancer.actors.store.records.memory_rows import OF_RUN
 from remembrancer.actors.store.records.moves import note_pattern, propose
 from remembrancer.actors.store.records.sqlite_file import as_json
-from remembrancer.actors.store.records.writer import RELEASED, Writer
-from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
+from remembrancer.actors.store.records.writer import Writer
+from remembrancer.memory.changes import BREADTH, UNDONE, is_visible, revised, standing, taken_back
 from remembrancer.memory.fields import FIELDS
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.kinds import type_of_kind
@@ -42,7 +42,8 @@ from remembrancer.protocol.runs import Edit as RunEdit
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 
-UNDONE: Final = "the run was undone"
+RUN_UNDONE: Final = "the run was undone"
+CHANGED_SINCE: Final = "has been changed since"
 _UNDONE_AT: Final = "SELECT undone_at FROM runs WHERE space = @SPACE AND run_id = ?"
 
 
@@ -59,7 +60,7 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     ((undone_at,),) = writer.space.query(_UNDONE_AT, (change.run_id,))
     for edit in change.edits:
         is_over = undone_at is not None and not isinstance(edit, CloseSession)
-        carrying.note(edit, UNDONE if is_over else carrying.carry_out(edit))
+        carrying.note(edit, RUN_UNDONE if is_over else carrying.carry_out(edit))
     return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.orphans, carrying.pruned)
 
 
@@ -307,7 +308,7 @@ def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
                 writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE)
                 undone.append(memory_id)
             else:
-                skipped.append(Skipped(memory_id, "it has been changed since"))
+                skipped.append(Skipped(memory_id, f"it {CHANGED_SINCE}"))
     return UndoneResult(change.run_id, tuple(undone), tuple(skipped), already=not undone and not skipped)
 
 
@@ -316,34 +317,23 @@ def _undo(writer: Writer, run_id: str, memory_id: str) -> str | None:
     if somebody else has forgotten the memory that the run made."""
     memory = writer.space.memory(memory_id)
     assert memory is not None, "it was here before others were undone"
-    entries = {entry.version: entry for entry in writer.space.history(memory.id)}
-    made = {entry.version for entry in entries.values() if entry.details.get("run") == run_id}
+    history = writer.space.history(memory.id)
+    made = {entry.version for entry in history if entry.details.get("run") == run_id}
     if memory.now.forgotten and 1 in made:
         return ""
-    undone: list[HistoryEntry] = []
-    version = memory.version
-    while (entry := entries.get(version)) is not None:
-        as_of = entry.details.get("as_of")
-        if entry.change == "undone" and isinstance(as_of, int) and as_of < version:
-            version = as_of
-        elif entry.change == RELEASED:
-            version -= 1
-        elif version in made:
-            undone.append(entry)
-            version -= 1
-        else:
-            break
-    if len(undone) < len(made) or (version and entry is None):
-        return "it has been changed since"
-    if entry is None:
-        after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=f"undone: {run_id}")
-    else:
-        after = unrevised(memory.now, entry.record)
+    changes, undone = standing(history), list[HistoryEntry]()
+    while changes and changes[-1].version in made:
+        undone.append(changes.pop())
+    before = {entry.version: entry.record for entry in history}
+    version = undone[-1].version - 1 if undone else 0
+    if len(undone) < len(made) or (version and version not in before):
+        return f"it {CHANGED_SINCE}"
+    after = taken_back(memory.now, before.get(version), f"undone: {run_id}")
     chain = tuple(step for step in memory.promotion_chain if step.run_id != run_id)
     writer.revise(
         memory,
         after,
-        "undone",
+        UNDONE,
         chain=chain if chain != memory.promotion_chain else None,
         run=run_id,
         undid=undone[0].change,
