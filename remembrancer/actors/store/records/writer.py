@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of
+from remembrancer.actors.store.records.memory_rows import SAYS_IT, read_copies
 from remembrancer.actors.store.records.sessions import files_worked_on, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Link, Memory, Outcome
@@ -104,14 +104,9 @@ class Writer:
     def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
         """The memory with the same text and scope as a store that the session (by default the operation's) can see, if
         there is one."""
-        same_text = self.space.query(
-            """SELECT id, scope, session_id FROM memories
-               WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL
-               AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT ?""",
-            (digest_of(change.content), self.operation.session_id if session_id is None else session_id, MOST_ALIKE),
-        )
-        for memory_id, scope, owner in same_text:
-            if scope == change.scope and (scope != "session" or owner == change.session_id):
+        session_id = self.operation.session_id if session_id is None else session_id
+        for memory_id, scope in read_copies(self.space.query, "", change.content, session_id, MOST_ALIKE).items():
+            if scope == change.scope and (scope != "session" or session_id == change.session_id):
                 memory = self.space.memory(memory_id)
                 if memory is not None and says_the_same(memory.now, memory.created_at, change, self.at):
                     return memory
