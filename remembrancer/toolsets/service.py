@@ -1,7 +1,7 @@
 """The services that tools need from their process: a contract, and the results of asking and writing."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -55,6 +55,23 @@ class Written(msgspec.Struct, frozen=True):
     degraded: bool = False
 
 
+@dataclass(slots=True)
+class SessionState:
+    """What the runtime remembers of a session while it is among the last active ones.
+
+    `seen` are the memories that it has written, or was shown in their present form, `served` those that its `queries`
+    were answered with. `short_ids` has the short form of each id that it was shown, and the id for each short form;
+    in another session that may mean another memory. `refused` are notices of its own queued writes that were refused
+    later, until it gets them.
+    """
+
+    seen: set[str] = field(default_factory=set)
+    served: set[str] = field(default_factory=set)
+    queries: int = 0
+    short_ids: dict[str, str] = field(default_factory=dict)
+    refused: list[Notice] = field(default_factory=list)
+
+
 class MemoryService(Protocol):
     """The store as tools see it, with its last answers for times when it is away.
 
@@ -66,9 +83,6 @@ class MemoryService(Protocol):
     home: str
     """The place that the status shows while the store is away."""
     store_health: StoreAvailability
-    short_ids: dict[tuple[str, str, str], str]
-    """Short forms of ids that were shown, by project, session and whole id, and whole ids by the short form that they
-    had last. A short form may mean another memory in another session."""
     past_actions: dict[str, PastActions]
     """The words of the commands and edits of this runtime's sessions, by project id."""
     open_browser: Callable[[], Awaitable[str]]
@@ -101,9 +115,11 @@ class MemoryService(Protocol):
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a memory has its vectors, within the call's budget."""
 
-    def seen(self, caller: Caller) -> set[str]:
-        """The ids of the memories that the session has written, or was shown in their present form, since the runtime
-        started."""
+    def session(self, of: Caller | Operation) -> SessionState:
+        """What is remembered of a session, since the runtime started."""
+
+    def take_refused(self, caller: Caller) -> list[Notice]:
+        """The session's own queued writes that were refused later. Each is returned once."""
 
     def shown(
         self,
@@ -126,9 +142,6 @@ class MemoryService(Protocol):
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """Report writes that the store has applied, which may change resources."""
-
-    def take_refused(self, caller: Caller) -> list[Notice]:
-        """The session's own queued writes that were refused later. Each is returned once."""
 
     def health(self) -> GatewayHealth:
         """The state of the write queue and of the store."""

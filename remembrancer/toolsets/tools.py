@@ -36,7 +36,7 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import Change, NearMemory, Operation, Result, memory_id_of
 from remembrancer.toolsets.arguments import ArgumentDecoder
-from remembrancer.toolsets.service import Caller, MemoryService
+from remembrancer.toolsets.service import Caller, MemoryService, SessionState
 
 DEFAULT_TOOLSETS: Final = ("memory",)
 MOST_SERIOUS: Final = (
@@ -59,6 +59,7 @@ LISTED: Final = "listed"
 """The key of a schema that has the values to list; the others are rarely used, and taken as well. An empty list names
 none, where another tool names them."""
 MOST_SHORT_IDS: Final = 20_000
+"""The number of a session's short ids that are remembered."""
 
 P = ParamSpec("P")
 T = TypeVar("T", bound=msgspec.Struct)
@@ -96,6 +97,11 @@ class Call:
     """The reason why a text that was written cannot be embedded now."""
     near: list[NearMemory] = field(default_factory=list)
     """Memories that the written ones probably replace."""
+
+    @property
+    def session(self) -> SessionState:
+        """What is remembered of the caller's session."""
+        return self.service.session(self.caller)
 
     @cached_property
     def operation_id(self) -> str:
@@ -302,10 +308,10 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if not parts:
         return arguments
     project, session_id = call.caller.project, call.caller.session_id
-    known, whole_ids = call.service.short_ids, dict[str, str]()
+    known, whole_ids = call.session.short_ids, dict[str, str]()
     for part in parts:  # ids that were shown before need no store: it may be away, and a memory may have been erased
-        memory_id = known.get((project.id, session_id, part), "")
-        if known.get((project.id, session_id, memory_id)) == part:
+        memory_id = known.get(part, "")
+        if known.get(memory_id) == part:
             whole_ids[part] = memory_id
     if unknown := [part for part in parts if part not in whole_ids]:
         question = FindIds(project, session_id, tuple(unknown))
@@ -322,11 +328,11 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
 
 async def _with_short_ids(call: Call, answer: Answer) -> Answer:
     """The answer with short forms of ids; the ids of memories that are only queued stay whole."""
-    known, viewer = call.service.short_ids, (call.caller.project.id, call.caller.session_id)
+    known = call.session.short_ids
     unknown: dict[str, None] = {}
 
     def short(memory_id: str) -> str:
-        return known.get((*viewer, memory_id)) or unknown.setdefault(memory_id) or memory_id
+        return known.get(memory_id) or unknown.setdefault(memory_id) or memory_id
 
     shortened: Answer = replaced_in_answer(answer, short)
     is_slow = any(warning["code"] in ABSENT for warning in answer.get("warnings", ()))
@@ -337,23 +343,22 @@ async def _with_short_ids(call: Call, answer: Answer) -> Answer:
 
 async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: bool = False) -> dict[str, str]:
     """The short forms of the ids for which the store provides one, or (`only_known`) has provided one before."""
-    known, project, session_id = call.service.short_ids, call.caller.project, call.caller.session_id
-    ids = list(memory_ids)
-    unknown = [each for each in ids if (project.id, session_id, each) not in known]
+    known, ids = call.session.short_ids, list(memory_ids)
+    unknown = [each for each in ids if each not in known]
     if unknown and not only_known and call.service.store_health.usable:
         with suppress(RemembrancerError):  # whole ids are correct, too
-            question = FindIds(project, session_id, ids=tuple(unknown))
+            question = FindIds(call.caller.project, call.caller.session_id, ids=tuple(unknown))
             note_short_ids(call, (await call.service.ask(question, call.received_at)).reply.short)
-    return {each: short for each in ids if (short := known.get((project.id, session_id, each))) is not None}
+    return {each: short for each in ids if (short := known.get(each)) is not None}
 
 
 def note_short_ids(call: Call, short: Mapping[str, str]) -> None:
     """Remember the short forms of ids that the store has provided for the caller."""
-    known, viewer = call.service.short_ids, (call.caller.project.id, call.caller.session_id)
+    known = call.session.short_ids
     if len(known) > 2 * MOST_SHORT_IDS:
         known.clear()
     for memory_id, form in short.items():
-        known[*viewer, memory_id], known[*viewer, form] = form, memory_id
+        known[memory_id], known[form] = form, memory_id
 
 
 def non_empty(**fields: Any) -> Answer:

@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -14,8 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.gateway import store_access
+from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import MAX_WATCHES, SessionWatcher
 from remembrancer.browser.view import names_of
+from remembrancer.config.settings import Settings
 from remembrancer.memory.text import harmless, neutralised, neutralised_value, printable
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, ListedSession, SessionDescription
@@ -23,13 +28,11 @@ from remembrancer.protocol.runs import ApplyRun, Topic, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S, last_durations_s, note_call
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory, SourceRef
-from remembrancer.toolsets.memory import resources
 from remembrancer.toolsets.memory.resources import (
     FIXED,
     MEMORY_START,
     STATUS,
     SUMMARY,
-    RecallCounts,
     is_known,
     knowledge_graph,
     list_item,
@@ -264,17 +267,20 @@ def caller(session: str = SESSION, project: ProjectRef = PROJECT) -> Caller:
     return Caller("bridge", session, project, 0.0)
 
 
-def test_queries_are_counted_and_each_memory_once_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = RecallCounts(0.0)
-    assert counts.served(PROJECT.id, "s") == (0, 0)
+def test_queries_are_counted_and_each_memory_once_within_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: Any = SimpleNamespace(health=SimpleNamespace(usable=False))
+    nothing: Any = None
+    access = StoreAccess(store, nothing, Settings(), str(tmp_path), nothing, nothing)
     for session, ids in (("s", ("a", "b")), ("s", ("b", "c")), ("s", ()), ("other", ("z",))):
-        counts.heard_recall(caller(session), ids)
-    assert counts.served(PROJECT.id, "s") == (3, 3)
-    monkeypatch.setattr(resources, "MAX_SESSIONS", 2)
-    counts = RecallCounts(0.0)
+        access.shown(caller(session), ids)
+    state = access.session(caller("s"))
+    assert (state.queries, state.served, state.seen) == (3, {"a", "b", "c"}, {"a", "b", "c"})
+    monkeypatch.setattr(store_access, "MOST_SESSIONS", 2)
     for session in ("one", "two", "one", "three"):
-        counts.heard_recall(caller(session), ("a", "b", "c"))
-    assert [counts.served(PROJECT.id, each) for each in ("two", "one", "three")] == [(0, 0), (2, 3), (1, 3)]
+        access.shown(caller(session), ("a", "b", "c"))
+    assert [access.session(caller(each)).queries for each in ("one", "three", "two")] == [2, 1, 0]
 
 
 # --- The duration of a call, and the line in the log about a slow one.

@@ -1,6 +1,7 @@
 """Tools: their arguments, the errors that name the field at fault, their schemas and their registry."""
 
 import json
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -39,7 +40,7 @@ from remembrancer.toolsets.arguments import ArgumentDecoder, input_schema
 from remembrancer.toolsets.memory.get_memory_context import MAX_FILES
 from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments, to_recall
 from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments, to_change
-from remembrancer.toolsets.service import Caller, MemoryService, Written
+from remembrancer.toolsets.service import Caller, MemoryService, SessionState, Written
 from remembrancer.toolsets.tools import (
     Answer,
     Call,
@@ -202,11 +203,14 @@ class NoStore:
 
     def __init__(self) -> None:
         self.written: list[Operation] = []
-        self.short_ids: dict[tuple[str, str, str], str] = {}
+        self.sessions: defaultdict[str, SessionState] = defaultdict(SessionState)
 
     async def apply(self, operation: Operation, _: float) -> Written:
         self.written.append(operation)
         return Written(None)
+
+    def session(self, of: Caller) -> SessionState:
+        return self.sessions[of.session_id]
 
     async def ask(self, _: Request[Any], __: float) -> NoReturn:
         raise MemoryUnavailable("there is no store")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -25,7 +24,7 @@ from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import Notice
-from remembrancer.toolsets.memory.resources import RecallCounts, Resources
+from remembrancer.toolsets.memory.resources import Resources
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import choose_tools, load_tools
 
@@ -73,12 +72,12 @@ class GatewayActor(Actor):
                 access = self.access = StoreAccess(
                     self._store, self._queue, settings, str(paths.home), tasks, self._browser_url
                 )
-                tools, counts = load_tools(), RecallCounts(time.time())
+                tools = load_tools()
                 by_name = {each.name: each for each in tools}
-                resources = Resources(by_name, access, counts)
+                resources = Resources(by_name, access)
                 subscriptions = self._subscriptions = Subscriptions(tasks)
                 access.writes.listeners.append(subscriptions.heard_write)
-                access.on_recall += [counts.heard_recall, subscriptions.heard_recall]
+                access.on_recall.append(subscriptions.heard_recall)
                 handlers = Handlers(access, resources, subscriptions)
 
                 index = MarkdownIndex(access)

@@ -68,7 +68,7 @@ from remembrancer.protocol.writes import (
     needs_room,
 )
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.service import Asked, Caller, MemoryService, Written
+from remembrancer.toolsets.service import Asked, Caller, MemoryService, SessionState, Written
 
 MOMENT_S: Final = 0.3
 """For this time after its last answer a store may just be slow: a write waits as long before it is queued."""
@@ -85,7 +85,7 @@ ERASE_S: Final = 30.0
 MAX_REFUSED: Final = 20
 """The most notices of refused writes that are kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
-"""The most sessions whose shown memories are remembered."""
+"""The most sessions of which something is remembered."""
 MAX_ANSWERS: Final = 512
 MAX_ANSWER_BYTES: Final = 8_000_000
 T = TypeVar("T")
@@ -171,10 +171,9 @@ class StoreAccess(MemoryService):
         self.home = home
         self._store = store
         self.store_health = store.health
-        self.short_ids: dict[tuple[str, str, str], str] = {}
         self.past_actions: dict[str, PastActions] = {}
         self._told_of_data: set[str] = set()
-        self._seen: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
+        self._sessions: dict[tuple[str, str], SessionState] = {}
         self._queue = queue
         self._tasks = tasks
         self.writes = WriteNews()
@@ -182,8 +181,6 @@ class StoreAccess(MemoryService):
         """Called during a request with the caller and the memories that it was shown (none: nothing was found)."""
         self._answers = LastAnswers()
         self._drain = Drain(queue, store, self.writes.note, self._note_refused)
-        self._refused: dict[tuple[str, str], list[Notice]] = {}
-        """Notices about a session's queued writes that were refused later, until it gets them."""
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         if (erasing := RuntimePaths(Path(home)).erasing).exists():  # it quotes the memory
             logger.warning("a memory was only partly erased when an earlier release was killed: erase it again")
@@ -209,15 +206,23 @@ class StoreAccess(MemoryService):
             store_next_attempt_s=store.next_attempt_s,
         )
 
+    def session(self, of: Caller | Operation) -> SessionState:
+        key = (of.project.id, of.session_id)
+        state = self._sessions[key] = self._sessions.pop(key, SessionState())
+        if len(self._sessions) > MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        return state
+
     def take_refused(self, caller: Caller) -> list[Notice]:
-        return self._refused.pop((caller.project.id, caller.session_id), [])
+        state = self.session(caller)
+        refused, state.refused = state.refused, []
+        return refused
 
     def _note_refused(self, operation: Operation, why: Failure) -> None:
         about = memory_id_of(operation.change)
         name = type(operation.change).__name__
         text = f"{name} of {about} was queued, and then refused: {why.message}" if about else why.message
-        key = (operation.project.id, operation.session_id)
-        notices = self._refused.setdefault(key, [])
+        notices = self.session(operation).refused
         if len(notices) < MAX_REFUSED:
             notices.append(Notice("queued_rejected", f"{text} (`remembrancer admin queue` lists what is set aside)"))
 
@@ -256,9 +261,9 @@ class StoreAccess(MemoryService):
         """Note that the session which wrote has seen the memory's present content, and that no other session has."""
         if memory_id is None:
             return
-        for seen in self._seen.values():
-            seen.discard(memory_id)
-        self._seen.setdefault((operation.project.id, operation.session_id), set()).add(memory_id)
+        for each in self._sessions.values():
+            each.seen.discard(memory_id)
+        self.session(operation).seen.add(memory_id)
 
     async def erase(self, operation: Operation) -> ErasedResult:
         until, memory_id = time.time() + ERASE_S, memory_id_of(operation.change) or ""
@@ -333,9 +338,10 @@ class StoreAccess(MemoryService):
         question: str = "",
         listed: Sequence[str] = (),
     ) -> None:
-        self._seen.setdefault((caller.project.id, caller.session_id), set()).update(memory_ids, used)
-        if len(self._seen) > MOST_SESSIONS:
-            self._seen.popitem(last=False)
+        state = self.session(caller)
+        state.seen.update(memory_ids, used)
+        state.served.update(memory_ids)
+        state.queries += 1
         for listener in self.on_recall:
             listener(caller, tuple(memory_ids))
         if tool:
@@ -350,9 +356,6 @@ class StoreAccess(MemoryService):
             self._told_of_data.clear()
         self._told_of_data.add(caller.bridge)
         return is_first
-
-    def seen(self, caller: Caller) -> set[str]:
-        return self._seen.get((caller.project.id, caller.session_id), set())
 
     # --- reads ---
 

@@ -107,7 +107,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     day, changes = await read_day(call, text)
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
     lines = [f"## {dates_of(day.start, day.end)}", *([DATA] if call.service.is_first_data_for(call.caller) else []), ""]
-    seen = frozenset(call.service.seen(call.caller))
+    seen = frozenset(call.session.seen)
     groups: dict[tuple[str, str], list[MemoryChanged]] = {}
     for each in changes:
         groups.setdefault((dates_of(each.at, each.at), each.memory_id), []).append(each)

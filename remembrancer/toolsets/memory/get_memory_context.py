@@ -73,7 +73,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     memories = list(reply.memories)
     is_all, is_new = reply.is_all, not memories
     if arguments.unseen:
-        seen = service.seen(caller)
+        seen = call.session.seen
         memories = [each for each in memories if each.id not in seen]
         if not (request.with_subjects or is_all):  # unrequested memories have to be relevant to the prompt
             terms = terms_of(request.task)

@@ -202,7 +202,7 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
     if answer.more and not listed:
         listed = tuple(each for each in nearest if each.kind in STANDING)[:MOST_NEAR]
     valid = {each.id: each for each in listed if _holds(each, call.received_at)}
-    seen, places = call.service.seen(call.caller), {each.id: place for place, each in enumerate(nearest)}
+    seen, places = call.session.seen, {each.id: place for place, each in enumerate(nearest)}
     left_out = replaced_among(valid.values()) | frozenset(seen)
     unseen = [each for key, each in valid.items() if key not in left_out]
     unseen.sort(key=lambda each: places.get(each.id, len(places)))

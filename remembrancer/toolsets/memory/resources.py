@@ -3,7 +3,7 @@
 Names and contents are untrusted: none of them can start a line of its own and so forge a heading.
 """
 
-from collections import Counter
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -69,31 +69,6 @@ def unknown_resource(uri: str) -> str:
     """The error message for an unknown URI."""
     bare = MEMORY_PREFIX + "<ULID>"
     return f"there is no resource {shown(uri)}: known are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {bare})"
-
-
-MAX_SESSIONS: Final = 512
-_QUERIES: Final = ""
-"""The key under which queries are counted, beside ids of memories."""
-
-
-class RecallCounts:
-    """Counts for the sessions that recalled most recently. Counting began at `since` (seconds since the epoch)."""
-
-    def __init__(self, since: float) -> None:
-        self.since = since
-        self._served: dict[tuple[str, str], Counter[str]] = {}
-
-    def heard_recall(self, caller: Caller, memory_ids: Sequence[str]) -> None:
-        """Record that a query of a session was answered with these memories."""
-        key = (caller.project.id, caller.session_id)
-        self._served[key] = self._served.pop(key, Counter()) + Counter({_QUERIES, *memory_ids})
-        if len(self._served) > MAX_SESSIONS:
-            del self._served[next(iter(self._served))]
-
-    def served(self, project_id: str, session_id: str) -> tuple[int, int]:
-        """The number of a session's queries that were answered, and of the distinct memories that it was shown."""
-        counts = self._served.get((project_id, session_id), Counter[str]())
-        return counts[_QUERIES], len(counts.keys() - {_QUERIES})
 
 
 RELATIONSHIPS_SHOWN: Final = 5
@@ -283,10 +258,10 @@ class Content:
 class Resources:
     """Reads resources for a caller, using `tools` for those that show a tool's answer."""
 
-    def __init__(self, tools: Mapping[str, Tool[Any]], service: MemoryService, counts: RecallCounts) -> None:
+    def __init__(self, tools: Mapping[str, Tool[Any]], service: MemoryService) -> None:
         self._tools = tools
         self._service = service
-        self._counts = counts
+        self._counted_since = time.time()
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
         """The content of a resource. While the store is away it is the last known one, marked as such.
@@ -326,6 +301,8 @@ class Resources:
         return Content(MARKDOWN, neutralised(noted(text_of(asked.reply), notices, degraded=asked.is_old)))
 
     def _summary(self, caller: Caller, story: SessionDescription) -> str:
-        served = self._counts.served(caller.project.id, caller.session_id)
+        state = self._service.session(caller)
         started_at = story.started_at or caller.started_at
-        return session_summary(caller.session_id, started_at, story, served, self._counts.since)
+        return session_summary(
+            caller.session_id, started_at, story, (state.queries, len(state.served)), self._counted_since
+        )
