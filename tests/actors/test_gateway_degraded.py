@@ -423,6 +423,26 @@ async def test_what_fails_the_store_goes_aside(tmp_path: Path, monkeypatch: pyte
     assert applied == [operation(number) for number in range(1, 1 + others)]
 
 
+async def test_a_queue_that_cannot_be_read_is_tried_again_only_after_a_pause(
+    queue: WriteQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = list[str]()
+
+    async def head(lane: str, *_: int) -> list[Operation]:
+        tries.append(lane)
+        assert len(tries) == 1, "at once, again and again"
+        raise MemoryUnavailable("another program has locked it")
+
+    await queue.append(operation(1))
+    monkeypatch.setattr(queue, "head", head)
+    store: Any = FailingStore()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Drain(queue, store, lambda _: None, lambda *_: None).run)
+        await until(lambda: bool(tries))
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+
 async def test_what_was_erased_is_not_set_aside_when_it_is_rejected_and_what_cannot_be_read_is(tmp_path: Path) -> None:
     path = tmp_path / "queue.db"
     async with opened(path) as queue:
