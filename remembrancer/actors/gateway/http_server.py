@@ -494,9 +494,8 @@ class HttpServer:
         result = await call_tool(context, call.id, call.params.name, call.params.arguments)
         body = result.response(call.id)
         note_call(context.tool, context.began)
-        headers = {} if session_id is None else {SESSION: session_id}
         self._manager.note_use(session_id or "")
-        return Response(body, media_type="application/json", headers=headers)
+        return Response(body, media_type="application/json")
 
     async def _end_when_revoked(self, grant: Grant | None, scope: anyio.CancelScope) -> None:
         while grant is not None:
