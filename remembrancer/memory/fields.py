@@ -7,7 +7,6 @@ A new field needs a line in `MemoryFields` and in `UpdateMemory` of `protocol/wr
 of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -147,8 +146,6 @@ def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
     for link in memory.links:
         clean_name(link.relation, field="links.relation", longest=MAX_NAME)
         check_time(link.created_at, "links.created_at")
-        if not math.isfinite(link.strength):
-            raise InvalidInput("links.strength must be a finite number", field="links.strength")
     check_count(memory.accessed_in, field="accessed_in", most=MAX_KEPT_LINKS)
     check_count(memory.promotion_chain, field="promotion_chain", most=MAX_KEPT_LINKS)
 

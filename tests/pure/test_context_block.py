@@ -250,6 +250,8 @@ def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() 
     rule = numbered(0, possibly_superseded_by=("memory:1",), kind="convention")
     assert choose(Choice(rest=[rule, numbered(1, kind="fact")]), 3000).replaced == (), "no fact replaces a rule"
     assert choose(Choice(rest=[rule, numbered(1, kind="decision")]), 3000).replaced == (rule,)
+    least = next(most for most in range(100, 3000) if choose(Choice(rest=found), most).given == tuple(found))
+    assert len(choose(Choice(standing=found[:1], ends=found[1:]), least).given) == len(found), "none counts twice"
     found = [numbered(0, words=5000), *(numbered(number) for number in range(1, 10))]
     given = choose(Choice(rest=found), 600, is_part=True).given
     assert len(given) == 10
