@@ -90,7 +90,8 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(client: 
     moved = await client.call("update_memory", memory_id=end, kind="fact", due="2030-07-01")
     assert [each["code"] for each in moved["warnings"]] == ["kind_changed"]
     whole = await client.call("get_memory", memory_id=end, detail=True)
-    assert (whole["kind"], whole["due"], whole["version"]) == ("open_end", "2030-07-01", moved["version"])
+    assert (whole["kind"], whole["due"], whole["done"]) == ("open_end", "2030-07-01", False)
+    assert whole["version"] == moved["version"]
     draft = await client.store("Perhaps it opens at noon", kind="scratchpad")
     assert (draft["scope"], [each["code"] for each in draft["warnings"]]) == ("session", ["scope_changed"])
 
