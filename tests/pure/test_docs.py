@@ -276,3 +276,7 @@ def test_the_plugin_hooks_every_event_and_tells_the_assistant_to_use_what_is_the
         assert named, path
         assert named <= known, path
     assert {path.stem for path in PLUGIN.glob("commands/*.md")} == {"remember", "recall", "forget", "memory"}
+
+
+def test_the_readme_can_be_read_in_a_few_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 900
