@@ -20,6 +20,7 @@ from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, 
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.commands.selection import Where
+from remembrancer.commands.terminal import said_when_slow
 from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.memory.text import count
@@ -38,7 +39,6 @@ from remembrancer.memory.text import count
         help="FILE is a new directory: for each project a Markdown file a kind of memory, to read and to keep.",
     ),
     flag("--force", help="Replace the file."),
-    slow="Exporting",
 )
 def export(
     file: str | None,
@@ -62,7 +62,8 @@ def export(
         if target is None:
             shutil.copyfileobj(lines, sys.stdout.buffer)
         elif markdown:
-            _write_markdown(lines, target)
+            with said_when_slow("Writing the Markdown"):
+                _write_markdown(lines, target)
     numbers = {name: getattr(written, name) for name in ("projects", "memories", "forgotten")}
     facts = {"file": "-" if target is None else str(target), **numbers, "queued": queued}
     words = _in_words(facts, has_user=not projects)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -28,6 +29,7 @@ from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.types import USER
+from remembrancer.commands.terminal import tracked
 from remembrancer.config.project import directory_of
 from remembrancer.memory.export_format import (
     EndLine,
@@ -241,12 +243,15 @@ class HomeReader:
             if file is None or not spaces:
                 raise FileUnusable(f"there are no memories in {self._paths.home}: nothing to export")
             written = ExportWritten()
+            names = projects or [*known, *({USER} & spaces.keys())]
+            lines = chain.from_iterable(_lines_of(file.connection, name, *spaces[name], written) for name in names)
+            exported = json.dumps([number for name in names for number in spaces[name][1]])
+            counted = "SELECT count(*) FROM memories WHERE space IN (SELECT value FROM json_each(?))"
             try:
-                with path.open("wb") as output:
+                (total,) = file.rows(counted, (exported,))[0]
+                with path.open("wb") as output, tracked(lines, "Exporting", len(names) + total) as taken:
                     output.write(encode_header(time.time()))
-                    for name in projects or [*known, *({USER} & spaces.keys())]:
-                        for line in _lines_of(file.connection, name, *spaces[name], written):
-                            output.write(encode_line(line))
+                    output.writelines(map(encode_line, taken))
                     output.write(encode_line(EndLine(written.projects, written.memories)))
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error

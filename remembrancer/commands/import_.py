@@ -23,7 +23,7 @@ from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, directory_here, paths_here
 from remembrancer.commands.selection import short
-from remembrancer.commands.terminal import said_when_slow
+from remembrancer.commands.terminal import said_when_slow, tracked
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
@@ -140,7 +140,7 @@ NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-def _import(operations: Iterable[Operation], contents: Contents) -> None:
+def _import(operations: Sequence[Operation], contents: Contents) -> None:
     """Have the store apply the operations, in order.
 
     Raises:
@@ -148,8 +148,9 @@ def _import(operations: Iterable[Operation], contents: Contents) -> None:
         RemembrancerError: it refuses to continue, for example because the disk is full.
     """
     try:
-        for batch in _batches(operations):
-            _submit(batch, contents)
+        with tracked(operations, "Importing", len(operations)) as taken:
+            for batch in _batches(taken):
+                _submit(batch, contents)
     except RemembrancerError:
         verb = "was" if contents.imported == 1 else "were"
         print(f"{count(contents.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
@@ -244,14 +245,14 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     os.umask(PRIVATE_UMASK)
     project_here = project_of(directory_here())
     limit_bytes = load_settings(os.environ).content_limit_bytes
-    contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
     run_id = IMPORTS + new_ulid()
-    operations = _operations(contents.memories, run_id)
+    with said_when_slow("Reading and checking the memories"):
+        contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
+        operations = _operations(contents.memories, run_id)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
-        with said_when_slow(f"Importing {count(len(operations), 'memory')}"):
-            _import(operations, contents)
+        _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")}
     if client is not None and not dry_run:
@@ -357,7 +358,8 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     everywhere = " --all-projects" if is_elsewhere else ""
     return [
         f"{line}.",
-        f"{they} can be found by {their} words now, and by {their} meaning in a moment.",
+        f"{they} can be found by {their} words now, and by {their} meaning as {their} vectors are made "
+        "('remembrancer model' says how many are left).",
         *_lines_of_copies(facts.get("near_copies", ()), facts.get("not_compared", 0)),
         f"'remembrancer undo {facts['run_id']}{everywhere}' undoes it.",
     ]

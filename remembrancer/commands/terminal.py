@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -15,6 +15,7 @@ from rich.text import Text
 from remembrancer.memory.text import printable
 
 SLOW_S: Final = 1.0
+T = TypeVar("T")
 
 
 @contextmanager
@@ -29,6 +30,35 @@ def said_when_slow(text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def tracked(items: Iterable[T], text: str, total: int) -> Iterator[Iterable[T]]:
+    """The items of a long work, as an iterable. At a terminal, a bar tells the user how many of `total` are done, once
+    that has taken a second."""
+    raw = sys.stderr.stream if isinstance(sys.stderr, CleanStream) else sys.stderr
+    if not raw.isatty():
+        yield items
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(file=raw), transient=True)
+    task = bar.add_task(text, total=total)
+
+    def counted() -> Iterator[T]:
+        for item in items:
+            yield item
+            bar.advance(task)
+
+    timer = Timer(SLOW_S, bar.start)
+    timer.start()
+    try:
+        yield counted()
+    finally:
+        timer.cancel()
+        timer.join()  # or the bar could start after its end
+        bar.stop()
 
 
 class CleanStream:

@@ -1,9 +1,11 @@
 """What commands print: nothing that steers a terminal, and what was done, found or missing."""
 
+import io
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +43,47 @@ def test_our_colours_pass_and_those_of_a_memory_do_not(
     assert not STEERS & set(said.out.replace("\x1b[", "")) - {"\x1b"}
     assert "\x1b]" not in said.out
     assert not STEERS & set(said.err)
+
+
+class Screen(io.StringIO):
+    """Standard error, of a terminal or a pipe, that can be waited for."""
+
+    def __init__(self, awaited: str, *, is_terminal: bool) -> None:
+        super().__init__()
+        self.awaited = awaited
+        self.is_terminal = is_terminal
+        self.is_there = Event()
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.awaited in self.getvalue():
+            self.is_there.set()
+        return written
+
+
+@pytest.mark.parametrize("is_terminal", [True, False], ids=["at a terminal", "in a pipe"])
+def test_a_long_work_shows_at_a_terminal_what_it_does_and_how_far_it_is(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "SLOW_S", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    bar, line = Screen("2/3", is_terminal=is_terminal), Screen("Waiting …", is_terminal=is_terminal)
+    monkeypatch.setattr(sys, "stderr", terminal.CleanStream(bar))
+    done = []
+    with terminal.tracked("abc", "Importing", 3) as letters:
+        for letter in letters:
+            if letter == "c" and is_terminal:
+                assert bar.is_there.wait(PATIENCE_S)
+            done.append(letter)
+    monkeypatch.setattr(sys, "stderr", line)
+    with terminal.said_when_slow("Waiting"):
+        assert not is_terminal or line.is_there.wait(PATIENCE_S)
+    assert done == ["a", "b", "c"]
+    assert ("Importing" in bar.getvalue()) is is_terminal
+    assert (bar.getvalue() + line.getvalue() == "") is not is_terminal
 
 
 @pytest.mark.parametrize(
