@@ -97,6 +97,8 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
 
 
 NUMBER: Final = option("-n", "--number", type=int, default=20, metavar="N", help="The maximum number of results (20).")
+MOST_ENTITIES: Final = 100
+"""The number of entities from which an overview of the graph is chosen: the most that the tool returns."""
 LISTED: Final = (*KINDS, SESSION_RECORD)
 FILTERS: Final = (
     NUMBER,
@@ -600,9 +602,18 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
 def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
     if where.user or where.all_projects:
         raise InvalidInput("the graph is of one project and your own memories: --project names another project")
+    from remembrancer.memory.found_names import is_proper
+
+    is_overview = not (entity or relation)
     arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
-    answer = where.first().call("search_knowledge_graph", limit=number, **arguments)
-    notes = as_notes(warnings_of(answer))
+    limit = max(number, MOST_ENTITIES) if is_overview else number
+    answer = where.first().call("search_knowledge_graph", limit=limit, **arguments)
+    notes = [*as_notes(warnings_of(answer))]
+    if is_overview:
+        proper = [each for each in answer["entities"] if is_proper(each["name"], each["type"])]
+        if hidden := len(answer["entities"]) - len(proper):
+            notes.append(f"Without {count(hidden, 'identifier')}: 'remembrancer show --graph NAME' shows each.")
+        answer["entities"] = proper[:number]
     is_known = bool(answer["entities"])
     if relation and (is_known or not entity) and not any(each["relationships"] for each in answer["entities"]):
         nothing = f"{entity} has no relation {relation!r}" if entity else f"No entity has a relation {relation!r}"

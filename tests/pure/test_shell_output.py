@@ -181,6 +181,21 @@ def test_a_filter_of_the_graph_that_finds_nothing_is_named(
     assert capsys.readouterr().out.strip() == says
 
 
+def test_an_overview_of_the_graph_has_names_alone_and_says_how_many_identifiers_there_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("Valkey", "custom"), ("SHOP-12", "custom"), ("legacy_id", "custom"), ("src/app.py", "file")
+    entities = [ALONE, *({**ALONE, "name": name, "type": kind} for name, kind in names)]
+    conversation = SimpleNamespace(call=lambda *_, **__: {"entities": entities})
+    monkeypatch.setattr(Where, "first", lambda _: conversation)
+    assert main(["show", "--graph"]) == exit_codes.OK
+    overview = capsys.readouterr()
+    assert [line.split()[0] for line in overview.out.splitlines()] == ["entity", "Ada", "Valkey"]
+    assert overview.err == "Without 3 identifiers: 'remembrancer show --graph NAME' shows each.\n"
+    assert main(["show", "--graph", "SHOP-12"]) == exit_codes.OK
+    assert "legacy_id" in capsys.readouterr().out
+
+
 # --- `remembrancer admin maintain` says what was done, also where something of it was refused.
 LANE = "l_0123456789ab"
 SHOP, YARD = "p_0123456789ab", "p_ba9876543210"
