@@ -71,7 +71,7 @@ async def review(view: View) -> Response:
 
     def render() -> Response:
         pairs = [
-            (each, word_diff(without_marks(each.older.content), without_marks(each.newer.content), least=0.5))
+            (each, word_diff(without_marks(each.older.content), without_marks(each.newer.content), least=0.25))
             for each in found
         ]
         return view.page(

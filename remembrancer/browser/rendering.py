@@ -76,22 +76,23 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text with marks for removed and added runs of words, or of lines if it is long. Texts that have less
-    than the share `least` in common, or very many lines, are not compared."""
-    for parts in (_WORDS.findall, partial(str.splitlines, keepends=True)):
-        old, new = parts(before), parts(after)
+    """The second text with marks for removed and added runs of words, or of lines if it is long. Without marks if they
+    would spare less than the share `least` of its words, or if there are very many lines."""
+    for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
+        old, new = split(before), split(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
-            return Markup("").join(_diffed(old, new, least))
+            parts = list(_diffed(old, new))
+            kept = sum(len(text.split()) for text, is_marked in parts if not is_marked)
+            if kept >= least * len(after.split()):
+                return Markup("").join(text for text, _ in parts)
+            break
     return escape(harmless(after))
 
 
-def _diffed(old: Sequence[str], new: Sequence[str], least: float) -> Iterator[Markup]:
+def _diffed(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Markup, bool]]:
+    """The parts of the second text and those removed, each with True if it is marked as changed."""
     taken, put = "", ""
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    if least and matcher.ratio() < least:
-        yield escape(harmless("".join(new)))
-        return
-    changes = matcher.get_opcodes()
+    changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     for place, (tag, a, b, c, d) in enumerate(changes):
         same = "".join(new[c:d])
         if tag != "equal":
@@ -101,15 +102,15 @@ def _diffed(old: Sequence[str], new: Sequence[str], least: float) -> Iterator[Ma
         else:
             yield from _changed(taken, put)
             taken, put = "", ""
-            yield escape(harmless(same))
+            yield escape(harmless(same)), False
     yield from _changed(taken, put)
 
 
-def _changed(taken: str, put: str) -> Iterator[Markup]:
+def _changed(taken: str, put: str) -> Iterator[tuple[Markup, bool]]:
     if taken:
-        yield Markup("<del>{}</del>").format(harmless(taken))
+        yield Markup("<del>{}</del>").format(harmless(taken)), True
     if put:
-        yield Markup("<ins>{}</ins>").format(harmless(put))
+        yield Markup("<ins>{}</ins>").format(harmless(put)), True
 
 
 class _Renderer(RendererHTML):

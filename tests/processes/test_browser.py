@@ -132,7 +132,11 @@ def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mea
         "We deploy the shop on Mondays at noon, by hand", "We deploy the shop on Fridays at night, by hand"
     )
     assert told == "We deploy the shop on <del>Mondays at noon</del><ins>Fridays at night</ins>, by hand"
-    assert word_diff("one two three", "four five six", least=0.5) == "four five six"
+    assert word_diff("one two three", "four five six", least=0.25) == "four five six"
+    deploys = "Deploys on Friday are allowed again now that we have canary releases"
+    assert word_diff("Fridays are fine for deploys since there is a canary stage", deploys, least=0.25) == deploys
+    told = word_diff("We never deploy on Fridays", "We also deploy on Fridays until noon", least=0.25)
+    assert told == "We <del>never</del><ins>also</ins> deploy on Fridays<ins> until noon</ins>"
     assert inline(word_diff("run `make` on Mondays", "run `make` daily")).startswith("run <code>make</code> <")
     shares = {"words": 2.0, "bm25": 1.0, "meaning": 1.5, "outdated": -1.0, "recency": 0.001}
     assert [(each.label, each.value) for each in bars(shares)] == [
