@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import click
@@ -57,8 +57,9 @@ def export(
     projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places())
     paths = paths_here()
     queued = len(read_queue(paths.write_queue)[0])
-    with NamedTemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
-        written = HomeReader(paths).export(projects, Path(lines.name))
+    with TemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
+        written = HomeReader(paths).export(projects, lines, str(target or "a temporary file"))
+        lines.seek(0)
         if target is None:
             shutil.copyfileobj(lines, sys.stdout.buffer)
         elif markdown:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import IO, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -225,9 +225,9 @@ class HomeReader:
 
     # --- export ---
 
-    def export(self, projects: Collection[str], path: Path) -> ExportWritten:
-        """Write the lines of an export into a file, all as of one moment: the memories of the projects with
-        these ids, or (none named) of all of them and the user. A project that shares a lane includes the lane's.
+    def export(self, projects: Collection[str], output: IO[bytes], name: str) -> ExportWritten:
+        """Write the lines of an export into a file with that name, all as of one moment: the memories of the projects
+        with these ids, or (none given) of all of them and the user. A project that shares a lane includes the lane's.
 
         Raises `InvalidInput` if such a project does not exist, `FileUnusable` also if the home has no memories.
         """
@@ -243,22 +243,23 @@ class HomeReader:
             if file is None or not spaces:
                 raise FileUnusable(f"there are no memories in {self._paths.home}: nothing to export")
             written = ExportWritten()
-            names = projects or [*known, *({USER} & spaces.keys())]
-            lines = chain.from_iterable(_lines_of(file.connection, name, *spaces[name], written) for name in names)
-            exported = json.dumps([number for name in names for number in spaces[name][1]])
+            wanted = projects or [*known, *({USER} & spaces.keys())]
+            lines = chain.from_iterable(_lines_of(file.connection, each, *spaces[each], written) for each in wanted)
+            exported = json.dumps([number for each in wanted for number in spaces[each][1]])
             counted = "SELECT count(*) FROM memories WHERE space IN (SELECT value FROM json_each(?))"
             try:
                 (total,) = file.rows(counted, (exported,))[0]
-                with path.open("wb") as output, tracked(lines, "Exporting", len(names) + total) as taken:
+                with tracked(lines, "Exporting", len(wanted) + total) as taken:
                     output.write(encode_header(time.time()))
                     output.writelines(map(encode_line, taken))
                     output.write(encode_line(EndLine(written.projects, written.memories)))
+                    output.flush()
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode
                 raise RecordsUnusable(f"{file.path} is damaged ({error}): restore a backup of it") from error
             except OSError as error:
-                raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
+                raise FileUnusable(f"{name} cannot be written: {error.strerror or error}") from error
         return written
 
 

@@ -391,7 +391,8 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     torch = await there.store("torch", "the torch burns pitch")
     await until(lambda: here.finds("project", "torch"))
     reader = HomeReader(here.paths)
-    assert reader.export((PROJECT.id,), tmp_path / "export").memories == 3
+    with (tmp_path / "export").open("wb") as file:
+        assert reader.export((PROJECT.id,), file, "export").memories == 3
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
     said = {

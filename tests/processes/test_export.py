@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from copy import deepcopy
@@ -348,6 +350,18 @@ def test_an_export_without_room_is_no_crash(home: Path, file: str, monkeypatch: 
     with full_disk(1024):
         assert main(["backup", "export", file]) == exit_codes.FILE_UNUSABLE
     assert not list(home.glob("export*"))
+
+
+def test_an_export_to_standard_output_has_no_file_that_a_kill_could_leave(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files: list[Path] = []
+    monkeypatch.setattr(shutil, "copyfileobj", lambda *_: files.extend(tmp_path.iterdir()))
+    before = list(tmp_path.iterdir())
+    assert main(["backup", "export", "-"]) == exit_codes.OK
+    assert files == before
 
 
 def test_a_store_that_hangs_is_not_waited_for(home: Path, said: Callable[[], bytes]) -> None:
