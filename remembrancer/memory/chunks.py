@@ -218,6 +218,13 @@ class _Cutter:
         return min(stop, end - len(content.lstrip("\r\n"))), stop
 
 
+def without_front_matter(text: str, begin: int = 0) -> str:
+    """The text without the front matter at `begin`, unless it has nothing else."""
+    front = _FRONT_MATTER.match(text, begin)
+    rest = text[front.end() :].lstrip() if front else ""
+    return text[:begin] + rest if rest else text
+
+
 def _blocks_of(text: str, starts: Sequence[int]) -> list[Block]:
     """The outermost blocks of a text in order; `starts` are its `line_starts`."""
     front = _FRONT_MATTER.match(text)

@@ -197,6 +197,18 @@ async def test_a_search_of_notes_has_the_bounds_of_the_settings_unless_it_names_
     assert bounds == [(8, 0.3), (2, 0.5)]
 
 
+async def test_a_search_of_notes_that_were_never_read_says_so_if_there_are_any(served: Rig) -> None:
+    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "files"}) as client:
+        without = await client.call("memory_search", query="ferry")
+        (served.paths.home / "MEMORY.md").write_text("The ferry leaves at nine.\n")
+        unread = await client.call("memory_search", query="ferry")
+    assert (without["results"], unread["results"]) == ([], [])
+    assert "warnings" not in without
+    assert [each["message"] for each in unread["warnings"]] == [
+        "The notes are being read for the first time: search again in a moment."
+    ]
+
+
 async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warned_of(served: Rig) -> None:
     environment = {"REMEMBRANCER_TOOLSETS": "memory,flies", "REMEMBRANCER_ENGIN": "onnx"}
     content = "The keeper lights the lantern in the attic every evening. " * 100

@@ -204,6 +204,16 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: NotesIn
     assert memories.matching(ALL, 5) == memories.top(ALL, "latest", 5) == [hit]
 
 
+def test_a_note_is_found_by_its_front_matter_and_shown_without_it(index: NotesIndex) -> None:
+    front = "---\nname: lamp\ndescription: how the beacon is lit\n---\n"
+    change(index, note("a.md", f"{front}\nWith a match.", heading="Lamps"), note("b.md", f"{front}title: beacon"))
+    change(index, note("c.md", f"{front.rstrip()}"))
+    memories = FileMemories(index.store, FileFilter(ROOT, ("notes",)))
+    hits = memories.keyword_hits([Phrase("beacon")], ALL, 5)
+    contents = {each.source.file: each.content for each in memories.load(list(hits), ALL).values()}
+    assert contents == {"a.md": "Lamps\nWith a match.", "b.md": "title: beacon", "c.md": front.rstrip()}
+
+
 class Store:
     """A store that an `Indexer` reports to."""
 

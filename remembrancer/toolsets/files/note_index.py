@@ -1,8 +1,10 @@
 """Tools for the index of notes: its search, its state, and reading changed files."""
 
 import time
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
+import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
@@ -11,6 +13,7 @@ from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.files import DescribeFiles, SearchFiles, SourceCounts, SyncFiles, Workspace
 from remembrancer.protocol.kinds import FileSource
+from remembrancer.toolsets.files.workspace_files import has_files
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
@@ -37,15 +40,18 @@ async def memory_search(
 ) -> Answer:
     """The best chunks with their lines, what was not searched, and the age of the index."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    workspace, settings = workspace_of(call), call.service.settings
     request = SearchFiles(
-        workspace_of(call),
+        workspace,
         query,
-        limit=given(max_results, call.service.settings.search_max_results),
-        min_score=given(min_score, call.service.settings.search_min_score),
+        limit=given(max_results, settings.search_max_results),
+        min_score=given(min_score, settings.search_min_score),
         sources=tuple(dict.fromkeys(SOURCES[name] for name in sources)),
         path=path,
     )
     found = await call.ask(request)
+    if found.synced_at is None and await anyio.to_thread.run_sync(has_files, Path(workspace.root), settings):
+        call.warn("partial_results", "The notes are being read for the first time: search again in a moment.")
     return {
         "results": [
             msgspec.to_builtins(chunk) | {"score": round(chunk.score, 3), "source": NAMES[chunk.source]}
