@@ -52,7 +52,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
         InvalidInput: it is not the path of a note there; the message gives an example of one.
     """
     check_text(path, field="path", longest_bytes=1000)
-    inside = path.removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
+    inside = f"{path}/".removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
     pure = PurePosixPath(inside)
     name = str(pure)
     if pure.is_absolute() or ".." in pure.parts:

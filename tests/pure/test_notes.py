@@ -39,6 +39,7 @@ def test_a_path_inside_is_taken_relative_to_the_workspace() -> None:
     [
         *cases("notes", "refused"),
         (f"{ROOT}x/memory/x.md", "outside the workspace"),
+        (ROOT, "is not a Markdown file"),
         (f"memory/{'x' * 300}.md", "more than 200 bytes"),
         ("\ud800.md", "half a character"),
     ],
