@@ -174,7 +174,7 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
 def _submit(operations: dict[str, Operation], contents: Contents) -> None:
     """Have the store apply a batch."""
     while operations:
-        answer = ask_store(SubmitBatch(tuple(operations.values())))
+        answer = ask_store(SubmitBatch(tuple(operations.values())), slow="")
         contents.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
         for operation_id, failure in answer.rejected.items():
             memory_id, reason = memory_id_of(operations.pop(operation_id).change) or "", failure.message

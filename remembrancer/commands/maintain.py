@@ -10,6 +10,7 @@ from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import Where, short
+from remembrancer.commands.terminal import tracked
 from remembrancer.config.project import directory_of
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import ConsolidatorUnavailable, DeadlineExceeded, InvalidInput, RemembrancerError
@@ -39,7 +40,6 @@ class Visit(msgspec.Struct, frozen=True):
     flag("--user", help="Only the user's own memories."),
     flag("--all-projects", "--all", "everywhere", help="The memories of all projects and of the user."),
     flag("--dry-run", help="Show what would be done without changing anything."),
-    slow="Looking through the memories",
 )
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -> Report:
     """Archive memories that have not been used for a long time, delete those archived long ago, summarise related ones
@@ -49,14 +49,16 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
         raise InvalidInput("use only one of --project, --user and --all-projects")
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
-    for place, part in parts_of(Where(project, user, everywhere)):
-        try:
-            outcome = ask_store(Maintain(part, dry_run), answer_s=ANSWER_S)
-            visits.append(Visit(place, part != place, outcome))
-        except RemembrancerError as error:
-            refusals.append(error)
-            if not isinstance(error, ConsolidatorUnavailable | DeadlineExceeded):  # another machine is at work there
-                break
+    parts = parts_of(Where(project, user, everywhere))
+    with tracked(parts, "Looking through the memories", len(parts)) as taken:
+        for place, part in taken:
+            try:
+                outcome = ask_store(Maintain(part, dry_run), answer_s=ANSWER_S, slow="")
+                visits.append(Visit(place, part != place, outcome))
+            except RemembrancerError as error:
+                refusals.append(error)
+                if not isinstance(error, ConsolidatorUnavailable | DeadlineExceeded):  # another machine is at work
+                    break
     lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
     status = max((exit_codes.OF_ERRORS.get(each.code, exit_codes.REFUSED) for each in refusals), default=exit_codes.OK)
     notes = [f"remembrancer admin maintain: {message}" for message in dict.fromkeys(each.message for each in refusals)]

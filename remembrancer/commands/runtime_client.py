@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 
@@ -170,16 +170,22 @@ def not_started(starter: Starter, places: Places) -> RemembrancerError:
 
 
 async def request_store(
-    question: Request[T], *, answer_s: float = STORE_ANSWER_S, environ: Mapping[str, str] = os.environ
+    question: Request[T],
+    *,
+    answer_s: float = STORE_ANSWER_S,
+    environ: Mapping[str, str] = os.environ,
+    slow: str = "Waiting for the memory",
 ) -> T:
     """The store's answer, waited for while the store is away. Starts a runtime if none is up, which ends by itself,
-    like that of a session. `answer_s` limits the time of the store's work. The question must be idempotent, since it
-    may be repeated.
+    like that of a session. `answer_s` limits the time of the store's work. `slow` is shown at a terminal if that takes
+    more than a second. The question must be idempotent, since it may be repeated.
 
     Raises:
         MemoryUnavailable: there is no store, and none came within the budget.
         RemembrancerError: the store refuses, with the reason.
     """
+    from remembrancer.commands.terminal import said_when_slow
+
     places = find_places(environ)
     starter = Starter(places, environ)
 
@@ -191,7 +197,8 @@ async def request_store(
     endpoint = RuntimePaths(Path(places.home)).store_endpoint
     async with StoreClient(endpoint, Speaker("command", new_ulid())) as client:
         try:
-            return await client.ask(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
+            with said_when_slow(slow):
+                return await client.ask(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
         except StoreAway as error:
             raise MemoryUnavailable(
                 f"{error.message}: look at {places.logs}, then run the command again: it continues where it stopped"
@@ -200,6 +207,6 @@ async def request_store(
             starter.connected()  # releases the lock under which it may be starting one
 
 
-def ask_store(question: Request[T], *, answer_s: float = STORE_ANSWER_S, environ: Mapping[str, str] = os.environ) -> T:
+def ask_store(question: Request[T], **options: Any) -> T:
     """As `request_store`, outside of an event loop."""
-    return _run(lambda: request_store(question, answer_s=answer_s, environ=environ))
+    return _run(lambda: request_store(question, **options))

@@ -165,7 +165,7 @@ def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
         )
 
 
-@command()
+@command(slow="Stopping the memory")
 def down() -> Report:
     """Stop the runtime of this home, in order. What was acknowledged is kept."""
     paths = paths_here()

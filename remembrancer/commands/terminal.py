@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 @contextmanager
 def said_when_slow(text: str) -> Iterator[None]:
-    """Tell the user at a terminal what is being waited for, once that has taken a second."""
-    if not sys.stderr.isatty():
+    """Tell the user at a terminal what is being waited for, once that has taken a second. Without a text, nothing."""
+    if not (text and sys.stderr.isatty()):
         yield
         return
     timer = Timer(SLOW_S, lambda: print(f"{text} …", file=sys.stderr, flush=True))

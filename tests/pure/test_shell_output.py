@@ -212,7 +212,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     described = ProjectsDescribed(tuple(known), has_user=True)
     refusals: dict[str, RemembrancerError] = {}
 
-    def answer(request: Maintain, *, answer_s: float) -> Maintained:
+    def answer(request: Maintain, **_: Any) -> Maintained:
         place = "user" if request.project is None else request.project.id
         if place in refusals:
             raise refusals[place]
