@@ -39,7 +39,7 @@ from remembrancer.memory.export_format import (
     encode_header,
     encode_line,
 )
-from remembrancer.memory.sentences import one_line
+from remembrancer.memory.sentences import excerpt
 from remembrancer.protocol.errors import (
     FileLocked,
     FileUnusable,
@@ -190,7 +190,7 @@ class HomeReader:
             return []
         with self._records() as file:
             rows = [] if file is None else file.rows(FIND, (json.dumps([USER, *projects]), json.dumps(ids)))
-        return [FoundMemory(place, name, one_line(content)[:WORDS], why) for place, name, content, why in rows]
+        return [FoundMemory(place, name, excerpt(content, WORDS), why) for place, name, content, why in rows]
 
     def words(self, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
         """The first words of the memories that `find` finds, by their ids."""

@@ -207,7 +207,7 @@ def _near_copies(memories: Sequence[PortableMemory], project: ProjectRef) -> tup
     for place, memory in enumerate(memories):
         question, left_s = AwaitEmbedding(project, SHELL_SESSION, memory.id), give_up_at - time.monotonic()
         try:
-            state = ask_store(question, answer_s=max(0.0, left_s))
+            state = ask_store(question, answer_s=max(0.0, left_s), slow="")
         except RemembrancerError:  # what has no answer is not compared
             state = EmbeddingState(embedded=False)
         if not state.embedded:

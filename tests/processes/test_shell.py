@@ -196,8 +196,10 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     newest = shell.json("add", "We deploy on Sundays", "--supersedes", old)["memory_id"]
     assert "Undone, it is valid again" in shell("undo", newest)
     assert "Undone, it is forgotten" in shell("undo", newest)
-    old = shell.json("add", "Sessions live in Redis 7")["memory_id"]
+    long = "Sessions live in Redis 7, one instance beside the web servers, without persistence, for an hour"
+    old = shell.json("add", long)["memory_id"]
     new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
+    assert "Sessions live in Redis 7, one instance beside the web servers, without …  " in shell("show", new)
     assert f"replaced by {new[-4:]}" in shell("search", "Redis 7")
     assert f"replaced by {new[-4:]}" in shell("list")
     assert f"It replaced {old[-4:]}, which stays expired" in shell("forget", new)
