@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.moves import (
     receive_move,
     return_move,
 )
-from remembrancer.actors.store.records.rules import carry_out, check_session_limit
+from remembrancer.actors.store.records.rules import apply_rule, check_session_limit
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
@@ -575,7 +575,7 @@ class SharedLane(Records):
         if (earlier := read_applied(edits.query, operation.operation_id)) is not None:
             return earlier
         is_taken_back = self._takes_back(operation)
-        step: Callable[[Writer], Result] = return_move if is_taken_back else carry_out
+        step: Callable[[Writer], Result] = return_move if is_taken_back else apply_rule
         if entry.memory is not None:
             step = partial(receive_move, memory=entry.memory)
         outcome = Writer(operation, edits, entry.by).carry_out(step)

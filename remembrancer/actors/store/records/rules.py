@@ -86,8 +86,8 @@ Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
 
 
-def carry_out(writer: Writer) -> Result:
-    """Carry out an operation, and return its result.
+def apply_rule(writer: Writer) -> Result:
+    """Change the space as the rule of the operation's change says, and return the result.
 
     Raises:
         InvalidInput, NotFound: the operation is refused; nothing has been written.

@@ -14,7 +14,7 @@ from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.moves import end_move, memory_to_move, receive_move
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.records.rules import carry_out
+from remembrancer.actors.store.records.rules import apply_rule
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.records.space import Space, Spaces
@@ -185,7 +185,7 @@ class Records(Reader, EmbeddedTexts):
             return full
         edits = SqliteEdits(connection, self.space, self._clock())
         if destination is self:
-            return Writer(operation, edits, session_limit=self._limits.session).carry_out(carry_out)
+            return Writer(operation, edits, session_limit=self._limits.session).carry_out(apply_rule)
         return _promoted(operation, edits, ArrivingEdits(edits, destination.space))
 
     @contextlib.contextmanager
