@@ -104,6 +104,10 @@ async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_bein
         ({"command": "insert", "path": "/memories/own.md", "insert_text": "x"}, "insert_line is required"),
         ({"command": "str_replace", "path": "/memories/own.md", "old_str": "Own."}, "would be empty: delete it"),
         ({"command": "create", "path": "/memories", "file_text": "x"}, "File /memories already exists"),
+        (
+            {"command": "create", "path": "/memories/b.md", "file_text": "Own."},
+            "File /memories/own.md has the same text",
+        ),
         ({"command": "create", "path": "/memories/own.md/x.md", "file_text": "x"}, "own.md is not a directory."),
         ({"command": "rename", "old_path": "/memories/own.md", "new_path": "/memories/own.md/x"}, "not a directory."),
         ({"command": "create", "path": "/memories/repo/k.md", "file_text": "api_key = sk-ant-api03-" + "aB3" * 30}, ""),

@@ -172,6 +172,9 @@ async def _create(directory: _Directory, arguments: MemoryArguments) -> str:
     text, place = _required(arguments.file_text, "file_text"), place_of(path)
     files = await directory.read(place.scope)
     check_free(files, place, f"File {path} already exists", PATH)
+    for file in files.values():
+        if file.text == text and not file.is_group:  # the same text is one memory, which has one name
+            raise InvalidInput(f"File {file.place.path} has the same text", field="file_text")
     await directory.store(place, text, is_file=True)
     return f"File created successfully at: {path}"
 
