@@ -33,6 +33,7 @@ from remembrancer.memory.replacement import (
     POSSIBLE,
     PROBABLE,
     READ,
+    REPLACED,
     TextPair,
     read,
     share_of,
@@ -271,11 +272,11 @@ def main() -> None:
     sets = [each for haystack in haystacks if (each := judged(haystack, engine)) is not None]
     sets += [alone(path, engine) for path in ALONE]
     intercept, weights = fit(sets)
-    figures = [Figure("intercept", round(intercept, 2), "", 2)]
-    figures += [Figure(f"weight of {each.name}", float(weights[place]), "", 2) for place, each in enumerate(FEATURES)]
+    figures = [Figure("intercept", round(intercept, 2), "", 0)]
+    figures += [Figure(f"weight of {each.name}", float(weights[place]), "", 0) for place, each in enumerate(FEATURES)]
     for author in dict.fromkeys(each.author for each in sets):
         without = fit([each for each in sets if each.author != author])
-        for least in (POSSIBLE, PROBABLE):
+        for least in (POSSIBLE, PROBABLE, REPLACED):
             count, right, there = named([each for each in sets if each.author == author], *without, least)
             figures += [
                 Figure(f"{author}: named from {least} on", count, "", 0),

@@ -28,12 +28,15 @@ from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.25
-"""From this probability on a memory is marked, its session is notified, and contexts show its successor instead. Among
-pairs by other authors than those of the fitting data, more than half of these are replaced."""
+"""From this probability on the session is notified. Among pairs by other authors than those of the fitting data, more
+than half of these are replaced."""
+REPLACED: Final = 0.5
+"""From this probability on a memory is marked, and contexts show its successor instead: nobody looks for what a context
+leaves out."""
 LONG_EARLIER, LONG_LATER = 25, 35
 LONG_SHARE: Final = 0.5
 """The factor for a text of more words than that, which says several things: all that the earlier one says is replaced
-half as often. Nobody looks for a memory that a context leaves out."""
+half as often."""
 POSSIBLE: Final = 0.08
 """From this probability on a pair is put into Review for a person."""
 LEAST_COSINE: Final = 0.4

@@ -18,7 +18,7 @@ from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.memory.changes import changed_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
-from remembrancer.memory.replacement import PROBABLE
+from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
@@ -368,7 +368,7 @@ def test_the_links_of_a_session_are_seen_by_it_alone(rig: RecordsRig, four: list
 
 def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
-    for chance, marked in ((PROBABLE - 0.01, ()), (PROBABLE, (two,))):
+    for chance, marked in ((REPLACED - 0.01, ()), (REPLACED, (two,))):
         rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), chance, relation="contradicts")])
         assert rig.loaded(one).possibly_superseded_by == marked
         assert links_of(rig, two) == [(one, "contradicts")]

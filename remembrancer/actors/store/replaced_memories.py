@@ -1,8 +1,8 @@
 """Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
 `contradicts`, and reported to the session that stored the later one, in the answer to its next store.
 
-The link's strength is the probability. From `PROBABLE` up, a listed memory has the later one's id in
-`possibly_superseded_by`; below it, the pair waits in Review.
+The link's strength is the probability. From `REPLACED` up, a listed memory has the later one's id in
+`possibly_superseded_by`; every pair waits in Review.
 """
 
 import threading

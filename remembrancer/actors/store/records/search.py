@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.types import (
     Survey,
 )
 from remembrancer.memory.changes import is_visible
-from remembrancer.memory.replacement import PROBABLE
+from remembrancer.memory.replacement import REPLACED
 from remembrancer.protocol.kinds import OPEN_END, STANDING
 from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
@@ -351,7 +351,7 @@ _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
         UNION ALL SELECT source, strength, CASE relation WHEN 'similar_to' THEN 'near_duplicates'
             WHEN 'supersedes' THEN 'superseded_by' ELSE 'possibly_superseded_by' END
         FROM memory_links WHERE target = m.number AND (relation IN ('similar_to', 'supersedes')
-            OR (relation = 'contradicts' AND strength >= {PROBABLE}))) AS l
+            OR (relation = 'contradicts' AND strength >= {REPLACED}))) AS l
     JOIN memories AS o ON o.number = l.other
     WHERE o.forgotten_at IS NULL AND {shown_to("o")}
     ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - a number of ours
