@@ -29,6 +29,10 @@ SPARE_BYTES: Final = 4 * 1024 * 1024
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 """SQLite's errors on a full disk."""
+DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""SQLite's errors that prove damage, by their primary code."""
+PRIMARY_CODE: Final = 0xFF
+"""Masks the primary code in SQLite's extended result codes."""
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
 """The files of records of release 0.2.0, and of its catalogue, which stay in a home until a person deletes them."""
@@ -146,7 +150,7 @@ class Schema:
                 for statement in statements_of(step.statements):
                     connection.execute(statement)
             except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
-                if found and error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
+                if found and error.sqlite_errorcode & PRIMARY_CODE in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
                     raise _not_migrated(path, found, str(error)) from error
                 raise
         if found and len(connection.execute("PRAGMA foreign_key_check").fetchall()) > dangling:

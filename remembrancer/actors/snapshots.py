@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.migrations import Schema, damage_in, write_copy
+from remembrancer.actors.migrations import DAMAGE, PRIMARY_CODE, Schema, damage_in, write_copy
 from remembrancer.protocol.errors import (
     FileLocked,
     FileUnusable,
@@ -24,9 +24,6 @@ from remembrancer.protocol.paths import problem_of
 BUSY_S: Final = 2.0
 BUSY_MOMENT_S: Final = 10.0
 """The time limit for a busy database when it is only checked, or when a snapshot is taken."""
-DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""SQLite's errors that prove damage."""
-PRIMARY_CODE: Final = 0xFF
 SQLITE_RELEASE: Final = sqlite3.sqlite_version
 
 

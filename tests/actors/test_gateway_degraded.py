@@ -520,19 +520,21 @@ async def test_what_can_be_read_of_a_file_damaged_behind_its_header_is_applied(t
 async def test_the_command_shows_exports_drops_what_is_aside(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = home / "queue.db"
     async with opened(path) as queue:
-        for number in range(3):
+        for number in range(4):
             await queue.append(operation(number, f"content {number}"))
+        write_rows(path, "UPDATE queued SET queued_at = -sequence")  # a clock that steps back changes no order
         refused = {operation(number).operation_id: Failure("not_found", "gone") for number in (0, 1)}
         await queue.settle([], refused)
         assert main(["admin", "queue", "list", "--json"]) == 0
         listed = json.loads(capsys.readouterr().out)
-        assert [each["about"] for each in listed["queued"]] == ["StoreMemory content 2"]
+        assert [each["about"] for each in listed["queued"]] == ["StoreMemory content 2", "StoreMemory content 3"]
+        assert [each["about"] for each in listed["set_aside"]] == ["StoreMemory content 0", "StoreMemory content 1"]
         assert [each["message"] for each in listed["set_aside"]] == ["gone", "gone"]
         assert main(["admin", "queue", "export", operation(1).operation_id]) == 0
         assert json.loads(capsys.readouterr().out)["operation"]["change"]["content"] == "content 1"
     assert main(["admin", "queue", "drop", "nothing"]) == 2
     async with opened(path) as queue:
-        assert (queue.depth, queue.rejected) == (1, 2)
+        assert (queue.depth, queue.rejected) == (2, 2)
     assert main(["admin", "queue", "drop", "--all"]) == 0
     async with opened(path) as queue:
-        assert (queue.depth, queue.rejected) == (1, 0)
+        assert (queue.depth, queue.rejected) == (2, 0)

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 import msgspec
 
-from remembrancer.actors.migrations import NO_ROOM, Schema, Step, drop_copies
+from remembrancer.actors.migrations import DAMAGE, NO_ROOM, PRIMARY_CODE, Schema, Step, drop_copies
 from remembrancer.actors.snapshots import snapshot_of
 from remembrancer.protocol.errors import (
     UNREADABLE,
@@ -309,7 +309,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:  # of a check of our own, or a mistake of ours
         return not isinstance(error, sqlite3.ProgrammingError)
-    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error)
+    return code & PRIMARY_CODE in DAMAGE or "no such" in str(error)
 
 
 @dataclass

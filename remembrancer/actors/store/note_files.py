@@ -10,7 +10,6 @@ note, and writes it no second time, unless somebody has written below it meanwhi
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import logging
 import os
@@ -21,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from remembrancer.actors.migrations import NO_SPACE
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.records.writer import Writer
@@ -43,7 +43,6 @@ WRITE_S: Final = 5.0
 REPEATED_S: Final = 30.0
 """A note that ends with the same text, and was saved this long before the request or later, has it from this request: a
 repetition over HTTP does not say when it was first asked."""
-NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from remembrancer.actors.migrations import NO_ROOM, Schema, drop_copies, drop_old_files
+from remembrancer.actors.migrations import DAMAGE, NO_ROOM, PRIMARY_CODE, Schema, drop_copies, drop_old_files
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -41,8 +41,6 @@ HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
 """The limit for the caches of all connections in the process; above it, SQLite releases pages."""
 STATEMENTS: Final = 256
 """The number of prepared statements that a connection keeps; each length of a value list makes one."""
-PRIMARY_CODE: Final = 0xFF
-"""Masks the primary code in SQLite's extended result codes."""
 
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
@@ -311,7 +309,7 @@ def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_openin
     is_unclear = code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     if code in NO_ROOM or (is_unclear and is_disk_full(path)):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
-    if is_opening or code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if is_opening or code & PRIMARY_CODE in DAMAGE:
         return unusable(path, error)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")
