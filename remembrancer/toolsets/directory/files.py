@@ -205,7 +205,8 @@ def inserted(text: str, line: int, new: str) -> str:
     if not 0 <= line <= len(lines):
         message = f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(lines)}]."
         raise InvalidInput(message, field="insert_line")
-    return "\n".join([*lines[:line], new.rstrip("\n"), *lines[line:]]) + "\n"
+    after = "\n".join([*lines[:line], new.rstrip("\n"), *lines[line:]])
+    return after if after.endswith("\n") else f"{after}\n"
 
 
 def changes(file: File, after: str) -> Iterator[TextChange]:
