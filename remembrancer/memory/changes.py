@@ -32,6 +32,8 @@ UNDONE: Final = "undone"
 """The name in the history of a change that undoes others, and the reason of a move that undoes a move."""
 RELEASED: Final = "released"
 """The name in the history of a change that reactivates a memory because no other memory represents it any longer."""
+REVIVED: Final = "revived"
+"""The name in the history of a change that makes an archived memory active again because it was used."""
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
@@ -163,8 +165,8 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 
 
 def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """The changes of a memory that were not undone, the oldest first. A change says which version its undoing went back
-    to; a move between lanes is undone by a move."""
+    """The changes of a memory that were not undone, the oldest first, without those that nobody made. A change says
+    which version its undoing went back to; a move between lanes is undone by a move."""
     changes: list[HistoryEntry] = []
     for entry in history:
         if entry.change == UNDONE or "as_of" in entry.details:
@@ -172,7 +174,7 @@ def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
             changes = [each for each in changes if isinstance(as_of, int) and each.version <= as_of]
         elif entry.change in ("promoted", "taken back") and entry.details.get("reason") == UNDONE:
             del changes[-1:]
-        elif entry.change != RELEASED:
+        elif entry.change not in (RELEASED, REVIVED):
             changes.append(entry)
     return changes
 

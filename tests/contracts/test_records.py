@@ -22,6 +22,7 @@ from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
@@ -46,6 +47,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.records_rig import MODEL, RecordsRig, lanes_writer, near_duplicates, pending, texts_of
+from tests.contracts.runs_rig import carry_out
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
 OTHER_MODEL = "other.int8.ba9876543210.4"
@@ -447,6 +449,41 @@ def test_to_undo_a_memory_that_replaced_another_first_makes_that_valid_again(rig
     assert f"it replaced {old}, which has been changed since" in rig.refused(UndoChange(newer)).message
     rig.do(UndoChange(old))
     assert rig.do(UndoChange(newer)).memory_id == old
+
+
+def test_an_undo_leaves_alone_what_its_session_cannot_see(rig: RecordsRig) -> None:
+    own = rig.say("a private light", scope="session")
+    new = rig.at(REQUESTED_AT + 5).say("the light of all", scope="project", supersedes=own)
+    rig.do(TagMemory(new, ("dim",)), session=OTHER_SESSION)
+    named = [rig.do(UndoChange(new), session=OTHER_SESSION) for _ in range(2)]
+    assert [(each.memory_id, each.undone) for each in named] == [(new, "tagged"), (new, "stored")]
+    assert rig.shown(own).valid_until is not None
+
+
+def test_a_second_click_does_not_forget_what_replaced_another_memory(rig: RecordsRig, lantern: str) -> None:
+    new = rig.at(REQUESTED_AT + 5).say("the new light", supersedes=lantern)
+    assert rig.do(UndoChange(new, 1)).memory_id == lantern
+    assert "has been changed since" in rig.refused(UndoChange(new, 1)).message
+    assert rig.do(UndoChange(new, 2)).undone == "stored"
+
+
+def test_a_memory_that_was_used_again_is_not_archived_by_an_undo(rig: RecordsRig, lantern: str) -> None:
+    rig.do(TagMemory(lantern, ("green",)))
+    carry_out(rig.records, ReviseMemory(lantern, "archived", status="archived"))
+    rig.records.touch([rig.number(lantern)], REQUESTED_AT)
+    assert [rig.do(UndoChange(lantern)).undone for _ in range(2)] == ["archived", "tagged"]
+    assert (rig.shown(lantern).status, rig.shown(lantern).tags) == ("active", ("red", "blue"))
+
+
+def test_a_memory_whose_past_was_in_another_scope_does_not_return_there(rig: RecordsRig, lantern: str) -> None:
+    whole = rig.shown(lantern)
+    draft = msgspec.structs.replace(whole.history[0].record, scope="session", session_id=OTHER_SESSION)
+    entries = (
+        msgspec.structs.replace(whole.history[0], record=draft),
+        msgspec.structs.replace(whole.history[0], version=2, change="promoted"),
+    )
+    rig.do(ImportMemory(msgspec.structs.replace(whole, id="mem_x", content="x", version=2, history=entries)))
+    assert "moved from a session" in rig.refused(UndoChange("mem_x")).message
 
 
 def test_what_an_import_says_of_its_past_leaves_an_undo_as_it_is(rig: RecordsRig, lantern: str) -> None:

@@ -283,12 +283,16 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     if not (changes := standing(writer.space.history(memory.id))):
         raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
     if (replaced := _replaced_since(writer, memory.id, changes[-1].changed_at)) is not None:
+        writer.revise(  # so that a second click, with the same version, is refused
+            *(memory, memory.now, UNDONE), chain=memory.promotion_chain, undid=SUPERSEDED, as_of=memory.version
+        )
         memory, changes = replaced
     last = changes[-1]
-    if (scope := last.details.get("previous_scope")) is not None:
-        raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
     earlier = [entry.record for entry in writer.space.history(memory.id) if entry.version < last.version]
     after = taken_back(memory.now, earlier[-1] if earlier else None, STORING_UNDONE)
+    scope = last.details.get("previous_scope", after.scope)
+    if scope != memory.now.scope:
+        raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
     made = writer.revise(
         memory,
         after,
@@ -302,11 +306,13 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
 
 
 def _replaced_since(writer: Writer, memory_id: str, at: float) -> tuple[Memory, list[HistoryEntry]] | None:
-    """A memory that this one has replaced at that time or later, with its changes. Raises `InvalidInput` if it has been
-    changed since."""
+    """A memory that this one has replaced at that time or later, with its changes. One that the session cannot see
+    stays replaced. Raises `InvalidInput` if it has been changed since."""
     for link in writer.space.links(memory_id):
         if link.source == memory_id and link.relation == SUPERSEDES:
-            old = writer.memory(link.target)
+            old = writer.space.memory(link.target)
+            if old is None or not writer.sees(old):
+                continue
             changes = standing(writer.space.history(old.id))
             since = [each for each in changes if each.details.get("by") == memory_id and each.changed_at >= at]
             if since and since[-1] is not changes[-1]:

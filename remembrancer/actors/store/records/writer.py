@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.memory_rows import SAYS_IT, read_copies
 from remembrancer.actors.store.records.sessions import files_worked_on, session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Link, Memory, Outcome
-from remembrancer.memory.changes import RELEASED, differences, is_visible, says_the_same, unknown_memory
+from remembrancer.memory.changes import RELEASED, REVIVED, differences, is_visible, says_the_same, unknown_memory
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
@@ -40,8 +40,6 @@ _SUMMED_UP_IN: Final = f"""SELECT 1 FROM memories AS m JOIN memory_links AS l ON
     WHERE m.space = @SPACE AND m.id = ? AND l.relation = 'derived_from' AND {SAYS_IT} LIMIT 1"""  # noqa: S608 - fixed
 """Finds a memory that was derived from another one and repeats its text, or the text of one that it supports. Forgotten
 memories do not count, nor do a session's private memories that stand for memories visible to others."""
-REVIVED: Final = "revived"
-"""The name in the history of a change that makes an archived memory active again because it was used."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
 MOST_ALIKE: Final = 5
