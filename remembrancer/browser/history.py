@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from remembrancer.browser.memories import day_of, done_of, float_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MOST, PEOPLE, Handler, View, who
+from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.sentences import without_marks
 from remembrancer.protocol.browsing import (
     ActivityRead,
@@ -174,7 +175,7 @@ def _verb(change: MemoryChanged) -> str:
 
 def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
     """The changes, the latest first, with one line for each memory. `can_undo`: nothing has changed since the first of
-    them."""
+    them. What was undone or moved back is not undone again: that would undo a change before these."""
     by_memory: dict[str, list[MemoryChanged]] = {}
     for each in changes:
         by_memory.setdefault(each.memory_id, []).append(each)
@@ -183,12 +184,17 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
         last, undo = several[0], ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
-        elif can_undo:
+        elif can_undo and 2 * _count_undone(several) < len(several):
             undo = f"undo/{last.version}"
         did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
         did += f" by {last.member}" if last.member else ""
         lines.append(Line(last, did, undo))
     return lines
+
+
+def _count_undone(changes: Sequence[MemoryChanged]) -> int:
+    moves = sum(each.change in ("promoted", "taken back") for each in changes)
+    return sum(each.change == UNDONE for each in changes) + moves // 2
 
 
 def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:

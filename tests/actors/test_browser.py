@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.door import Door
-from remembrancer.browser.history import Asked, live, parts_of
+from remembrancer.browser.history import Asked, lines_of, live, parts_of
 from remembrancer.browser.view import View, who
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
@@ -119,3 +119,19 @@ def test_a_day_tells_a_person_s_changes_on_another_machine_from_those_here() -> 
         ("You, in the shell", [here], 1),
         ("laptop, in the shell", [there], 0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "undo"),
+    [
+        (("tagged",), "undo/9"),
+        (("undone", "tagged"), ""),
+        (("undone", "tagged", "updated"), "undo/9"),
+        (("taken back", "promoted"), ""),
+        (("promoted", "taken back", "promoted"), "undo/9"),
+    ],
+)
+def test_today_undoes_no_change_of_another_day(changes: tuple[str, ...], undo: str) -> None:
+    several = [MemoryChanged("m_1", change, 2.0, version=9 - place) for place, change in enumerate(changes)]
+    (line,) = lines_of(several, can_undo=True)
+    assert line.undo == undo
