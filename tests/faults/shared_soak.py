@@ -70,6 +70,7 @@ from remembrancer.protocol.writes import (
     Submit,
     SubmitBatch,
     TagMemory,
+    UndoChange,
     UpdateMemory,
     memory_id_of,
 )
@@ -332,6 +333,7 @@ def plan(seed: int, host: int, session: int, count: int, sessions: int, *, users
         lambda: TagMemory(some(), (f"tag-{host}-{session}-{len(deeds)}",), (f"tag-{dice.randrange(5)}",)): 140,
         lambda: ForgetMemory(some(), "of no use"): 80,
         lambda: RestoreMemory(some(), dice.choice([None, None, 1, 2])): 80,
+        lambda: UndoChange(some(), dice.choice([None, None, 2, 3])): 60,
         lambda: InvalidateMemory(some(), "it moved", dice.choice([None, some()])): 40,
         promote: 90,
         lambda: EraseMemory(some()): 30,

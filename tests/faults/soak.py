@@ -78,6 +78,8 @@ class Expected:
 
     def __init__(self, state: State) -> None:
         self.states = [state]
+        self.updated: tuple[int, State] | None = None
+        """The version that the last change has made, if it was an update, and the state before it."""
         self.changes: Counter[str] = Counter()
         self.perhaps: Counter[str] = Counter()
 
@@ -246,6 +248,7 @@ class Session:
             answer.get("retry_possible")
             or (tool == "promote_memory" and answer.get("field") == "target_scope")
             or "is ambiguous" in answer["message"]  # of a short id whose ending another memory has got since
+            or (arguments.get("undo") and "has been changed since" in answer["message"])  # by the consolidator
         ):
             self._soak.wrong.append(f"{tool} of a call that is right was refused: {answer}")
         if tool == "reflect_and_consolidate":
@@ -262,6 +265,8 @@ class Session:
         return self._dice.choice(found) if found else None
 
     def _settle(self, expected: Expected, change: str, after: State, answer: Json | None) -> None:
+        is_update = answer is not None and change == "updated" and "version" in answer  # else it is queued
+        expected.updated = (answer["version"], expected.now) if answer is not None and is_update else None
         if answer is None:
             self._soak.unknown += 1
             expected.perhaps[change] += 1
@@ -325,6 +330,15 @@ class Session:
             memory_id, expected = picked
             answer = await self._call("restore_memory", memory_id=memory_id)
             self._settle(expected, "restored", expected.now._replace(forgotten=False), answer)
+
+    async def undo(self) -> None:
+        found = [each for each in self.expected.items() if each[1].is_certain and each[1].updated is not None]
+        if found:
+            memory_id, expected = self._dice.choice(found)
+            assert expected.updated is not None
+            version, before = expected.updated
+            answer = await self._call("restore_memory", memory_id=memory_id, version=version, undo=True)
+            self._settle(expected, "undone", before, answer)
 
     async def promote(self) -> None:
         picked = self._pick()
@@ -418,6 +432,7 @@ def _places_of(word: str, found: Json) -> set[str]:
 
 DEEDS: Final = {
     **{Session.store: 26, Session.update: 11, Session.tag: 7, Session.forget: 7, Session.restore: 4},
+    Session.undo: 5,
     **{Session.promote: 6, Session.get: 7, Session.recall: 12, Session.look_around: 8, Session.reflect: 1},
     **{Session.append_note: 4, Session.write_note: 3, Session.remove_note: 2, Session.search_note: 2},
 }
@@ -527,7 +542,7 @@ def compare(sessions: list[Session], home: Path, soak: Soak) -> None:
             elif len(found) > 1 or copies[found[0].state.content] > 1:
                 soak.doubled += 1
                 soak.wrong.append(f"{memory_id} is there twice: {found}")
-            for change in ("updated", "tagged", "forgotten", "restored"):
+            for change in ("updated", "tagged", "forgotten", "restored", "undone"):
                 least, most = expected.changes[change], expected.changes[change] + expected.perhaps[change]
                 if not least <= changes[memory_id, change] <= most:
                     soak.doubled += changes[memory_id, change] > most
