@@ -237,7 +237,7 @@ def kind_of(snapshot: MemoryVersion) -> Kind:
 def check_broader(scope: Scope, target: Scope) -> None:
     """Raises `InvalidInput` if the target is not broader than the memory's scope."""
     if BREADTH[target] <= BREADTH[scope]:
-        broader = f"this memory has the scope {scope}, and can only be promoted to a broader one"
+        broader = f"this memory has the scope {scope}: only the project that it came from can take it back, if any"
         raise InvalidInput(
             f"this memory already has the scope {scope}" if scope == target else broader, field="target_scope"
         )

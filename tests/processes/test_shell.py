@@ -183,6 +183,22 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
     assert "Undone, it is forgotten" in shell("undo", old)
 
 
+@alone
+def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> None:
+    memory = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    shell("edit", memory, "--to", "user")
+    elsewhere = Shell(shell.home, shell.directory.parent / "other")
+    assert "only the project that it came from can take it back" in elsewhere("undo", memory, status=exit_codes.USAGE)
+    shell.json("add", "The port is 5433", "--user")
+    elsewhere("add", "We have a boat")
+    elsewhere("undo", "--yes")
+    elsewhere("undo", "--yes")
+    for undo in (("undo", memory), ("undo", "--yes")):
+        assert "came from another project: take it back there" in elsewhere(*undo, status=exit_codes.USAGE)
+    assert elsewhere.json("show", memory)["scope"] == "user"
+    assert "Undone, it is moved back to the project" in shell("undo", "--yes")
+
+
 def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it_does_not(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
     shell("edit", new, "--supersedes", old)
