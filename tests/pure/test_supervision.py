@@ -32,6 +32,7 @@ from remembrancer.actors.launcher.lifecycle import (
 )
 from remembrancer.actors.launcher.supervision import (
     FIRST_SESSION_S,
+    HEARTBEAT_S,
     NO_JOBS,
     NO_JOBS_S,
     RESTS,
@@ -328,6 +329,16 @@ def test_a_runtime_for_sessions_ends_when_none_was_there_for_long_and_one_in_the
     world.pong("gateway", sessions(0))
     world.run_for(31.0)
     assert world.core.stopping == "no session for 60 s"
+
+
+def test_a_session_between_two_reports_is_no_idle_time_however_short_the_timeout() -> None:
+    world = begun(Settings(idle_timeout_s=0.5, embedders=0), for_sessions=True)
+    for _ in range(5):
+        world.pong("gateway", sessions(1))
+        world.run_for(HEARTBEAT_S)
+    assert world.core.stopping is None
+    world.run_for(HEARTBEAT_S)
+    assert world.core.stopping == "no session for 0.5 s"
 
 
 def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_back_with_a_session() -> None:

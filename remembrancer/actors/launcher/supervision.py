@@ -272,7 +272,7 @@ class IdleWatch:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self._timeout_s = max(timeout_s, 2 * HEARTBEAT_S)  # a session is reported at each
         self._idle_since = math.inf
 
     def ready(self, now: float) -> None:
