@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any
 
 import click
@@ -58,7 +58,8 @@ def export(
     paths = paths_here()
     queued = len(read_queue(paths.write_queue)[0])
     with TemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
-        written = HomeReader(paths).export(projects, lines, str(target or "a temporary file"))
+        name = f"a temporary file in {gettempdir()}" if target is None or markdown else str(target)
+        written = HomeReader(paths).export(projects, lines, name)
         lines.seek(0)
         if target is None:
             shutil.copyfileobj(lines, sys.stdout.buffer)

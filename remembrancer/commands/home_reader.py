@@ -249,11 +249,14 @@ class HomeReader:
             counted = "SELECT count(*) FROM memories WHERE space IN (SELECT value FROM json_each(?))"
             try:
                 (total,) = file.rows(counted, (exported,))[0]
-                with tracked(lines, "Exporting", len(wanted) + total) as taken:
-                    output.write(encode_header(time.time()))
-                    output.writelines(map(encode_line, taken))
-                    output.write(encode_line(EndLine(written.projects, written.memories)))
-                    output.flush()
+                with (
+                    # Its own buffer: on a full disk, closing fails as the write did, and has to do so here.
+                    open(output.fileno(), "wb", closefd=False) as buffered,
+                    tracked(lines, "Exporting", len(wanted) + total) as taken,
+                ):
+                    buffered.write(encode_header(time.time()))
+                    buffered.writelines(map(encode_line, taken))
+                    buffered.write(encode_line(EndLine(written.projects, written.memories)))
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode

@@ -1,5 +1,6 @@
 """Export, import and other commands on real homes: a round trip keeps everything, and a store answers as its files."""
 
+import errno
 import json
 import os
 import shutil
@@ -343,12 +344,16 @@ def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], mon
     assert said().startswith(b"Deleted for good: 2 writes")
 
 
-@pytest.mark.parametrize("file", ["-", "export.jsonl"])
-def test_an_export_without_room_is_no_crash(home: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("file", [["-"], ["export", "--markdown"], ["export.jsonl"]], ids=" ".join)
+def test_an_export_without_room_says_where_and_leaves_nothing(
+    home: Path, file: list[str], monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     fill(home)
     monkeypatch.chdir(home)
     with full_disk(1024):
-        assert main(["backup", "export", file]) == exit_codes.FILE_UNUSABLE
+        assert main(["backup", "export", *file]) == exit_codes.FILE_UNUSABLE
+    where = home / file[0] if file == ["export.jsonl"] else f"a temporary file in {tempfile.gettempdir()}"
+    assert f"{where} cannot be written: {os.strerror(errno.EFBIG)}" in capsysbinary.readouterr().err.decode()
     assert not list(home.glob("export*"))
 
 
