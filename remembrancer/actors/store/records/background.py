@@ -14,6 +14,7 @@ from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, json_list
 from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
+from remembrancer.memory.replacement import REPLACED
 from remembrancer.protocol.consolidation import Material, Promotable, ReadMemories
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Memories, Proposal, Surroundings
@@ -271,8 +272,8 @@ _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if n
     "last_accessed_at": "max(coalesce(m.last_accessed_at, 0), m.created_at)",
     "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
     "pinned": "m.pinned OR (m.kind = 'open_end' AND NOT m.done)",
-    "is_replaced": """EXISTS (SELECT 1 FROM memory_links
-        WHERE target = m.number AND relation = 'contradicts' AND strength >= 0.5)""",
+    "is_replaced": f"""EXISTS (SELECT 1 FROM memory_links
+        WHERE target = m.number AND relation = 'contradicts' AND strength >= {REPLACED})""",  # noqa: S608 - a number of ours
     "derived_from": """(SELECT json_group_array(id) FROM (SELECT s.id FROM memory_links AS l
         JOIN memories AS s ON s.number = l.target
         WHERE l.source = m.number AND l.relation = 'derived_from' ORDER BY l.target))""",
