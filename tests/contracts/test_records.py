@@ -486,6 +486,14 @@ def test_a_memory_whose_past_was_in_another_scope_does_not_return_there(rig: Rec
     assert "moved from a session" in rig.refused(UndoChange("mem_x")).message
 
 
+def test_a_change_is_not_undone_if_the_version_before_it_was_pruned(rig: RecordsRig, lantern: str) -> None:
+    for tag in ("green", "dim"):
+        rig.do(TagMemory(lantern, (tag,)))
+    with rig.records._file.transaction() as connection:
+        connection.execute("DELETE FROM history WHERE space = @SPACE AND version = 2")
+    assert f"version 2 of {lantern} is no longer kept" in rig.refused(UndoChange(lantern)).message
+
+
 def test_what_an_import_says_of_its_past_leaves_an_undo_as_it_is(rig: RecordsRig, lantern: str) -> None:
     rig.do(TagMemory(lantern, ("green",)))
     whole = rig.shown(lantern)

@@ -288,8 +288,10 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
         )
         memory, changes = replaced
     last = changes[-1]
-    earlier = [entry.record for entry in writer.space.history(memory.id) if entry.version < last.version]
-    after = taken_back(memory.now, earlier[-1] if earlier else None, STORING_UNDONE)
+    before = {entry.version: entry.record for entry in writer.space.history(memory.id) if entry.version < last.version}
+    if before and last.version - 1 not in before:
+        raise InvalidInput(f"version {last.version - 1} of {memory.id} is no longer kept", remedy="restore_memory")
+    after = taken_back(memory.now, before.get(last.version - 1), STORING_UNDONE)
     scope = last.details.get("previous_scope", after.scope)
     if scope != memory.now.scope:
         raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
