@@ -73,12 +73,13 @@ async def review(view: View) -> Response:
     def render() -> Response:
         pairs = [
             (each, word_diff(without_marks(each.older.content), without_marks(each.newer.content), least=0.25))
-            for each in found
+            for each in found.pairs
         ]
         return view.page(
             "review.html",
             proposals=waiting,
             pairs=pairs,
+            more=found.more,
             compared=store.counts.total - store.embedding.pending,
             uncompared=store.embedding.pending,
             about_code=about_code,

@@ -27,6 +27,7 @@ from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS
+from remembrancer.protocol.session_life import SHELL_SESSION
 
 RUN: Final = "run:"
 """The prefix of a run's id."""
@@ -185,15 +186,19 @@ def edit(
 
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
     """Decide whether a newer memory replaces this one."""
-    for _, conversation in where.conversations():
-        for pair in conversation.call("get_memory_status").get("contradictions", ()):
-            if has_part(pair["older_id"], short(memory)):
-                link = {"relation": relation, "target": pair["older_id"]}
-                answer = conversation.call("update_memory", memory_id=pair["newer_id"], add_links=[link], reason=reason)
-                newer = excerpt(pair["newer"])
+    from remembrancer.commands.runtime_client import ask_store
+    from remembrancer.protocol.browsing import MOST_PAIRS, FindPairs
+
+    for place, conversation in where.conversations():
+        found = ask_store(FindPairs(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS))
+        for pair in found.pairs:
+            if has_part(pair.older.id, short(memory)):
+                link = {"relation": relation, "target": pair.older.id}
+                answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
+                newer = excerpt(pair.newer.content)
                 if relation == "supersedes":
                     return _done(answer, f"Replaced by: {newer}")
-                back = f"remembrancer edit {short(pair['newer_id'])} --undecided {short(pair['older_id'])}"
+                back = f"remembrancer edit {short(pair.newer.id)} --undecided {short(pair.older.id)}"
                 return _done(answer, f"Both hold. The newer one: {newer}; '{back}' takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
 

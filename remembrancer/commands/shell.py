@@ -404,28 +404,40 @@ def _stale(where: Where) -> Report:
 
 
 def _waiting(where: Where) -> Report:
-    """The proposed promotions to the user, and the pairs in which the newer memory may replace the older one."""
+    """The proposed promotions to the user, and the pairs of memories that wait for a decision."""
+    from remembrancer.commands.runtime_client import ask_store
+    from remembrancer.protocol.browsing import FindPairs
+
     where.refuse_user("a project's pairs and proposals are listed together with your own")
-    waiting: dict[str, dict[tuple[str, ...], Answer]] = {"proposals": {}, "contradictions": {}}
-    pending = 0
+    waiting: dict[str, dict[tuple[str, ...], Answer]] = {"proposals": {}, "contradictions": {}, "alike": {}}
+    pending = more = 0
     for place, conversation in where.conversations():
         own = {"project": place.name} if place.name else {}
         status = conversation.call("get_memory_status")
         pending = max(pending, status.get("embedding", {}).get("pending", 0))
-        for name, listed in waiting.items():
-            for each in status.get(name, ()):  # those of the user are named in every project
-                listed.setdefault(tuple(each.values()), each | own)
-    facts = {name: list(listed.values()) for name, listed in waiting.items()}
+        found = ask_store(FindPairs(place.project, where.session or SHELL_SESSION))
+        more += found.more
+        listed = [("proposals", each) for each in status.get("proposals", ())]
+        for pair in found.pairs:
+            newer = {"newer_id": short(pair.newer.id), "newer": pair.newer.content}
+            older = {"older_id": short(pair.older.id), "older": pair.older.content}
+            listed.append(("contradictions" if pair.relation == "contradicts" else "alike", newer | older))
+        for name, item in listed:  # those of the user are named in every project
+            waiting[name].setdefault(tuple(item.values()), item | own)
+    facts: Answer = {name: list(items.values()) for name, items in waiting.items()}
     if not any(facts.values()):
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
         return Report(facts, f"Nothing waits for a decision{compared}. A pair in other words may have been missed.")
     rows = [(one_line(each["content"]), each["reason"], short(each["memory_id"])) for each in facts["proposals"]]
-    for each in facts["contradictions"]:
-        newer = f"replaced by {short(each['newer_id'])}? {one_line(each['newer'])}"
-        rows.append((one_line(each["older"]), newer, short(each["older_id"])))
+    for name, why in (("contradictions", "replaced by {}?"), ("alike", "nearly the same as {}:")):
+        for each in facts[name]:
+            reason = f"{why.format(each['newer_id'])} {one_line(each['newer'])}"
+            rows.append((one_line(each["older"]), reason, each["older_id"]))
     how = "'remembrancer edit ID --to user' accepts, '--to project' refuses a proposal; of a pair: --replaced, --both."
+    notes = [f"{count(more, 'further pair')} {'waits' if more == 1 else 'wait'} behind these."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
-    return Report(facts, [Rows(("memory", "why", "id"), rows), how], piped=piped)
+    at_terminal = [(excerpt(text, LONGEST), excerpt(why, LONGEST), bare) for text, why, bare in rows]
+    return Report(facts | {"more": more}, [Rows(("memory", "why", "id"), at_terminal), how], notes=notes, piped=piped)
 
 
 # --- a memory, its history, the graph ---

@@ -335,6 +335,13 @@ def _two_things(pair: TextPair) -> float:
     return float(len(slots) > 1 or (begins <= NUMBERED and not values.isdisjoint(one[ends:])))
 
 
+def are_two_things(earlier: str, later: str) -> bool:
+    """True if two similar texts are about two things: each has its own number, piece of code or quoted word ("sample 1
+    was dry", "sample 2 was dry"), or what `_two_things` says."""
+    pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
+    return bool(pair.both_have(lambda text: text.literals) or _two_things(pair))
+
+
 def _same_day(pair: TextPair) -> float:
     """1 if both texts are of one day, and the later one does not say that it replaces a word of the earlier one."""
     return float(pair.apart_s < SAME_DAY_S and not pair.later.former & pair.earlier.keys)

@@ -1,5 +1,7 @@
 """Requests of the memory browser that no session makes: activity, sessions, possible contradictions."""
 
+from typing import Final
+
 import msgspec
 
 from remembrancer.protocol.kinds import Kind
@@ -81,10 +83,23 @@ class ReadTurns(SessionRequest[TurnsRead], frozen=True):
     limit: int = 200
 
 
-class FindPairs(SessionRequest[tuple[Pair, ...]], frozen=True):
-    """Find memories that contradict each other, and after these memories that say nearly the same, by similarity."""
+MOST_PAIRS: Final = 500
+"""The most pairs that are looked at."""
 
-    limit: int = 50
+
+class PairsRead(msgspec.Struct, frozen=True, tag=True):
+    """Pairs that wait for a decision, and the number of further ones."""
+
+    pairs: tuple[Pair, ...] = ()
+    more: int = 0
+
+
+class FindPairs(SessionRequest[PairsRead], frozen=True):
+    """Find memories of which one may replace the other, and after these (with `alike`) memories that say nearly the
+    same, the most probable and most similar ones first."""
+
+    limit: int = 20
+    alike: bool = True
 
 
 class GraphNode(msgspec.Struct, frozen=True, array_like=True):

@@ -66,7 +66,16 @@ from tests.contracts.runs_rig import (
     undo_operation,
 )
 from tests.forked import run_forked
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation
+from tests.operations import (
+    OTHER_PROJECT,
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
 
 EVERYTHING = Filters(SESSION)
 
@@ -228,8 +237,8 @@ def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_ano
         rig.records.link_similar([NearDuplicate(*pair, 0.9, relation="contradicts")])
 
     def waiting() -> set[tuple[str, str]]:
-        pairs: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION))
-        return {(each.newer.id, each.older.id) for each in pairs}
+        found: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION))
+        return {(each.newer.id, each.older.id) for each in found.pairs}
 
     judge(TWO, ONE)
     judge(THREE, ONE)
@@ -242,6 +251,33 @@ def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_ano
     assert waiting() == {(THREE, ONE)}
     rig.undo()
     assert waiting() == {(TWO, ONE), (THREE, ONE)}
+
+
+def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_rest(rig: RunsRig) -> None:
+    texts = {
+        "one": "sample 1 was dry",
+        "two": "sample 2 was dry",
+        "old": "The gate is shut at night",
+        "new": "At night the gate is shut",
+        "made": "At night, the gate is shut",
+    }
+    ids = {name: memory_id_of(store_operation(name, text)) for name, text in texts.items()}
+    rig.records.apply([store_operation(name, text) for name, text in texts.items()])
+    rig.carry_out(AddLink(ids["made"], ids["one"], "derived_from"))
+    number = {name: rig.number(memory_id) for name, memory_id in ids.items()}
+    for later, earlier in (("two", "one"), ("new", "old"), ("made", "old"), ("made", "new")):
+        rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.97)])
+
+    def found(**options: Any) -> Any:
+        answer: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION, **options))
+        return [(each.newer.id, each.older.id, each.relation) for each in answer.pairs], answer.more
+
+    assert found() == ([(ids["new"], ids["old"], "similar_to")], 0), "not samples, nor what the machine made"
+    assert found(alike=False) == ([], 0)
+    rig.records.link_similar([NearDuplicate(number["new"], number["old"], 0.4, relation="contradicts")])
+    assert found() == ([(ids["new"], ids["old"], "contradicts")], 0)
+    rig.records.link_similar([NearDuplicate(number["old"], number["one"], 0.3, relation="contradicts")])
+    assert found(limit=1) == ([(ids["new"], ids["old"], "contradicts")], 1)
 
 
 # Undoing

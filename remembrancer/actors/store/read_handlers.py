@@ -36,7 +36,7 @@ from remembrancer.memory.promotion import explain, used_in
 from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import LEAST, NAMED, has_part
-from remembrancer.protocol.browsing import FindPairs
+from remembrancer.protocol.browsing import FindPairs, PairsRead
 from remembrancer.protocol.errors import (
     FileLocked,
     NotFound,
@@ -431,5 +431,5 @@ def browse(request: Any, view: View) -> Any:
 
 
 def _doubts(view: View, request: DescribeStore) -> tuple[Pair, ...]:
-    pairs = browse(FindPairs(request.project, request.session_id, DOUBTS), view)
-    return tuple(pair for pair in pairs if pair.relation == "contradicts")
+    found: PairsRead = browse(FindPairs(request.project, request.session_id, DOUBTS, alike=False), view)
+    return found.pairs

@@ -11,7 +11,9 @@ import msgspec
 from remembrancer.actors.store.records.memory_rows import OF_RUN
 from remembrancer.actors.store.records.space import APART, shown_to
 from remembrancer.actors.store.records.sqlite_records import Reader
+from remembrancer.memory.replacement import are_two_things
 from remembrancer.protocol.browsing import (
+    MOST_PAIRS,
     ActivityRead,
     FindPairs,
     GraphLink,
@@ -19,6 +21,7 @@ from remembrancer.protocol.browsing import (
     GraphRead,
     ListSessions,
     MemoryChanged,
+    PairsRead,
     ReadActivity,
     ReadGraph,
     ReadTurns,
@@ -31,6 +34,8 @@ from remembrancer.protocol.writes import MENTIONED_WITH
 
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
+PAIRS: Final = 500
+"""The most pairs that are looked at."""
 LINKS: Final = 2
 """The number of relations for each requested entity, on average."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
@@ -143,27 +148,33 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
        AND s.relation NOT IN ('contradicts', 'similar_to'))
    AND NOT (a.status = 'consolidated' AND b.status = 'consolidated' AND EXISTS (
        SELECT 1 FROM memory_links AS s JOIN memory_links AS t USING (source, relation)
-       WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))"""
-"""The pairs to be decided: with no link that settles them, and not of one summary, which has both."""
+       WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))
+   AND (l.relation = 'contradicts' OR NOT EXISTS (SELECT 1 FROM memory_links AS s
+       WHERE s.source IN (a.number, b.number) AND s.relation = 'derived_from'))"""
+"""The pairs to be decided: with no link that settles them, and not of one summary, which has both. Nobody has to decide
+that a summary says nearly the same as another memory."""
 
 
-def _pairs(records: Reader, request: FindPairs) -> tuple[Pair, ...]:
+def _pairs(records: Reader, request: FindPairs) -> PairsRead:
     rows = records.spaces.read(
-        f"""SELECT min(a.number, b.number), max(a.number, b.number), l.relation, max(l.strength) FROM memory_links AS l
+        f"""SELECT min(a.number, b.number), max(a.number, b.number), min(l.relation) AS relation, l.strength
+           FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
-           WHERE a.space = @SPACE AND {WAITING}
+           WHERE a.space = @SPACE AND {WAITING} AND (?3 OR l.relation = 'contradicts')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND a.valid_until IS NULL AND b.valid_until IS NULL
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
-           GROUP BY 1, 2, 3 ORDER BY l.relation, max(l.strength) DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
-        (request.session_id, request.limit),
+           GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
+        (request.session_id, MOST_PAIRS, request.alike),
     )
     listed = _listed(records, {number: None for row in rows for number in row[:2]}, request.session_id)
-    return tuple(
+    pairs = [
         Pair(listed[older], listed[newer], relation, strength)
         for older, newer, relation, strength in rows
         if older in listed and newer in listed
-    )
+        if relation == "contradicts" or not are_two_things(listed[older].content, listed[newer].content)
+    ]
+    return PairsRead(tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
 def _listed(records: Reader, numbers: Iterable[int], session_id: str) -> dict[int, ListedMemory]:
