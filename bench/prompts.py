@@ -72,7 +72,7 @@ async def play(running: Runtime, directory: Path, data: Path) -> list[Played]:
     played = []
     for prompt, needs in prompts:
         async with running.client(directory) as client:
-            later = question(prompt, DEFAULT_TOKENS, is_first=False, is_again=False)
+            later = question(prompt, DEFAULT_TOKENS, [], is_first=False, is_again=False)
             context = await client.call("get_memory_context", **later)
             answer = await answered(client, "recall_memories", query=prompt)
         given = tuple(map(named, context["memory_ids"]))

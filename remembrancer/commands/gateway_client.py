@@ -78,7 +78,7 @@ class GatewayClient:
         """The structured answer of a tool. Raises `TimeoutError` if it has not arrived by `until`
         (`time.monotonic`)."""
         if until is not None:
-            _remaining_s(until)  # what is asked for too late would count as shown to the session
+            _remaining_s(until)
         self._number += 1
         self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)
         while True:

@@ -171,9 +171,7 @@ def main(argv: list[str]) -> int:
             except OSError as error:
                 _complain(f"{event} is not recorded: {error}")
         failure = "no context is given"
-        output = _output(name, event, given, session)
-        if output is not None:
-            _write(1, json.dumps(output) + "\n")
+        _give(name, event, given, session)
     except Exception as error:  # noqa: BLE001 - the session must go on, and the line says what was wrong
         _complain(f"{failure}: {error or 'an unexpected error'}")
     return 0
@@ -203,21 +201,15 @@ def _event_of(argument: str, given: Given) -> tuple[str, str]:
     return name, event
 
 
-def _output(name: str, event: str, given: Given, session: Session) -> dict[str, Any] | None:
-    """The memories that are due, in the form that the client accepts. `name` is its name of the event."""
+def _give(name: str, event: str, given: Given, session: Session) -> None:
+    """Print the memories that are due. `name` is the client's name of the event."""
     if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
-        about = _before_action(given["tool_input"], session)
-        return {"hookSpecificOutput": {"hookEventName": name, **about}} if about is not None else None
+        _give_before_action(name, given["tool_input"], session)
+        return
     prompt = given.get("prompt") if event == PROMPT else None
     text = whole(prompt) if isinstance(prompt, str) and not prompt.isspace() else ""
-    if not text and event != SESSION_START:
-        return None
-    context = _context_for(event, text, session, is_due=event == PROMPT or begins_anew(session.client, given))
-    if context is None:
-        return None
-    if session.client == CURSOR:
-        return {"continue": True, "additional_context": context}
-    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
+    if text or event == SESSION_START:
+        _give_context(name, event, text, session, is_due=event == PROMPT or begins_anew(session.client, given))
 
 
 def begins_anew(client: str, given: Given) -> bool:
@@ -227,58 +219,73 @@ def begins_anew(client: str, given: Given) -> bool:
     return given.get("source") == "compact" or client == VSCODE
 
 
-def _context_for(event: str, text: str, session: Session, *, is_due: bool) -> str | None:
-    """The memories for the assistant: with the first prompt everything relevant, later only likely and new memories.
+def _give_context(name: str, event: str, text: str, session: Session, *, is_due: bool) -> None:
+    """Print the memories for the assistant: with the first prompt everything relevant, later only likely and new ones.
 
-    None if there are none, they are late, or none are due yet. In the last case a runtime is started if none is up, so
-    that the first prompt finds one. Raises `ValueError` if they cannot be read.
+    Nothing if there are none, they are late, or none are due yet. In the last case a runtime is started if none is up,
+    so that the first prompt finds one. Raises `ValueError` if they cannot be read.
     """
     from remembrancer.commands.hook_context import ask, question, start, wanted
 
     tokens, wait_s, later_s = wanted(session.places, session.environ)
     if tokens == 0:
-        return None
+        return
     if not is_due:
         start(session)
-        return None
+        return
     before = session.noted("given")
     is_again = before == AGAIN
     had = [] if before is None or is_again else before.decode().split()
     is_first = before is None or is_again
-    arguments = question(text, tokens, is_first=is_first, is_again=is_again)
+    arguments = question(text, tokens, had, is_first=is_first, is_again=is_again)
     answer = ask(session, arguments, wait_s if is_first else later_s, is_first=is_first)
     if answer is None:
-        return None
+        return
     if "error" in answer:
         raise ValueError(answer["message"])
-    new = [name for name in answer["memory_ids"] if name not in had]
+    new, block = answer["memory_ids"], answer["context_block"]
     is_whole = is_first and not answer.get("degraded")
-    if new or is_whole:
-        session.note("given", " ".join([*had, *new]).encode())
-    block: str = answer["context_block"]
-    if not new:  # report an empty memory only once
-        return block or None if is_whole else None
-    count = f"{len(new)} {'memory' if len(new) == 1 else 'memories'}"
-    session.leave(CONTEXT_GIVEN, {"text": f"{count} given with {event}", "metadata": {"memories": new}})
-    return block
+    if not new and not is_whole:
+        return
+    if block:  # none if the session has seen all already
+        specific = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
+        _print({"continue": True, "additional_context": block} if session.client == CURSOR else specific)
+    session.note("given", " ".join([*had, *new]).encode())  # also of an empty memory, which is reported once
+    _report_given(session, event, new, text)
 
 
-def _before_action(called: Given, session: Session) -> dict[str, str] | None:
-    """The output for a command or an edit with relevant memories that this session has not seen before an action: the
-    memories as context, or as a question to the user."""
+def _give_before_action(name: str, called: Given, session: Session) -> None:
+    """Print relevant memories about a command or an edit that this session was not given before an action: as context,
+    or as a question to the user."""
     from remembrancer.commands.hook_context import NO_ASK, TOLD_BEFORE_TOOLS, action_of, ask_about_action
 
     action = action_of(called) if session.client in TOLD_BEFORE_TOOLS else None
     if action is None:
-        return None
+        return
     before = (session.noted("acted") or b"").decode().split()
     answer = ask_about_action(session, action, before)
     if answer is None or not answer.get("memory_ids"):
-        return None
-    session.note("acted", " ".join([*before, *answer["memory_ids"]]).encode())
+        return
+    new, block = answer["memory_ids"], answer["context_block"]
+    told = {"additionalContext": block}
     if answer.get("ask") and session.client not in NO_ASK:
-        return {"permissionDecision": "ask", "permissionDecisionReason": answer["context_block"]}
-    return {"additionalContext": answer["context_block"]}
+        told = {"permissionDecision": "ask", "permissionDecisionReason": block}
+    _print({"hookSpecificOutput": {"hookEventName": name, **told}})
+    session.note("acted", " ".join([*before, *new]).encode())
+    _report_given(session, TOOL_BEGINS, new, action.get("command") or action["path"])
+
+
+def _print(output: Mapping[str, Any]) -> None:
+    """Print what a client accepts. Only then are the memories in it given. Raises `OSError` if nobody reads it."""
+    _write_all(1, json.dumps(output) + "\n")
+
+
+def _report_given(session: Session, event: str, memory_ids: list[str], asked: str) -> None:
+    """Tell the gateway which memories have been printed: it has counted none of them as shown until then."""
+    if memory_ids:
+        count = f"{len(memory_ids)} {'memory' if len(memory_ids) == 1 else 'memories'}"
+        about = {"text": f"{count} given with {event}", "metadata": {"memories": memory_ids}}
+        session.leave(CONTEXT_GIVEN, {**about, "question": cut(asked, MEMBER_BYTES)})
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
@@ -316,10 +323,14 @@ def _complain(text: str) -> None:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write without Python's own streams, which complain at exit if the reader has gone."""
-    rest = memoryview(text.encode("utf-8", "replace"))
     try:
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        _write_all(descriptor, text)
     except OSError:  # there is no reader
         return
+
+
+def _write_all(descriptor: int, text: str) -> None:
+    """Write without Python's own streams, which complain at exit if the reader has gone."""
+    rest = memoryview(text.encode("utf-8", "replace"))
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

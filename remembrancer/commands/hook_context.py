@@ -99,13 +99,13 @@ def _is_in_file(config: str | None, name: str) -> bool:
         return False
 
 
-def question(text: str, tokens: int, *, is_first: bool, is_again: bool) -> dict[str, Any]:
+def question(text: str, tokens: int, had: list[str], *, is_first: bool, is_again: bool) -> dict[str, Any]:
     """The arguments of `get_memory_context` for a prompt; with the first prompt, for everything that a session should
-    know.
+    know. `had` are the memories that were printed for the session.
 
     `text` is empty if a session continues without a prompt; `is_again`: its conversation has lost its context.
     """
-    arguments: dict[str, Any] = {"detail": True}
+    arguments: dict[str, Any] = {"detail": True, "given": had}
     if tokens != DEFAULT_TOKENS:
         arguments["max_tokens"] = tokens
     if text:

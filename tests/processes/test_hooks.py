@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -177,6 +178,38 @@ def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: 
         finished = run(json.dumps(given).encode(), "UserPromptSubmit", REMEMBRANCER_HOOK_WAIT_S="0.1")
     assert finished.stdout == b""
     assert "short answers" in prompted(project, AARDVARK)
+
+
+def without_reader(event: str, project: Path, **given: Any) -> bytes:
+    """What a hook says on standard error whose client reads nothing."""
+    whole = json.dumps({"session_id": "s", "cwd": str(project), **given}).encode()
+    command = [sys.executable, "-P", "-m", "remembrancer", "hook", event]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as output:  # noqa: PTH123 - a descriptor
+        finished = subprocess.run(
+            command, input=whole, stdout=output, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=True
+        )
+    return finished.stderr
+
+
+def shown(home: Path) -> list[str]:
+    return [each.question for each in ShownLog(home, kept_s=0.0).read()]
+
+
+def test_only_what_a_hook_could_print_counts_as_given(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_ACTION_WAIT_S", f"{PATIENCE_S}")
+    start(home)
+    add(project, RULE, "--kind", "convention")
+    assert b"no context is given" in without_reader("UserPromptSubmit", project, prompt=AARDVARK)
+    tool = {"file_path": "src/sums.py", "old_string": "", "new_string": "def get_sum(values):\n    return 0\n"}
+    assert b"no context is given" in without_reader("PreToolUse", project, tool_name="Edit", tool_input=tool)
+    assert RULE in edit(project)["additionalContext"]
+    until(lambda: shown(home) == ["src/sums.py"])
+    assert RULE in prompted(project, AARDVARK, "another")
+    until(lambda: shown(home) == [AARDVARK, "src/sums.py"])
 
 
 def test_a_prompt_to_a_damaged_memory_is_complained_of_with_what_repairs_it(home: Path, project: Path) -> None:

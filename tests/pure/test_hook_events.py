@@ -1,6 +1,7 @@
 """A hook's input and the taking in of its file: bounded, understood, in order, once, with credentials blotted out."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.bridge.places import find_places
-from remembrancer.actors.gateway.hook_events import PRESENT_S, HookIntake, succeeded, summarized, to_operation
+from remembrancer.actors.gateway.hook_events import (
+    PRESENT_S,
+    HookIntake,
+    read_event,
+    succeeded,
+    summarized,
+    to_operation,
+)
 from remembrancer.commands import hook_files
 from remembrancer.commands.hook import (
     EVENTS_BY_NAME,
@@ -26,7 +34,8 @@ from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, L
 from remembrancer.commands.hook_files import Session
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
-from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull
+from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, StorageFull
+from remembrancer.protocol.gateway_link import CONTEXT_GIVEN
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Operation, SessionChange
 from tests.cases import cases
@@ -40,7 +49,7 @@ def content(event: str, given: dict[str, Any] | None = None, **about: Any) -> by
 
 
 def change(event: str, given: dict[str, Any] | None = None, **about: Any) -> SessionChange:
-    done = to_operation("1-a.event", content(event, given, **about)).change
+    done = to_operation("1-a.event", read_event(content(event, given, **about))).change
     assert isinstance(done, StartSession | EndSession | RecordEvents)
     return done
 
@@ -60,6 +69,10 @@ class Recorder:
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.error: Exception | None = None
+        self.given: list[tuple[str, Sequence[str], str]] = []
+
+    def shown(self, operation: Operation, memory_ids: Sequence[str], question: str) -> None:
+        self.given.append((operation.session_id, memory_ids, question))
 
     async def apply(self, operation: Operation, received_at: float) -> None:
         if self.error is not None:
@@ -76,7 +89,7 @@ class Recorder:
 
 
 def intake_of(spool: Path, writes: Recorder) -> HookIntake:
-    return HookIntake(spool, writes.apply)
+    return HookIntake(spool, writes.apply, writes.shown)
 
 
 def session_in(home: Path) -> Session:
@@ -110,9 +123,9 @@ def test_a_session_starts_and_ends_and_an_event_has_the_id_of_its_file() -> None
     assert change("SessionStart") == StartSession("s", "claude-code", "/app")
     assert change("SessionStart", client="codex") == StartSession("s", "codex", "/app")
     assert change("SessionEnd", {"reason": "logout"}) == EndSession("s")
-    one = to_operation("1-a.event", content("SessionEnd"))
-    assert one == to_operation("1-a.event", content("SessionEnd"))
-    assert one.operation_id != to_operation("2-a.event", content("SessionEnd")).operation_id
+    one = to_operation("1-a.event", read_event(content("SessionEnd")))
+    assert one == to_operation("1-a.event", read_event(content("SessionEnd")))
+    assert one.operation_id != to_operation("2-a.event", read_event(content("SessionEnd"))).operation_id
     assert one.project == project_of(Path("/app"))
 
 
@@ -126,7 +139,7 @@ def test_what_is_no_event_or_lacks_what_the_event_is_about_is_refused() -> None:
     calls = (content("PostToolUse", each) for each in ({}, {"tool_name": ""}, {"tool_name": 7}))
     for broken in (*raw, *prompts, content("Stop", {"transcript_path": "/t"}), *stops, *calls):
         with pytest.raises(InvalidInput):
-            to_operation("1-a.event", broken)
+            to_operation("1-a.event", read_event(broken))
 
 
 def test_a_credential_is_blotted_out_wherever_it_is_and_a_block_to_its_end() -> None:
@@ -147,7 +160,7 @@ def test_a_credential_is_blotted_out_wherever_it_is_and_a_block_to_its_end() -> 
 
 async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_event(tmp_path: Path) -> None:
     now = 6.0
-    intake = HookIntake(tmp_path, Recorder().apply, lambda: now)
+    intake = HookIntake(tmp_path, Recorder().apply, Recorder().shown, lambda: now)
 
     async def take(**event: Any) -> None:
         (tmp_path / "1-a.event").write_bytes(content(**event))
@@ -163,6 +176,20 @@ async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_
     assert len(intake.present()) == 1
     now += 1
     assert intake.present() == []
+
+
+async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(tmp_path: Path) -> None:
+    writes = Recorder()
+    about = {"text": "1 memory given", "metadata": {"memories": ["memory:01"]}}
+    session_in(tmp_path).leave(CONTEXT_GIVEN, {**about, "question": "which day?"})
+    session_in(tmp_path).leave(CONTEXT_GIVEN, about)  # as release 0.2.0 leaves it
+    writes.error = StorageFull("the disk is full")
+    with pytest.raises(StorageFull):
+        await intake_of(tmp_path / "hooks", writes).take_all()
+    assert writes.given == []
+    writes.error = None
+    await intake_of(tmp_path / "hooks", writes).take_all()
+    assert writes.given == [("s", ["memory:01"], "which day?"), ("s", ["memory:01"], "")]
 
 
 async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -> None:
@@ -288,13 +315,13 @@ def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_
 
 
 def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
-    first = question("x" * 9000, 500, is_first=True, is_again=False)
+    first = question("x" * 9000, 500, [], is_first=True, is_again=False)
     assert (first["max_tokens"], len(first["task_description"]), first["unseen"]) == (500, 4000, True)
     assert "sections" not in first
-    later = question("x", 500, is_first=False, is_again=False)
+    later = question("x", 500, [], is_first=False, is_again=False)
     assert "session_history" not in later["sections"]
     assert later["unseen"]
-    again = question("", 500, is_first=True, is_again=True)
+    again = question("", 500, [], is_first=True, is_again=True)
     assert {"task_description", "unseen"}.isdisjoint(again)
 
 

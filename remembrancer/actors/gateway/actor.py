@@ -85,7 +85,7 @@ class GatewayActor(Actor):
                 def attend(_: ClientConversation, caller: Caller) -> None:
                     tasks.start_soon(index.attend, caller)
 
-                hooks = HookIntake(paths.hooks, access.apply)
+                hooks = HookIntake(paths.hooks, access.apply, access.shown_by_hook)
                 registry = self._registry = SessionRegistry(access, self._store, hooks.present)
                 registry.on_known += [subscriptions.move, attend]
                 registry.on_left.append(subscriptions.close)

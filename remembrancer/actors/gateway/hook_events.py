@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.gateway_link import HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES
+from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn, TurnRole
 from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
@@ -68,15 +68,14 @@ class HookEvent(msgspec.Struct, frozen=True):
         return next((self.given[name] for name in names if self.given.get(name) is not None), None)
 
 
-def to_operation(name: str, content: bytes) -> Operation:
-    """The operation for an event's file. Its id is derived from the file's name, so it is applied once.
+def to_operation(name: str, event: HookEvent) -> Operation:
+    """The operation for the event in the file `name`. Its id is derived from that name, so it is applied once.
 
     Text that looks like a credential is masked: nobody chose to store these texts.
 
     Raises:
         InvalidInput: it is not a valid event.
     """
-    event = read_event(content)
     session = clean_name(event.session, field="session", longest=MAX_SESSION_ID)
     try:
         project = project_of(Path(event.directory))
@@ -200,17 +199,20 @@ logger = logging.getLogger(__name__)
 class HookIntake:
     """Records hook events. Run `run` as a task. `directory` is created by the first hook, and need not exist.
 
-    `apply` makes an operation durable, or raises the reason why not.
+    `apply` makes an operation durable, or raises the reason why not. `shown` is told which memories a hook has given to
+    the session of an operation, and for which prompt or action.
     """
 
     def __init__(
         self,
         directory: Path,
         apply: Callable[[Operation, float], Awaitable[object]],
+        shown: Callable[[Operation, Sequence[str], str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
         self._apply = apply
+        self._shown = shown
         self._clock = clock
         self._last_events: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
 
@@ -252,7 +254,7 @@ class HookIntake:
     async def _take(self, name: str) -> None:
         path = self._directory / name
         try:
-            operation = await anyio.to_thread.run_sync(_read, path)
+            event, operation = await anyio.to_thread.run_sync(_read, path)
             with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
                 await self._apply(operation, self._clock())
         except FileNotFoundError:
@@ -266,6 +268,8 @@ class HookIntake:
         except Exception:
             logger.exception("a hook's event could not be recorded", extra={"file": name})
         else:
+            if event.event == CONTEXT_GIVEN:
+                self._shown(operation, *_given_in(event))
             key = (operation.project.id, operation.session_id)
             if isinstance(operation.change, EndSession):
                 self._last_events.pop(key, None)
@@ -283,8 +287,17 @@ def _is_event(entry: os.DirEntry[str]) -> bool:
     )
 
 
-def _read(path: Path) -> Operation:
-    """The operation of an event's file. Raises InvalidInput if the event is invalid."""
+def _read(path: Path) -> tuple[HookEvent, Operation]:
+    """The event of a file with its operation. Raises InvalidInput if the event is invalid."""
     if path.lstat().st_size > MAX_EVENT_BYTES:
         raise InvalidInput(f"it has more than {MAX_EVENT_BYTES} bytes")
-    return to_operation(path.name, path.read_bytes())
+    event = read_event(path.read_bytes())
+    return event, to_operation(path.name, event)
+
+
+def _given_in(event: HookEvent) -> tuple[list[str], str]:
+    """The memories that were given, and for which prompt or action."""
+    metadata, question = event.given.get("metadata"), event.given.get("question")
+    memories = metadata.get("memories") if isinstance(metadata, dict) else None
+    ids = [each for each in memories if isinstance(each, str)] if isinstance(memories, list) else []
+    return ids, question if isinstance(question, str) else ""

@@ -46,7 +46,9 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     day: Annotated[str, Meta(description="Its log")] | None = None
     unseen: bool = False
     action: Action | None = None
-    given: list[str] = []
+    given: list[str] | None = None
+    """The memories that a hook has printed for the session. It reports what it prints of an answer, which counts as
+    shown only then: the hook may have given up meanwhile."""
 
 
 @tool(
@@ -60,7 +62,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     """The block and its contents; the memories in it count as accessed."""
     caller, service = call.caller, call.service
     if arguments.action is not None:
-        return await action_block(call, arguments.action, arguments.given)
+        return await action_block(call, arguments.action, arguments.given or ())
     if arguments.day is not None or "day" in arguments.sections:
         return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, PART_TOKENS))
     root = workspace_root(caller.directory, service.settings)
@@ -73,7 +75,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     memories = list(reply.memories)
     is_all, is_new = reply.is_all, not memories
     if arguments.unseen:
-        seen = call.session.seen
+        seen = call.session.seen.union(arguments.given or ())
         memories = [each for each in memories if each.id not in seen]
         if not (request.with_subjects or is_all):  # unrequested memories have to be relevant to the prompt
             terms = terms_of(request.task)
@@ -107,7 +109,8 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     block = await anyio.to_thread.run_sync(build)
     if block.memory_ids:
         service.is_first_data_for(caller)  # the block says that it is data
-    service.shown(caller, block.memory_ids, count=away is None, tool=call.tool, question=request.task)
+    if arguments.given is None:
+        service.shown(caller, block.memory_ids, count=away is None, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": "" if says_nothing else block.text,
         "memories_used": len(block.memory_ids),
@@ -177,7 +180,6 @@ async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answ
     ids = [each.id for each in chosen]
     short = await short_forms_of(call, ids)
     lines = [render(fact_of(each, action.terms), each.source, _since(each), short.get(each.id, "")) for each in chosen]
-    service.shown(caller, ids, count=True, tool=call.tool, question=request.query)
     forbids = any(each.kind == "convention" and says_never(each.content) for each in chosen)
     ask = {"ask": True} if forbids and service.settings.before_actions == "ask" else {}
     return {"context_block": "\n".join([HEADING, *lines]), "memory_ids": ids, **ask}
