@@ -71,6 +71,8 @@ class Contents(msgspec.Struct):
     skipped: list[str] = []
     """The memories that are not imported, because they look like credentials or the store refuses them, each by its
     place or id with the reason."""
+    refused: set[str] = set()
+    """The ids of those that the store refuses."""
     imported: int = 0
     cut_after: int | None = None
     """The number of the last line, if the one with the totals does not follow it."""
@@ -178,6 +180,7 @@ def _submit(operations: dict[str, Operation], contents: Contents) -> None:
         contents.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
         for operation_id, failure in answer.rejected.items():
             memory_id, reason = memory_id_of(operations.pop(operation_id).change) or "", failure.message
+            contents.refused.add(memory_id)
             contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
 
 
@@ -256,7 +259,8 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")}
     if client is not None and not dry_run:
-        imported = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
+        memories = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
+        imported = [memory for memory in memories if memory.id not in contents.refused]
         with said_when_slow("Looking for near copies"):
             facts["near_copies"], facts["not_compared"] = _near_copies(imported, project_here)
     notices = list(contents.skipped)

@@ -286,6 +286,10 @@ def test_what_an_assistant_remembers_itself_is_taken_over_once_and_forgotten_aga
     report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
     assert (report["imported"], report["present"]) == (2, 0)
     assert all("forgotten_at" not in each for each in exported_memories(home).values())
+    done("undo", report["run_id"], home=home)
+    done("forget", "--for-good", texts["Deploy: Never on Fridays."]["id"], "--yes", home=home)
+    again = json.loads(command("backup", "import", "--from", "claude-code", "--json", home=home, variables=own).stdout)
+    assert (again["imported"], len(again["skipped"]), again["not_compared"]) == (1, 1, 1)
 
 
 CONNECT = sqlite3.connect
