@@ -113,7 +113,7 @@ class _Directory:
         )
         result = await self.submit(change)
         if is_file and isinstance(result, StoredResult) and result.already_known:
-            # Two files with the same text are one memory, which goes by its latest name.
+            # A line of a kind's file has the text, and becomes this file.
             await self.submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
 
     async def apply(self, file: File, wanted: Iterable[TextChange]) -> None:
