@@ -32,7 +32,7 @@ from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, 
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
 from remembrancer.memory.markdown_index import without_block
-from remembrancer.memory.sentences import one_line
+from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import client_title, count
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
@@ -218,7 +218,7 @@ def _near_copies(memories: Sequence[PortableMemory], project: ProjectRef) -> tup
         for other in state.near_duplicates[:1]:
             if copies.get(other) != memory.id:  # each pair once
                 copies[memory.id] = other
-                found.append({"id": memory.id, "content": one_line(memory.content)[:WORDS], "near_copy_of": other})
+                found.append({"id": memory.id, "content": excerpt(memory.content, WORDS), "near_copy_of": other})
     return found, 0
 
 

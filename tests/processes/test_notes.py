@@ -169,14 +169,13 @@ def test_an_import_of_what_an_assistant_remembers_names_near_copies(
     monkeypatch.setenv("HOME", str(tmp_path))
     notes = tmp_path / ".claude" / "projects" / re.sub("[^A-Za-z0-9]", "-", str(repository)) / "memory"
     notes.mkdir(parents=True)
-    (notes / "tests.md").write_text("Tests run against a real PostgreSQL, not mocks.\n\n# Tea\n\nOn the upper deck.\n")
-    known = command(
-        "add", "Tests run against a real PostgreSQL and not mocks.", "--json", home=home, directory=repository
-    )
+    says = "Tests run against a real PostgreSQL in a container, never mocks, which have hidden two faults"
+    (notes / "tests.md").write_text(f"{says}.\n\n# Tea\n\nOn the upper deck.\n")
+    known = command("add", says, "--json", home=home, directory=repository)
     near = json.loads(known.stdout)["memory_id"]
     reported = command("backup", "import", "--from", "claude-code", home=home, directory=repository).stdout
     assert f"\nNearly the same as {near[-4:]}: " in reported
-    assert ", Tests run against a real PostgreSQL, not mocks.\n1 near copy: the page Review" in reported
+    assert ", Tests run against a real PostgreSQL in a container, never mocks, which have …\n1 near copy: " in reported
     assert "upper deck" not in reported
 
 
