@@ -204,7 +204,10 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
             "a session's memories are private to it. With the scope project or user, session_id names the origin"
         )
         raise InvalidInput(message, field="session_id")
-    importance = MATTERS.get(kind or kind_of_type(memory_type), 0.5)
+    weighed = kind or kind_of_type(memory_type)
+    if scope == "session" and arguments.kind is arguments.due is None:  # a guessed kind is no reason for promotion
+        weighed = kind_of_type(arguments.type or "semantic")
+    importance = MATTERS.get(weighed, 0.5)
     usual: dict[str, Any] = {"session_id": session_id, "importance": importance, "confidence": STATED}
     entities = with_subjects(fields.pop("related_entities", ()))
     superseded = arguments.supersedes or ()
