@@ -372,6 +372,8 @@ async def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Pa
         assert file.read_text().startswith("# Still mine\n")
         shown = await client.call("get_memory", memory_id=stored["memory_id"])
         assert shown["content"] == "Deploys are on Mondays."
+        whole = await client.call("get_memory", memory_id=stored["memory_id"], detail=True)
+        assert whole["history"][-1]["session_id"] == "session:shell", "it is the person's change"
         await client.call("forget_memory", memory_id=stored["memory_id"])
         await until(lambda: "Deploys" not in file.read_text())
     assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]

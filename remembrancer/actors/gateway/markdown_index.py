@@ -26,6 +26,7 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.paths import write_whole
 from remembrancer.protocol.reads import FindIds, GatherContext, RecalledMemory
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import Operation, UpdateMemory
 from remembrancer.toolsets.memory.context_block import build_block, item, left_out_of
 from remembrancer.toolsets.service import Caller
@@ -101,8 +102,8 @@ class MarkdownIndex:
     async def _take_in(
         self, caller: Caller, path: Path, content: str, memories: list[RecalledMemory], ids: dict[str, str]
     ) -> bool:
-        """Update the memories whose items a person has edited, if they have not changed since. Returns True if there
-        are any. Other edits are kept behind the next written block."""
+        """Update the memories whose items a person has edited, in that person's name, if they have not changed since.
+        Returns True if there are any. Other edits are kept behind the next written block."""
         kept = kept_in(content)
         if kept is None:
             return False
@@ -119,7 +120,7 @@ class MarkdownIndex:
                 continue
             change = UpdateMemory(memory.id, content=new)
             operation_id = derive_operation_id(caller.directory, int(kept.at), "markdown_index", [memory.id, new])
-            operation = Operation(operation_id, caller.project, caller.session_id, time.time(), change)
+            operation = Operation(operation_id, caller.project, SHELL_SESSION, time.time(), change)
             try:
                 await self._access.apply(operation, time.time())
             except InvalidInput as error:
