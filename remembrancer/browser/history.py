@@ -218,9 +218,11 @@ def parts_of(
     activity: ActivityRead, queries: Mapping[str, list[Asked]], sessions: Mapping[str, ListedSession], *, can_undo: bool
 ) -> list[Part]:
     """A day by session, the most recently active first. A memory belongs to the session that changed it last, or to
-    the person there, who has a part for each machine of a share; memories of the user that sessions of other projects
-    changed form one part, which comes last."""
-    last_in = {each.memory_id: _author_of(each) for each in reversed(activity.changes)}
+    the person there, who has a part for each machine of a share, and to the background only if nobody else changed it;
+    memories of the user that sessions of other projects changed form one part, which comes last."""
+    last_in = dict[str, tuple[str, str]]()
+    for each in sorted(activity.changes, key=lambda each: not each.session_id):  # those of the background last
+        last_in.setdefault(each.memory_id, _author_of(each))
     elsewhere = {
         each for each in last_in.values() if not (each[0] in sessions or each[0] in PEOPLE or each[0] in queries)
     }

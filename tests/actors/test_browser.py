@@ -121,6 +121,18 @@ def test_a_day_tells_a_person_s_changes_on_another_machine_from_those_here() -> 
     ]
 
 
+def test_a_memory_that_was_summarised_later_stays_with_the_session_that_stored_it() -> None:
+    summarised = MemoryChanged("m_1", "consolidated", 2.0, version=2)
+    stored = MemoryChanged("m_1", "stored", 1.0, "session:shell", version=1)
+    summary = MemoryChanged("m_2", "derived", 2.0, version=1)
+    parts = parts_of(ActivityRead((summary, summarised, stored)), {}, {}, can_undo=True)
+    assert [(each.who, [line.change for line in each.lines], each.ends) for each in parts] == [
+        ("In the background", [summary], 2.0),
+        ("You, in the shell", [summarised], 1.0),
+    ]
+    assert parts[1].lines[0].did == "stored, consolidated"
+
+
 @pytest.mark.parametrize(
     ("changes", "undo"),
     [
