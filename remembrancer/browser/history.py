@@ -98,12 +98,13 @@ class Line(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A query, and the memories that answered it, the best first."""
+    """A query, and the memories that answered it, the best first. `in_files`: parts of files answered it, too."""
 
     at: float
     question: str
     tool: str
     memory_ids: tuple[str, ...]
+    in_files: bool = False
 
 
 class Part(NamedTuple):
@@ -204,8 +205,10 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:
     for (at, session_id, tool, question), rows in groupby(
         log, key=lambda each: (each.at, each.session_id, each.tool, each.question)
     ):
-        given = tuple(each.memory_id for each in rows if each.memory_id)
-        by_session.setdefault(session_id, []).append(Asked(at, question, tool, given))
+        entries = list(rows)
+        given = tuple(each.memory_id for each in entries if each.memory_id)
+        in_files = any(each.place and not each.memory_id for each in entries)
+        by_session.setdefault(session_id, []).append(Asked(at, question, tool, given, in_files))
     return by_session
 
 

@@ -604,7 +604,8 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
         lines.append(f"{when}  {author}, {tool.replace('_', ' ')}{asked}")
         for row in rows:
             text = words.get(row.memory_id, "not here")
-            lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else "  nothing was found")
+            without_id = f"  {row.place}  a part of a file" if row.place else "  nothing was found"
+            lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
     nothing = (
         "None of these has been shown to a session yet." if ids else "No memory has been shown to a session here yet."
     )

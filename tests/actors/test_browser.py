@@ -16,9 +16,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from remembrancer.actors.gateway import actor
+from remembrancer.actors.gateway.shown_log import Shown
 from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.door import Door
-from remembrancer.browser.history import Asked, lines_of, live, parts_of
+from remembrancer.browser.history import Asked, asked_of, lines_of, live, parts_of
 from remembrancer.browser.view import View, who
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
@@ -119,6 +120,11 @@ def test_a_day_tells_a_person_s_changes_on_another_machine_from_those_here() -> 
         ("You, in the shell", [here], 1),
         ("laptop, in the shell", [there], 0),
     ]
+
+
+def test_a_query_that_only_files_answered_did_not_find_nothing() -> None:
+    log = [Shown(at, "p", "s", "", place, "recall_memories", "where?") for at, place in ((2.0, 1), (2.0, 2), (1.0, 0))]
+    assert [(each.memory_ids, each.in_files) for each in asked_of(log)["s"]] == [((), True), ((), False)]
 
 
 def test_a_memory_that_was_summarised_later_stays_with_the_session_that_stored_it() -> None:

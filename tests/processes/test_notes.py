@@ -16,6 +16,7 @@ import anyio
 import pytest
 
 from bench.client import StdioClient
+from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
 from tests.git import make_worktree
 from tests.patience import until
@@ -330,6 +331,9 @@ async def test_what_was_said_in_earlier_sessions_and_what_lies_elsewhere_is_foun
         assert memory["path"] == str(transcript)
         assert (memory["source"], memory["lines"]) == ("sessions", [1, 2])
         alone = await client.call("recall_memories", query="ferry to Helsinki", sources=["sessions"])
+        log = ShownLog(home, kept_s=0.0)
+        await until(lambda: any(each.question == "ferry to Helsinki" for each in log.read()))
+        assert {each.place > 0 for each in log.read() if each.question == "ferry to Helsinki"} == {True}, "it was found"
         assert [each["path"] for each in alone["memories"]] == [str(transcript)]
         shell = partial(command, "search", "ferry", "--in", "sessions", home=home, directory=repository)
         assert (await asyncio.to_thread(shell)).stdout.startswith(f"{transcript}:1\t")

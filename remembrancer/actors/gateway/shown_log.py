@@ -55,7 +55,8 @@ logger = logging.getLogger(__name__)
 
 
 class Shown(NamedTuple):
-    """A memory shown to a session, with the time and its place in the answer (from 1; 0: nothing was found)."""
+    """A memory shown to a session, with the time and its place in the answer (from 1; 0: nothing was found). Without an
+    id: a part of a note, a transcript or code."""
 
     at: float
     project: str

@@ -171,7 +171,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
     used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
     counts = not (call.is_old or request.counts_accesses)
-    listed = [memory["id"] for memory in answer["memories"] if "id" in memory]
+    listed = [memory.get("id", "") for memory in (*answer["memories"], *answer.get("code", ()))]  # "": part of a file
     call.service.shown(
         call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query, listed=listed
     )
