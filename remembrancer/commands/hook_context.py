@@ -31,7 +31,7 @@ STARTING = 4
 prompt's context is requested: the assistant's own tools wait for the runtime as well."""
 MOST_WAIT_S = 10.0
 DEFAULT_ACTION_WAIT_S = 0.15
-"""The time limit for memories about a command or an edit, from the start of a hook."""
+"""The time limit for memories about a command or an edit, from the hook's question on."""
 TOLD_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
 """The clients that accept context with a tool call; Codex does not support `ask`."""
 NO_ASK = ("codex",)
@@ -176,10 +176,14 @@ def _only_looks(words: list[str]) -> bool:
 
 def ask_about_action(session: Session, action: dict[str, str], given: list[str]) -> dict[str, Any] | None:
     """The memories that are relevant to an action and not in `given`; None if they do not arrive in time. Starts no
-    runtime."""
+    runtime.
+
+    The time counts from here: on a busy machine the client has already waited for this process to start, and would have
+    waited for nothing.
+    """
     wait_s = min(MOST_WAIT_S, _setting(ACTION_WAIT, DEFAULT_ACTION_WAIT_S, session.places, session.environ))
-    until = session.began + wait_s  # which may be over, if the machine was too busy to start this process
-    link = Starter(session.places, session.environ).dial() if time.monotonic() < until else None
+    until = time.monotonic() + wait_s
+    link = Starter(session.places, session.environ).dial()
     return _answer(link, session, {"action": action, "given": given}, until)
 
 

@@ -5,12 +5,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.gateway.shown_log import ShownLog
+from remembrancer.commands.hook_context import ask_about_action
+from remembrancer.commands.hook_files import Session
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -300,6 +304,20 @@ def test_a_convention_is_told_once_in_a_session_before_an_edit_on_which_it_bears
     assert edit(project, "third", "gemini") == {}, "it takes no context before a tool"
     looking = {"tool_name": "Bash", "tool_use_id": "l", "tool_input": {"command": "git log | head"}}
     assert hook("PreToolUse", project, "fourth", **looking).stdout == b""
+
+
+def test_before_an_action_the_time_counts_from_the_question_however_slowly_the_hook_started(
+    home: Path, project: Path
+) -> None:
+    start(home)
+    add(project, RULE, "--kind", "convention")
+    environ = {**os.environ, "REMEMBRANCER_ACTION_WAIT_S": f"{PATIENCE_S}"}
+    session = Session(
+        find_places(environ), environ, "claude-code", "late", str(project), time.monotonic() - 2 * PATIENCE_S
+    )
+    answer = ask_about_action(session, {"path": "src/sums.py", "old": "", "new": "def get_sum(values):\n"}, [])
+    assert answer is not None
+    assert RULE in answer["context_block"]
 
 
 def test_a_rule_that_says_never_has_the_user_asked(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
