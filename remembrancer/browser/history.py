@@ -186,7 +186,7 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
         last, undo = several[0], ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
-        elif can_undo and 2 * _count_undone(several) < len(several):
+        elif can_undo and last.previous_scope != "session" and 2 * _count_undone(several) < len(several):
             undo = f"undo/{last.version}"
         did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
         did += f" by {last.member}" if last.member else ""

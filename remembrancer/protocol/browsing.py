@@ -13,7 +13,7 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change of a memory by a session (empty id: by background work). `begins` is the start of the memory's text
     after the change; `changed_later`: the present text differs. `fields` are the changed fields, and `done` is the
     state of an open end since. `is_forgotten`: the memory is forgotten now. `member`: the machine that made a change of
-    shared memories."""
+    shared memories. `previous_scope`: the scope that the change moved it from."""
 
     memory_id: str
     change: str
@@ -27,6 +27,7 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     is_forgotten: bool = False
     changed_later: bool = False
     member: str = ""
+    previous_scope: str = ""
 
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -415,6 +415,8 @@ def test_today_undoes_a_move_by_a_move_and_a_restoring_by_forgetting(visit: Visi
         visit.do("/change", what="undo", back="/today", id=memory, **{memory: undo[memory][0]})
         assert f"{button}</button>" in visit.get(f"/memory/{memory}")
     visit.call("promote_memory", memory_id=private, target_scope="project")
+    forms = Page(visit.get("/today")).forms
+    assert [each.fields["id"] for each in forms if private in each.fields] == [], "it cannot go back into its session"
     refused = visit.send("/change", what="undo", id=private, **{private: "undo/2"})
     assert (refused.status_code, "from a session" in refused.text) == (400, True)
     visit.call("update_memory", memory_id=memory, content="The gate opens at nine")

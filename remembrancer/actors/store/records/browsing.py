@@ -54,7 +54,8 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL,
                m.version > h.version AND m.content != json_extract(h.record, '$.content'),
-               coalesce(json_extract(h.details, '$.member'), '')
+               coalesce(json_extract(h.details, '$.member'), ''),
+               coalesce(json_extract(h.details, '$.previous_scope'), '')
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
@@ -67,7 +68,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     )
     rows.sort(key=lambda row: -row[2])
     changes = tuple(
-        MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:11]), row[11])) for row in rows[:limit]
+        MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:11]), *row[11:])) for row in rows[:limit]
     )
     runs = spaces.read(
         spaces.for_each(
