@@ -68,7 +68,7 @@ async def test_a_host_without_a_model_has_its_vectors_made_by_another_which_its_
 async def test_a_worker_of_another_model_is_refused_with_the_reason(rig: StoreRig) -> None:
     await rig.worker()
     others: dict[str, dict[str, Any]] = {
-        "another model": {"choice": ModelChoice("onnx", "elsewhere")},
+        "does not use the model": {"choice": ModelChoice("onnx", "elsewhere")},
         "this memory's vectors are of": {"identity": msgspec.structs.replace(IDENTITY, revision="f" * 16)},
     }
     for reason, options in others.items():

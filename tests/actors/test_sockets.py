@@ -283,7 +283,7 @@ from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
 async def say() -> None:
     async with Dealer(sys.argv[1], Speaker("dying", "01D"), from_launcher) as dealer:
         await dealer.wait_connected(60)
-        for _ in range(200):
+        for _ in range(20):
             dealer.send(Failure("", "x" * 10_000))
 
 anyio.run(say)
@@ -295,7 +295,7 @@ os._exit(0)
 async def test_what_a_process_says_last_leaves_before_it_ends(endpoint: str) -> None:
     async with serving(endpoint) as service:
         await anyio.run_process([sys.executable, "-c", LAST_WORDS, endpoint], stderr=None)
-        await until(lambda: len(service.heard) == 200)
+        await until(lambda: len(service.heard) == 20)
 
 
 async def test_nothing_crosses_a_network_in_the_clear() -> None:
