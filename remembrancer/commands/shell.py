@@ -622,9 +622,11 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
     limit = max(number, MOST_ENTITIES) if is_overview else number
     answer = where.first().call("search_knowledge_graph", limit=limit, **arguments)
     notes = [*as_notes(warnings_of(answer))]
+    hidden = 0
     if is_overview:
         proper = [each for each in answer["entities"] if is_proper(each["name"], each["type"])]
-        if hidden := len(answer["entities"]) - len(proper):
+        hidden = len(answer["entities"]) - len(proper)
+        if hidden:
             notes.append(f"Without {count(hidden, 'identifier')}: 'remembrancer show --graph NAME' shows each.")
         answer["entities"] = proper[:number]
     is_known = bool(answer["entities"])
@@ -635,7 +637,10 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
         near = ", ".join(answer.get("suggestions", ()))
         hint = f": did you mean {near}?" if near else ""
         return Report(
-            answer, (f"No entity {entity!r} is known" if entity else "No entities are known yet") + hint, notes=notes
+            answer,
+            (f"No entity {entity!r} is known" if entity else f"No {'names' if hidden else 'entities'} are known yet")
+            + hint,
+            notes=notes,
         )
     rows = [
         (

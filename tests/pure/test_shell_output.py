@@ -194,6 +194,9 @@ def test_an_overview_of_the_graph_has_names_alone_and_says_how_many_identifiers_
     assert overview.err == "Without 3 identifiers: 'remembrancer show --graph NAME' shows each.\n"
     assert main(["show", "--graph", "SHOP-12"]) == exit_codes.OK
     assert "legacy_id" in capsys.readouterr().out
+    entities[:] = entities[2:]
+    assert main(["show", "--graph"]) == exit_codes.OK
+    assert capsys.readouterr().out == "No names are known yet\n"
 
 
 # --- `remembrancer admin maintain` says what was done, also where something of it was refused.
