@@ -364,9 +364,9 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         memory = _last_changed(where, yes)
     else:
         memory = where.ask("get_memory", memory_id=memory_id(change), detail=True)
-        if sys.stdin.isatty() and _is_as_stored(memory):
+        if not yes and _would_forget(where, memory):
             where.close()
-            confirm(f"Only its storing is left to undo. Forget it? {excerpt(memory['content'])}", yes=yes)
+            confirm(f"Only its storing is left to undo. This forgets: {excerpt(memory['content'])}", yes=yes)
     answer = where.ask("restore_memory", memory_id=memory["id"], version=memory["version"], undo=True)
     if "undone" not in answer:
         return _done(answer, "")  # it is queued
@@ -421,10 +421,18 @@ def _last_changed(where: Where, yes: bool) -> Answer:
     raise NotFound("there is nothing left to undo from today: 'remembrancer undo ID' undoes an older change")
 
 
-def _is_as_stored(memory: Answer) -> bool:
-    """True if undoing would forget a memory: only its storing is left to undo, and it replaced no other one."""
-    is_first = memory["history"][0]["version"] == memory.get("undoes")
-    return is_first and all(each["relation"] != "supersedes" for each in memory.get("links", ()))
+def _would_forget(where: Where, memory: Answer) -> bool:
+    """True if undoing would forget a memory: only its storing is left to undo, no move, and nothing that it replaces is
+    to be made valid again first."""
+    first = memory["history"][0]
+    if first["version"] != memory.get("undoes") or "previous_scope" in first:
+        return False
+    for link in memory.get("links", ()):
+        if link["relation"] == "supersedes":
+            with suppress(NotFound):
+                if where.ask("get_memory", memory_id=link["target"], detail=True).get("valid_until"):
+                    return False
+    return True
 
 
 def _effect_of(answer: Answer, after: Answer) -> str:

@@ -175,9 +175,11 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
         "it is moved back to the project: We deploy on Fridays",
         "tags as before: We deploy on Fridays",
         "its former text is back: We deploy on Tuesdays",
-        "it is forgotten",
     ):
         assert f"Undone, {effect}" in shell("undo", old)
+    assert "say --yes if you mean it" in (refused := shell("undo", old, status=exit_codes.USAGE))
+    assert "This forgets: We deploy on Tuesdays" in refused
+    assert "Undone, it is forgotten" in shell("undo", old, "--yes")
     assert "nothing more to undo" in shell("undo", old, status=exit_codes.USAGE)
     shell("restore", old)
     assert "Undone, it is forgotten" in shell("undo", old)
@@ -211,7 +213,8 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert "it is valid again" in shell("undo", new)
     newest = shell.json("add", "We deploy on Sundays", "--supersedes", old)["memory_id"]
     assert "Undone, it is valid again" in shell("undo", newest)
-    assert "Undone, it is forgotten" in shell("undo", newest)
+    assert "This forgets: We deploy on Sundays" in shell("undo", newest, status=exit_codes.USAGE)
+    assert "Undone, it is forgotten" in shell("undo", newest, "--yes")
     long = "Sessions live in Redis 7, one instance beside the web servers, without persistence, for an hour"
     old = shell.json("add", long)["memory_id"]
     new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
@@ -513,6 +516,7 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     memory_id = shell.json("add", "The lantern is lit at nine")["memory_id"]
     status, shown = shell.at_a_terminal("undo", memory_id, says="n\n")
     assert (status, shown.count("[y/N]")) == (exit_codes.FAILED, 1)
+    assert "This forgets: The lantern is lit at nine" in " ".join(shown.split())
     assert len(shell("list").splitlines()) == 1
     status, shown = shell.at_a_terminal("undo", says="y\n")
     assert (status, shown.count("[y/N]")) == (exit_codes.OK, 1), shown
