@@ -130,9 +130,11 @@ async def save_note(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note as a memory."""
+    """Store a passage of a note as a memory. What was remembered before has no undo here: it would forget that."""
     path = view.field("path")
     answer = await view.call("store_memory", content=view.exactly("passage"), source={"file": path})
+    if answer.get("already_known"):
+        return view.go("/notes/file", path=path, done="known")
     memory_id = await view.whole_id(str(answer["memory_id"]))
     return view.go("/notes/file", path=path, done="remember", undo=f"{memory_id}~forget")
 

@@ -42,7 +42,8 @@ DONE: Final = {
     **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},
     **{"restore": "Restored.", "user": "Moved.", "project": "Moved.", "refuse": "It stays in its project."},
     **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both hold.", "undo": "Undone."},
-    **{"edit": "Saved.", "remember": "Remembered.", "erase": "Erased for good.", "run": "The run was undone."},
+    **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
+    **{"run": "The run was undone."},
 }
 """The messages that an address can name to say what was just done; no other text from an address is shown."""
 

@@ -552,6 +552,9 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     page = visit.do("/notes/remember", path="MEMORY.md", passage=remembered["passage"][0])
     assert "Remembered." in page
     assert "Anna owns payments" in visit.get("/", source="memory", q="payments")
+    second = visit.do("/notes/remember", path="MEMORY.md", passage=remembered["passage"][0])
+    assert "Already remembered." in second
+    assert not any(each.button == "undo" for each in Page(second).forms), "it would forget the first one"
     visit.undo(page)
     (edit,) = (each.fields for each in Page(page).forms if each.action.endswith("/notes/save"))
     saved = visit.do("/notes/save", path="MEMORY.md", digest=edit["digest"][0], text="# The shop\r\n\r\nIlse owns it.")
