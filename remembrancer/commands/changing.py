@@ -26,7 +26,7 @@ from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
-from remembrancer.protocol.runs import IMPORTS
+from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
 from remembrancer.protocol.session_life import SHELL_SESSION
 
 RUN: Final = "run:"
@@ -362,6 +362,8 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         return undo_run(where, change)
     if change is None:
         memory = _last_changed(where, yes)
+        if (imported := _import_of(memory)) is not None:
+            return undo_run(where, imported)
     else:
         memory = where.ask("get_memory", memory_id=memory_id(change), detail=True)
         if not yes and _would_forget(where, memory):
@@ -399,7 +401,7 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_changed(where: Where, yes: bool) -> Answer:
-    """The memory of today's last change that is not undone, once the person has agreed.
+    """The memory of today's last change, or import, that is not undone, once the person has agreed.
 
     Raises:
         MemoryUnavailable: a later change may be missing from the log, such as one that is queued.
@@ -413,12 +415,21 @@ def _last_changed(where: Where, yes: bool) -> Answer:
         if each["id"] not in memories:
             memories[each["id"]] = where.ask("get_memory", memory_id=each["id"], detail=True)
         memory = memories[each["id"]]
-        if memory.get("undoes") == each["version"]:
+        if memory.get("undoes") == each["version"] and memory.get("forgotten_reason") != IMPORT_UNDONE:
             where.close()
             did = f"{each['did']} by {each['member']}" if "member" in each else each["did"]  # of a shared memory
-            confirm(f"Undo this? {did}: {excerpt(each['text'])}", yes=yes)
+            is_import = _import_of(memory) is not None
+            question = "Undo the whole import that brought this?" if is_import else f"Undo this? {did}:"
+            confirm(f"{question} {excerpt(each['text'])}", yes=yes)
             return memory
     raise NotFound("there is nothing left to undo from today: 'remembrancer undo ID' undoes an older change")
+
+
+def _import_of(memory: Answer) -> str | None:
+    """The run id of the import that brought a memory, if nothing was done to it since; its former changes were made
+    elsewhere."""
+    run_id = memory["history"][-1].get("imported")
+    return None if run_id is None else str(run_id)
 
 
 def _would_forget(where: Where, memory: Answer) -> bool:

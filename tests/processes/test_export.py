@@ -167,6 +167,28 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     assert (unknown.returncode, "there is no run" in unknown.stderr) == (exit_codes.USAGE, True)
 
 
+def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its_history(
+    home: Path, second: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ("--project", str(tmp_path))
+    for text in ("The ferry leaves at nine.", "The quay is wet."):
+        memory_id = json.loads(done("add", text, *here, "--json", home=home))["memory_id"]
+        done("tag", memory_id, "sea", *here, home=home)
+    file = str(home / "export.jsonl")
+    done("backup", "export", file, home=home)
+    done("backup", "import", file, home=second)
+    refused = command("undo", *here, home=second)
+    assert "Undo the whole import that brought this? The quay is wet." in refused.stderr
+    assert ": 2 memories forgotten\n" in done("undo", "--yes", *here, home=second)
+    again = command("undo", "--yes", *here, home=second)
+    assert "there is nothing left to undo from today" in again.stderr
+    note = tmp_path / "notes.md"
+    note.write_text("# Boats\n\nThe boat is red.\n\n# Docks\n\nThe dock is old.\n")
+    monkeypatch.chdir(tmp_path)
+    done("backup", "import", str(note), home=second)
+    assert ": 2 memories forgotten\n" in done("undo", "--yes", home=second)
+
+
 def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(home: Path) -> None:
     ask(home, store("one", "the harbour is deep"))
     done("backup", "export", str(home / "lines"), home=home)
