@@ -27,7 +27,7 @@ from remembrancer.commands.terminal import said_when_slow, tracked
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
-from remembrancer.memory.credentials import refuse_credentials
+from remembrancer.memory.credentials import masked, refuse_credentials
 from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
@@ -75,7 +75,7 @@ class Contents(msgspec.Struct):
     """The ids of those that the store refuses."""
     imported: int = 0
     cut_after: int | None = None
-    """The number of the last line, if the one with the totals does not follow it."""
+    """The number of the last whole line, if the one with the totals does not follow it."""
 
     def add(self, where: str, line: Content) -> None:
         """Add a line. Raises `InvalidInput` if no tool would have stored its content, or its project is unknown."""
@@ -99,7 +99,7 @@ class Contents(msgspec.Struct):
 def read_export(
     lines: Iterable[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, allow_secrets: bool = False
 ) -> Contents:
-    """Read and check every line of an export.
+    """Read and check every line of an export. A last line that was cut off is left out.
 
     Raises:
         FileUnusable: it is not an export, or a line of it is invalid; the message has its number.
@@ -119,10 +119,10 @@ def read_export(
             elif line is not None:
                 contents.add(f"line {number}", line)
         except InvalidInput as error:
-            reason = error.message
-            if not raw.endswith(b"\n"):
-                reason = f"the file was cut off in it ('head -n {number - 1}' gives the lines before it)"
-            raise FileUnusable(f"nothing was imported, because of line {number}: {reason}") from error
+            if end is None and not raw.endswith(b"\n"):  # the file was cut off in it
+                number -= 1
+                break
+            raise FileUnusable(f"nothing was imported, because of line {number}: {error.message}") from error
     found = len(contents.memories) + len(contents.skipped)
     if end is None:
         contents.cut_after = number
@@ -292,6 +292,8 @@ def _read(
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
     for line in lines_of_notes(places, project, "user" if client in NATIVE else "project"):
         where = (line.memory.source.file or str(named)) if isinstance(line, MemoryLine) else str(named)
+        if isinstance(line, MemoryLine):
+            where += f", “{excerpt(masked(line.memory.content))}”"
         try:
             contents.add(where, line)
         except InvalidInput as error:
