@@ -69,7 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_timeout_s: Seconds = 28_800.0
     """A runtime that a session started stops this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
-    """Its embedders, consolidator and indexer stop this long after that, and start again on demand."""
+    """The embedders, consolidator and indexer of such a runtime stop this long after the last session left, and start
+    again on demand."""
     stall_timeout_s: Seconds = 15.0
     """A process that has not answered for this long is replaced."""
     call_budget_s: Seconds = 4.0
@@ -99,13 +100,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 6000
     """The longest context that a hook passes to an assistant; 0: none."""
     hook_wait_s: Seconds = 1.5
-    """The time that a hook waits for the context, counted from its own start, before it stays silent; with the first
-    prompt up to four times as long for a runtime that is starting."""
+    """The longest time from the start of a hook until it gives the context; after it, the hook gives none. With the
+    first prompt up to four times as long, for a runtime that is starting."""
     before_actions: Literal["tell", "ask", "off"] = "tell"
     """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: a convention that
     says never makes the client ask its user instead."""
     action_wait_s: Seconds = 0.15
-    """The time that a hook waits for that, counted from its own start, before it stays silent."""
+    """The longest time from the start of a hook until it shows such a decision; after it, the hook shows none."""
     markdown_index: MarkdownFile | None = None
     """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
     memories. An absolute path holds `{project}`, stands in the configuration file, and names a file that does not exist
