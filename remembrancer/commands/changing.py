@@ -107,8 +107,9 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         **given | {"due": given["due"] or None},
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
+    owner = "all your projects" if where.user else f"the project {where.places()[0].label}"
     ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
-    return _done(answer, f"{known}: {excerpt(content)}  {', '.join(ids)}")
+    return _done(answer, f"{known} for {owner}: {excerpt(content)}  {', '.join(ids)}")
 
 
 @memory_command(
@@ -335,7 +336,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         is_so_already = version is not None and each.get("restored_fields") == []
         line = UNCHANGED if is_so_already else f"Restored, as version {each.get('version', '?')}"
         if each.get("proposed_again"):
-            line = "Nothing was forgotten; it is proposed to the user again: 'remembrancer list --review' shows it"
+            line = "It is proposed for all your projects again: 'remembrancer list --review' shows it"
         lines.append(_if_applied(each, line))
     return _all_done("restored", answers, lines)
 

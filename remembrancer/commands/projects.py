@@ -106,20 +106,22 @@ def notice_of_move(directory: Path) -> str:
         known = HomeReader(paths_here()).describe().projects
         here = project_of(directory).id
         if not any(each.id == here and each.memories for each in known):
-            return gone_of(known)
+            return gone_of(known, directory)
     return ""
 
 
-def gone_of(known: Sequence[KnownProject]) -> str:
-    """The sentence about the projects whose directories are gone; empty if there is none."""
+def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
+    """The sentence about the projects whose directories are gone, with the command that moves the only one of them to
+    `new`; empty if there is none."""
     gone = [each for each in known if each.memories and each.path and is_gone(ProjectRef(each.id, each.path))]
     if not gone:
         return ""
     named = ", ".join(shlex.quote(directory_of(each.path)) for each in gone[:MOST_NAMED] if each.path)
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+    move_to = f"{named} {shlex.quote(str(new))}" if len(gone) == 1 and new else "OLD NEW"
     return (
         f"No longer where it was, but with memories: {named}{more}. "
-        "'remembrancer admin projects move OLD NEW' gives them the new place."
+        f"'remembrancer admin projects move {move_to}' gives them the new place."
     )
 
 

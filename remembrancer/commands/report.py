@@ -127,7 +127,7 @@ class Group(click.Group):
         if (
             self.default is not None
             and not ctx.resilient_parsing
-            and args[:1] != ["--help"]
+            and args[:1] not in (["-h"], ["--help"])
             and not (args and args[0] in self.commands)
         ):
             args = [self.default, *args]
@@ -177,7 +177,8 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
     named = 0 if not isinstance(group, click.Group) else 2 if arguments[:1] == ["admin"] else 1
     label = " ".join([name, *arguments[:named]])
     try:
-        return int(group.main(arguments, prog_name=name, standalone_mode=False) or exit_codes.OK)
+        asked = group.main(arguments, prog_name=name, standalone_mode=False, help_option_names=["-h", "--help"])
+        return int(asked or exit_codes.OK)
     except click.UsageError as error:
         error.show()
         _show_error(arguments, "invalid_input", error.format_message())

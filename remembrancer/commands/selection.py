@@ -263,7 +263,11 @@ WHERE: Final = (
     option("--project", metavar="DIR", help="The directory or id of a project (default: the working directory)."),
     flag("--user", help="Only the user's own memories."),
     flag("--all-projects", help="The memories of all projects and of the user."),
-    option("--session", metavar="ID", help="Include this session's private memories."),
+    option(
+        "--session",
+        metavar="ID",
+        help="Include this session's private memories ('show ID --json' and the page Sessions have the ids).",
+    ),
 )
 WHERE_TO: Final = (
     WHERE[0],

@@ -156,6 +156,10 @@ def search(
     if asks_for_open_ends(" ".join(query)) and not (given["kind"] or sources):
         return _in_order(where, "due", given, exit_codes.FAILED)
     number = given["number"]
+    from remembrancer.config.reading import load_settings
+
+    if "sessions" in sources and not load_settings(os.environ).transcripts:
+        print("Transcripts are not searched: the setting transcripts is off.", file=sys.stderr)
     # Results count as shown, so no more are requested than printed; some open ends may turn out to be done.
     as_json = click.get_current_context().params["as_json"]
     is_whole = shows_all or is_open or as_json
@@ -506,7 +510,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     from remembrancer.memory.fields import DETAILS
 
     names = [name for name in DETAILS if name != "kind"]
-    names += ["metadata", "source", "forgotten_at", "forgotten_reason", "promotion_chain", "observed_in_projects"]
+    names += ["metadata", "source", "forgotten_at", "forgotten_reason"]
     own = f"{answer.get('kind') or answer['type']} of the {answer['scope']}"
     tags = "".join(f"  #{tag}" for tag in answer["tags"])
     state = [answer["status"]] if answer["status"] != "active" else []
@@ -537,7 +541,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     session = f"session {answer['session_id']}"
     reasons = (why for why in answer.get("why", ()) if not why.startswith("Stored for"))  # shown above
     for why in reasons:
-        reason = why.replace(session, _author(answer, clients))
+        reason = why.replace(session, _author(answer, clients)).replace("promote_memory", "'remembrancer edit ID --to'")
         for other, text in words.items():
             reason = reason.replace(other, f"“{text}” ({short(other)})")
         lines.append(f"- {reason}")
@@ -555,6 +559,8 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
         names = [name for name in each.get("fields", ()) if name != "status"]
         changes = [
             f"{name}: {' → '.join(_changed(*(one_line(_plain(each.get(name, 'none'))) for each in (before, after))))}"
+            if before
+            else f"{name}: {one_line(_plain(after.get(name, 'none')))}"
             for name in names
         ]
         changes += [

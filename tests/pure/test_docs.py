@@ -127,7 +127,7 @@ def test_every_option_that_a_page_gives_a_command_is_one_of_it(capsys: pytest.Ca
         if not options:
             continue
         with contextlib.suppress(SystemExit):
-            main([*parts, "--help"])
+            main([*parts, "-h"])
         described = capsys.readouterr().out
         assert {option for option in options if not re.search(rf"{option}\b", described)} == set(), parts
 
