@@ -336,7 +336,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         is_so_already = version is not None and each.get("restored_fields") == []
         line = UNCHANGED if is_so_already else f"Restored, as version {each.get('version', '?')}"
         if each.get("proposed_again"):
-            line = "It is proposed for all your projects again: 'remembrancer list --review' shows it"
+            line = "It is proposed to the user again: 'remembrancer list --review' shows it"
         lines.append(_if_applied(each, line))
     return _all_done("restored", answers, lines)
 
