@@ -196,7 +196,7 @@ def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> N
     elsewhere("undo", "--yes")
     elsewhere("undo", "--yes")
     for undo in (("undo", memory), ("undo", "--yes")):
-        assert "came from another project: take it back there" in elsewhere(*undo, status=exit_codes.USAGE)
+        assert "came from another project, which alone can take it back" in elsewhere(*undo, status=exit_codes.USAGE)
     assert elsewhere.json("show", memory)["scope"] == "user"
     assert "Undone, it is moved back to the project" in shell("undo", "--yes")
 

@@ -144,8 +144,8 @@ def memory_to_move(writer: Writer) -> PortableMemory:
         if memory.now.kind == SESSION_RECORD:
             raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
     elif memory.source_project != operation.project.id:
-        came = "came from another project, to which only a session or command there can move it back"
-        came = came if memory.source_project else "never was in a project"
+        taken = "came from another project, which alone can take it back"
+        came = taken if memory.source_project else "never was in a project"
         raise InvalidInput(f"{memory.id} is one of the user's memories and {came}", field="target_scope")
     portable = writer.space.portable(memory.id)
     assert portable is not None
