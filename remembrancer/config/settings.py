@@ -106,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: a convention that
     says never makes the client ask its user instead."""
     action_wait_s: Seconds = 0.15
-    """The longest time from the start of a hook until it shows such a decision; after it, the hook shows none."""
+    """The longest time from the question of a hook until it shows such a decision; after it, the hook shows none."""
     markdown_index: MarkdownFile | None = None
     """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
     memories. An absolute path holds `{project}`, stands in the configuration file, and names a file that does not exist
