@@ -296,6 +296,7 @@ async def session(view: View) -> Response:
         "session.html",
         name=name,
         who=who(name, sessions),
+        is_person=name in PEOPLE,
         entry=sessions.get(name),
         about=about,
         told=[each for _, each in sorted(transcript, key=lambda each: each[0])],

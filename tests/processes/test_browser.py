@@ -398,6 +398,8 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
     asked = "which port does the API use 1 memory The API listens on port 8080"
     assert any("Was given open the gate nothing new" in each and asked in each for each in abouts)
     assert "of another project, or a long time ago" in Page(visit.get("/sessions/session:of-another")).text
+    for person in ("session:shell", "session:browser"):
+        assert "a long time ago" not in Page(visit.get(f"/sessions/{person}")).text
 
 
 def test_today_undoes_a_move_by_a_move_and_a_restoring_by_forgetting(visit: Visit) -> None:
