@@ -20,7 +20,7 @@ from remembrancer.commands.selection import (
     warnings_of,
     without_none,
 )
-from remembrancer.commands.shell import log_of
+from remembrancer.commands.shell import author_of_change, clients_of, log_of
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import count
@@ -417,10 +417,14 @@ def _last_changed(where: Where, yes: bool) -> Answer:
             memories[each["id"]] = where.ask("get_memory", memory_id=each["id"], detail=True)
         memory = memories[each["id"]]
         if memory.get("undoes") == each["version"] and memory.get("forgotten_reason") != IMPORT_UNDONE:
-            where.close()
-            did = f"{each['did']} by {each['member']}" if "member" in each else each["did"]  # of a shared memory
+            history = memory["history"]  # the latest part of it
+            entry = next((entry for entry in history if entry["version"] == each["version"]), history[0])
+            author = "" if entry["session_id"] == SHELL_SESSION else author_of_change(entry, clients_of(where))
+            author = each.get("member", author)  # of a shared memory
+            did = f"{each['did']} by {author}" if author else each["did"]
             is_import = _import_of(memory) is not None
             question = "Undo the whole import that brought this?" if is_import else f"Undo this? {did}:"
+            where.close()
             confirm(f"{question} {excerpt(each['text'])}", yes=yes)
             return memory
     raise NotFound("there is nothing left to undo from today: 'remembrancer undo ID' undoes an older change")

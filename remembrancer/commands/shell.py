@@ -478,7 +478,7 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
     if not ids:
         raise InvalidInput("name a memory by its id, as a list shows it")
     answers = [where.ask("get_memory", memory_id=each, version=version, detail=True) for each in ids]
-    clients = _clients(where)
+    clients = clients_of(where)
     reports = [
         _changes(where, each, clients) if view == "history" else (each, _details(where, each, clients))
         for each in answers
@@ -489,7 +489,7 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
     return Report(facts, lines, notes=notes)
 
 
-def _clients(where: Where) -> dict[str, str]:
+def clients_of(where: Where) -> dict[str, str]:
     """The names of the clients of the projects' last sessions, by the sessions' ids."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.memory.text import client_title
@@ -519,7 +519,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     version = answer.get("version")
     changed = f", changed {_minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
     first = next((each for each in answer["history"] if each["version"] == 1), answer)
-    author = _author(first, clients)
+    author = author_of_change(first, clients)
     by = f" by {author}" if author else ""  # the consolidator has no session
     lines.append(f"stored {_minute(answer['created_at'])}{by}{changed}")
     if answer.get("access_count"):
@@ -541,7 +541,9 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     session = f"session {answer['session_id']}"
     reasons = (why for why in answer.get("why", ()) if not why.startswith("Stored for"))  # shown above
     for why in reasons:
-        reason = why.replace(session, _author(answer, clients)).replace("promote_memory", "'remembrancer edit ID --to'")
+        reason = why.replace(session, author_of_change(answer, clients)).replace(
+            "promote_memory", "'remembrancer edit ID --to'"
+        )
         for other, text in words.items():
             reason = reason.replace(other, f"“{text}” ({short(other)})")
         lines.append(f"- {reason}")
@@ -569,7 +571,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
             if name in each
         ]
         what = ", ".join(changes)
-        rows.append((str(each["version"]), _minute(each["at"]), each["change"], _author(each, clients), what))
+        rows.append((str(each["version"]), _minute(each["at"]), each["change"], author_of_change(each, clients), what))
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
@@ -597,7 +599,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
         for each in ids or ("",)
         for row in log.read(project=project, memory_id=each, session_id=session_id, limit=number)
     ]
-    clients = _clients(where) if entries else {}
+    clients = clients_of(where) if entries else {}
     named = [each.memory_id for each in entries if each.memory_id]
     words = HomeReader(paths_here()).words({each.project for each in entries}, named)
     lines = []
@@ -605,7 +607,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
         entries, key=lambda each: (each.at, each.session_id, each.tool, each.question)
     ):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-        author = _author({"session_id": session}, clients)
+        author = author_of_change({"session_id": session}, clients)
         asked = f": {one_line(question)}" if question else ""
         lines.append(f"{when}  {author}, {tool.replace('_', ' ')}{asked}")
         for row in rows:
@@ -669,7 +671,8 @@ def _relation(edge: Answer) -> str:
     return f"{edge['type']} {back}{edge['target']}" + (f" ({times})" if times else "")
 
 
-def _author(change: Answer, clients: Mapping[str, str]) -> str:
+def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
+    """The session or person that made a change in a history; empty for background work."""
     session, member = str(change["session_id"]), change.get("member", "")
     client = clients.get(session) or ("a session" if member else session)
     return author_of(session, client, member) if session else ""

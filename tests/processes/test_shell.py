@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from bench.client import StdioClient
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
@@ -521,6 +522,18 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     status, shown = shell.at_a_terminal("undo", says="y\n")
     assert (status, shown.count("[y/N]")) == (exit_codes.OK, 1), shown
     assert "it is forgotten" in shown
+
+
+def test_an_undo_without_an_id_says_that_an_assistant_made_the_change(shell: Shell) -> None:
+    async def tagged_by_an_assistant() -> None:
+        async with StdioClient(shell.home, cwd=shell.directory) as client:
+            await client.call("tag_memory", memory_id=memory_id, add=["ops"])
+
+    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    assert "Undo this? stored: We deploy" in shell("undo", status=exit_codes.USAGE)
+    asyncio.run(tagged_by_an_assistant())
+    asked = shell("undo", status=exit_codes.USAGE)
+    assert re.search(r"Undo this\? changed \(tags\) by [^:]+: We deploy on Tuesdays", asked), asked
 
 
 def test_the_help_of_add_says_for_whom_a_memory_is_stored_and_offers_nothing_that_is_refused(shell: Shell) -> None:

@@ -259,4 +259,4 @@ def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict
 @pytest.mark.parametrize(("session_id", "member", "author"), cases("shell_output", "authors"))
 def test_a_change_is_by_a_person_or_a_client_and_on_another_machine(session_id: str, member: str, author: str) -> None:
     change = {"session_id": session_id} | ({"member": member} if member else {})
-    assert shell._author(change, {"session:a": "Codex"}) == author
+    assert shell.author_of_change(change, {"session:a": "Codex"}) == author
