@@ -50,17 +50,6 @@ _WISH: Final = re.compile(
     re.VERBOSE,
 )
 """The subject of a wish, and the word that says that it is one."""
-_GUESS: Final = re.compile(
-    r"""^\W*(?:
-        (?:(?:just|only|my|a|first|best|wild|working)\ )*(?:guess|guessing|assumption|hypothesis)(?:\ is\b|\s*[:,–—-])
-        |I\ (?:guess|think|suspect|suppose|assume|believe)\b
-        |(?:I['’]m\ |I\ am\ |we['’]re\ |we\ are\ )?(?:still\ )?(?:not\ (?:quite\ |yet\ )?sure|unsure)\b
-        |(?:[\w'’-]+\ ){0,5}
-            (?:maybe|perhaps|probably|presumably|vielleicht|vermutlich|wahrscheinlich|peut-être|quizás?)\b
-    )|\W(?:guess|not\ sure|unverified|unconfirmed|maybe|perhaps|probably)\W*$""",
-    re.VERBOSE | re.IGNORECASE,
-)
-"""The words with which a text says, at its beginning or end, that it is a guess."""
 _NO_PERSONS: Final = {"user", "users", "everyone", "everybody", "nobody", "someone", "team"}
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
@@ -204,8 +193,6 @@ def _standing(memory: Material, scope: Scope) -> str | None:
         return f"its scope is {memory.scope}, not {scope}"
     if memory.undone == "promoted":
         return "its promotion was undone"
-    if _GUESS.search(memory.content):
-        return "it says that it is a guess"
     if memory.pinned:
         return "it is pinned"
     if memory.status == "active" or (scope == "session" and memory.status == "consolidated"):

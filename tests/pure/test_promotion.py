@@ -125,14 +125,6 @@ def test_a_sessions_memory_is_promoted_at_its_end_from_0_6_on_and_at_once_from_0
             assert (verdict.promote, verdict.score, verdict.reason) == (False, 0.95, reason)
 
 
-@pytest.mark.parametrize(("content", "is_guess"), cases("promotion", "guesses"))
-def test_what_says_that_it_is_a_guess_stays_in_its_session_however_often_it_is_used(
-    content: str, is_guess: bool
-) -> None:
-    verdict = at_session_end(candidate("decision", "session", content=content, sessions_used=9))
-    assert (verdict.promote, verdict.reason == "it says that it is a guess") == (not is_guess, is_guess)
-
-
 @pytest.mark.parametrize("status", [each for each in STATUSES if each != "active"])
 def test_only_what_is_active_is_promoted_or_was_summed_up_in_its_session(status: Status) -> None:
     from_session = [decide(candidate(scope="session", status=status)).promote for decide in (at_session_end, at_once)]

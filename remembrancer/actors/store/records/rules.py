@@ -283,9 +283,9 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     if not (changes := standing(writer.space.history(memory.id))):
         raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
     if (replaced := _replaced_since(writer, memory.id, changes[-1].changed_at)) is not None:
-        writer.revise(  # so that a second click, with the same version, is refused
-            *(memory, memory.now, UNDONE), chain=memory.promotion_chain, undid=SUPERSEDED, as_of=memory.version
-        )
+        # A new version, so that a second click is refused.
+        chain = memory.promotion_chain
+        writer.revise(memory, memory.now, UNDONE, chain=chain, undid=SUPERSEDED, as_of=memory.version)
         memory, changes = replaced
     last = changes[-1]
     before = {entry.version: entry.record for entry in writer.space.history(memory.id) if entry.version < last.version}
@@ -641,6 +641,12 @@ RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
 }
 """The rule for each change."""
 BY_A_SESSION: Final = (
-    *(UpdateMemory, TagMemory, ForgetMemory, RestoreMemory, UndoChange, InvalidateMemory, PromoteMemory),
+    UpdateMemory,
+    TagMemory,
+    ForgetMemory,
+    RestoreMemory,
+    UndoChange,
+    InvalidateMemory,
+    PromoteMemory,
 )
 """The changes that record their session as active; stores do so in their own rule."""
