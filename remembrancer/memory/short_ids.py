@@ -43,13 +43,17 @@ def has_part(memory_id: str, part: str) -> bool:
     return bare.startswith(part) or bare.endswith(part)
 
 
+def keys_of(parts: Iterable[str]) -> set[str]:
+    """The first and last characters of parts, for looking up the ids that may have them."""
+    return {key for part in parts for key in (part[:LEAST], part[-LEAST:])}
+
+
 def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """The shortest unique ending of each of the ids among the known ids; ids that are not known are left out."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     known = set(known)
     for each in known:
-        bare = each.removeprefix(MEMORY_PREFIX)
-        for key in {bare[:LEAST], bare[-LEAST:]}:
+        for key in keys_of([each.removeprefix(MEMORY_PREFIX)]):
             alike[key].append(each)
     forms: dict[str, str] = {}
     for each in (each for each in ids if each in known):

@@ -35,7 +35,7 @@ from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain, used_in
 from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.short_ids import LEAST, NAMED, has_part
+from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import FindPairs, PairsRead
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -325,8 +325,7 @@ def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
 
 def find_ids(request: FindIds, view: View) -> IdsFound:
     """Find the memories whose ids contain the given parts, and the short forms of whole ids."""
-    keys = {key for part in request.parts for key in (part[:LEAST], part[-LEAST:])}
-    known = view.reader.ids_with(keys) if keys else []
+    known = view.reader.ids_with(keys_of(request.parts)) if request.parts else []
     filters = Filters(request.session_id, include_forgotten=True)
     candidates: dict[str, list[tuple[str, str]]] = {}
     for part in request.parts:
