@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 MEMORIES, SETUP, MORE = "memories", "setup", "more"
 COMMANDS = {
-    "search": (MEMORIES, "shell", "find memories by meaning and words: search which database do we use"),
-    "list": (MEMORIES, "shell", "list memories; --open, --important, --stale, --review"),
-    "show": (MEMORIES, "shell", "show a memory in full; --history, --shown, --graph ENTITY"),
-    "log": (MEMORIES, "shell", "list the changes of a day"),
+    "search": (MEMORIES, "finding", "find memories by meaning and words: search which database do we use"),
+    "list": (MEMORIES, "finding", "list memories; --open, --important, --stale, --review"),
+    "show": (MEMORIES, "finding", "show a memory in full; --history, --shown, --graph ENTITY"),
+    "log": (MEMORIES, "finding", "list the changes of a day"),
     "add": (MEMORIES, "changing", "remember something: add We deploy on Tuesdays"),
     "edit": (MEMORIES, "changing", 'change a memory: edit ID "new text"; --done, --to user'),
     "tag": (MEMORIES, "changing", "add or remove tags"),

@@ -287,8 +287,8 @@ def run_actor(role: Role, constants: Mapping[str, object] | None = None, ahead_s
         assert hasattr(importlib.import_module(owner), constant), name
         setattr(importlib.import_module(owner), constant, value)
     module = importlib.import_module(f"remembrancer.actors.{role}.actor")
-    shell = importlib.import_module("remembrancer.actors.shell")
-    shell.run_actor(getattr(module, f"{role.capitalize()}Actor"))
+    process = importlib.import_module("remembrancer.actors.actor_process")
+    process.run_actor(getattr(module, f"{role.capitalize()}Actor"))
 
 
 def _become(

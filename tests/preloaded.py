@@ -17,7 +17,7 @@ import anyio._core._signals  # which anyio imports at its first use
 from remembrancer.actors.embedder import onnx
 from remembrancer.toolsets.tools import load_tools
 
-COMMANDS = ("runtime_commands", "status", "doctor", "shell", "backup", "export")
+COMMANDS = ("runtime_commands", "status", "doctor", "finding", "backup", "export")
 MODULES = (
     *(f"remembrancer.actors.{role}.actor" for role in ("store", "gateway", "consolidator", "embedder", "indexer")),
     *("remembrancer.actors.launcher.runtime", "remembrancer.actors.bridge.bridge", "remembrancer.command_line"),

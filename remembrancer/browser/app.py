@@ -15,8 +15,8 @@ from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from remembrancer.browser import history, insight, memories
-from remembrancer.browser.door import HEADERS, PREFIX, Door, Form, read_form
+from remembrancer.browser import history, memories, overviews
+from remembrancer.browser.access import HEADERS, PREFIX, Form, VisitorAccess, read_form
 from remembrancer.browser.rendering import HERE, environment
 from remembrancer.browser.view import Handler, Shared, View, Writes, name_of, names_of
 from remembrancer.config.project import directory_of, project_of
@@ -32,7 +32,7 @@ from remembrancer.toolsets.tools import Tool
 
 ASSETS: Final = HERE / "assets"
 ASSET_AGE_S: Final = 31_536_000
-PAGES: Final = (memories, history, insight)
+PAGES: Final = (memories, history, overviews)
 """The modules of pages; each has a table `PAGES` from method and path to handler."""
 
 
@@ -60,9 +60,9 @@ class Browser:
         *,
         no_token: bool = False,
     ) -> None:
-        self._door = Door(paths.home, no_token=no_token)
+        self._access = VisitorAccess(paths.home, no_token=no_token)
         templates = environment()
-        self._shared = Shared(service, tools, templates, self._door, writes, shown, paths.control_endpoint)
+        self._shared = Shared(service, tools, templates, self._access, writes, shown, paths.control_endpoint)
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))).hexdigest()[:12]
         templates.globals |= {"prefix": PREFIX, "name_of": name_of, "names_of": names_of, "directory_of": directory_of}
         templates.globals["assets"] = f"{PREFIX}/assets/{digest}"
@@ -100,13 +100,13 @@ class Browser:
 
     def _route(self, method: str, path: str, handler: Handler) -> Route:
         async def answer(request: Request) -> Response:
-            grant = self._door.grant(request)
+            grant = self._access.grant(request)
             form: Form = []
             if method == "POST":
                 if grant is not None and grant.read_only:
                     raise HTTPException(403, "Your token is read only: you cannot change anything.")
                 form = await read_form(request)
-                self._door.check_change(request, form)
+                self._access.check_change(request, form)
             view = None
             try:
                 project, projects = await self._places(request.path_params["project"], grant)
@@ -144,7 +144,7 @@ class Browser:
         return project, places
 
     async def _first(self, request: Request) -> Response:
-        project, _ = await self._places("", self._door.grant(request))
+        project, _ = await self._places("", self._access.grant(request))
         return RedirectResponse(f"{PREFIX}/p/{project.id}/today", 303)
 
     async def _enter(self, request: Request) -> Response:
@@ -154,20 +154,20 @@ class Browser:
         first = f"/p/{project[0]}/today" if project else "/"
         welcome = HTMLResponse(self._shared.render("enter.html", is_in=True, said="", first=first))
         if request.method == "POST":
-            self._door.check_origin(request)
+            self._access.check_origin(request)
             form = dict(await read_form(request))
-            if self._door.enter(request, welcome, token=form.get("token", "")):
+            if self._access.enter(request, welcome, token=form.get("token", "")):
                 return welcome
             return HTMLResponse(self._shared.render("enter.html", is_in=False, said="This token is not valid."), 401)
         link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD request signs nobody in
-        if link and self._door.enter(request, welcome, link=link):
+        if link and self._access.enter(request, welcome, link=link):
             return welcome
         message = "This link has been used, or is too old: 'remembrancer ui' makes a new one." if link else ""
         return HTMLResponse(self._shared.render("enter.html", is_in=False, said=message), 401 if link else 200)
 
     async def _leave(self, request: Request) -> Response:
-        grant = self._door.grant(request)
-        self._door.check_change(request, await read_form(request))
+        grant = self._access.grant(request)
+        self._access.check_change(request, await read_form(request))
         response = RedirectResponse(f"{PREFIX}/enter", 303)
-        self._door.leave(request, response, grant)
+        self._access.leave(request, response, grant)
         return response

@@ -49,7 +49,7 @@ async def live(view: View) -> Response:
     async def events() -> AsyncIterator[bytes]:
         happened = view.shared.writes.happened  # before each event is sent: a write may follow it at once
         yield b"retry: 1000\nevent: here\ndata:\n\n"
-        while view.shared.door.holds(view.grant):
+        while view.shared.access.holds(view.grant):
             with anyio.move_on_after(PULSE_S):
                 await happened.wait()
             if happened.is_set():

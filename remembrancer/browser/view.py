@@ -18,7 +18,7 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from remembrancer.browser.door import PREFIX, Door, Form
+from remembrancer.browser.access import PREFIX, Form, VisitorAccess
 from remembrancer.config.project import directory_of
 from remembrancer.config.tokens import Grant
 from remembrancer.memory.short_ids import part_of_id
@@ -62,7 +62,7 @@ class Shared:
     service: MemoryService
     tools: Mapping[str, Tool[Any]]
     templates: Environment
-    door: Door
+    access: VisitorAccess
     writes: Writes
     shown: Callable[..., Sequence[Any]]
     """Reads the log of which memories were shown to whom, the latest entries first."""
@@ -190,7 +190,7 @@ class View:
     def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
         """A page rendered from its template."""
         notices = list({each.message: each for each in self.notices}.values())
-        common = {"view": self, "at": self.at, "csrf": self.shared.door.csrf(self.request), "notices": notices}
+        common = {"view": self, "at": self.at, "csrf": self.shared.access.csrf(self.request), "notices": notices}
         return HTMLResponse(self.shared.render(template, **common, **values), status_code)
 
     def go(self, path: str, /, **query: Any) -> Response:

@@ -26,7 +26,7 @@ from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
 from remembrancer.actors.migrations import BACKUPS, version_of
 from remembrancer.actors.snapshots import copy_database, damage_of, fold_log
-from remembrancer.actors.store.bring_forward import bring_forward
+from remembrancer.actors.store.old_home_migration import migrate_old_home
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.commands.export import export
 from remembrancer.commands.home_reader import RECORDS, HomeReader, memories_in
@@ -270,7 +270,7 @@ def _unpack(archive: Path, staging: Path) -> None:
             if (damage := damage_of(path)) is not None:
                 raise FileUnusable(f"{archive} is damaged: {name} is not an intact database ({damage})")
             SCHEMAS.get(name, FORMER).refuse(archive / name, version_of(path))
-    bring_forward(RuntimePaths(staging))
+    migrate_old_home(RuntimePaths(staging))
     for name in files.keys() & SCHEMAS.keys():
         with files[name].open("rb") as written:
             os.fsync(written.fileno())

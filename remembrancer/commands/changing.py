@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from remembrancer.commands.finding import author_of_change, clients_of, log_of
 from remembrancer.commands.report import Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     WHERE_TO,
@@ -20,7 +21,6 @@ from remembrancer.commands.selection import (
     warnings_of,
     without_none,
 )
-from remembrancer.commands.shell import author_of_change, clients_of, log_of
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import count

@@ -26,8 +26,8 @@ from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
 from remembrancer.actors.snapshots import SQLITE_RELEASE
-from remembrancer.actors.store.bring_forward import is_old, old_files
 from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_at
+from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
 from remembrancer.commands.home_reader import HomeReader, has_later

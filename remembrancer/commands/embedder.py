@@ -18,7 +18,7 @@ import anyio
 import click
 import msgspec
 
-from remembrancer.actors.shell import LaunchSpec
+from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import new_file
 from remembrancer.commands.report import Report, command, flag, option

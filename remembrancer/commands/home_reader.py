@@ -24,7 +24,7 @@ from remembrancer.actors.snapshots import (
     snapshot_of,
     unreadable,
 )
-from remembrancer.actors.store.bring_forward import is_old, old_files
+from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection

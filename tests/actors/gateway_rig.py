@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 
+from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.actors.gateway.actor import GatewayActor
-from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid

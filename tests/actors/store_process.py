@@ -15,7 +15,7 @@ import anyio
 import msgspec
 import numpy as np
 
-from remembrancer.actors.shell import LaunchSpec
+from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.actors.store.records.types import Vectors
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.config.worker_keys import Invitation

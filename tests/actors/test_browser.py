@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.shown_log import Shown
 from remembrancer.actors.gateway.store_access import WriteNews
-from remembrancer.browser.door import Door
+from remembrancer.browser.access import VisitorAccess
 from remembrancer.browser.history import Asked, asked_of, lines_of, live, parts_of
 from remembrancer.browser.view import View, who
 from remembrancer.config.tokens import Tokens
@@ -51,7 +51,7 @@ async def test_two_that_open_the_browser_get_one_server(home: Path, monkeypatch:
 
 async def test_an_open_page_hears_of_a_write_that_follows_its_first_event_at_once() -> None:
     writes = WriteNews()
-    shared = SimpleNamespace(writes=writes, door=SimpleNamespace(holds=lambda _grant: True))
+    shared = SimpleNamespace(writes=writes, access=SimpleNamespace(holds=lambda _grant: True))
     response = await live(cast(View, SimpleNamespace(shared=shared, grant=None)))
     events = cast(AsyncIterator[bytes], response.body_iterator)  # type: ignore[attr-defined]
     for event in (b"event: here", b"event: written", b"event: written"):
@@ -65,7 +65,7 @@ class Doorway:
     def __init__(self, home: Path) -> None:
         home.mkdir()
         self.tokens = Tokens(home)
-        self._door = Door(home, no_token=False)
+        self._door = VisitorAccess(home, no_token=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.actors.embedder import providers
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.providers import PROVIDERS, ProviderEngine, load_provider
 from remembrancer.actors.embedder.workers import embed_texts
-from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import EmbeddingUnavailable, InternalError, ModelUnusable, PeerLost, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths

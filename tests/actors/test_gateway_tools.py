@@ -14,7 +14,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from remembrancer.actors.bridge.bridge import PREPARED_FILE
 from remembrancer.actors.bridge.replay import HANDSHAKE, PreparedAnswers
-from remembrancer.actors.gateway import attendance, conversations
+from remembrancer.actors.gateway import conversations, session_registry
 from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
@@ -456,7 +456,7 @@ async def test_bridges_that_share_a_session_share_its_start_and_its_end(served: 
 
 
 async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendance, "FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(session_registry, "FIRST_WAIT_S", 0.05)
     async with quick_rig.running() as gateway:
         async with quick_rig.session() as client:
             await client.store("the lantern is green")
@@ -468,7 +468,7 @@ async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, mon
 
 
 async def test_the_store_hears_who_is_there_and_not_of_the_gone(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendance, "PRESENCE_S", 0.02)
+    monkeypatch.setattr(session_registry, "PRESENCE_S", 0.02)
     present: list[set[tuple[str, str]]] = []
 
     def send(message: object) -> None:

@@ -14,15 +14,15 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.dispatcher import StoreParts
 from remembrancer.actors.store.job_finder import Attempts, JobFinder
-from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import StoreParts
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
+from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
@@ -108,7 +108,7 @@ class Host:
 
         self.committer = Committer()
         self.lanes = SharedLanes(self.paths, self.committer, lambda: self.clock, connect)
-        self.files = MemoryFiles(
+        self.files = HomeSpaces(
             self.paths,
             self.committer,
             lambda: self.clock,

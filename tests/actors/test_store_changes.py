@@ -11,7 +11,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from remembrancer.actors.shell import EXIT_STOPPED
+from remembrancer.actors.actor_process import EXIT_STOPPED
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records

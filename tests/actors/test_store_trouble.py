@@ -13,13 +13,13 @@ from typing import TypeVar, cast
 
 import pytest
 
+from remembrancer.actors.actor_process import EXIT_CRASHED
 from remembrancer.actors.migrations import BACKUPS
-from remembrancer.actors.shell import EXIT_CRASHED
 from remembrancer.actors.store.file_index import FileMemories
-from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.read_handlers import answered
 from remembrancer.actors.store.records.types import Filters
 from remembrancer.actors.store.retrieval.view import Source, View
+from remembrancer.actors.store.spaces import USER
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError

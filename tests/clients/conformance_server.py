@@ -13,9 +13,9 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
-from remembrancer.actors.gateway.attendance import SessionRegistry
 from remembrancer.actors.gateway.conversations import CallTool, McpService
 from remembrancer.actors.gateway.http_server import HttpServer
+from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.config.settings import Settings
 from remembrancer.toolsets.tools import load_tools
 from tests.cases import cases

@@ -11,7 +11,6 @@ from typing import Any, Self, cast
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.memory_files import Lanes, MemoryFiles, scrub_spaces
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
@@ -24,6 +23,7 @@ from remembrancer.actors.store.records.types import (
     WaitingWork,
 )
 from remembrancer.actors.store.retrieval.question import phrases_of
+from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.actors.store.write_handlers import MemoryWriter
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage
@@ -170,7 +170,7 @@ def writer_of(project: Records, user: Records) -> MemoryWriter:
 def lanes_writer(file: SqliteFile, lanes: Lanes) -> MemoryWriter:
     """The writer of memories in these lanes, whatever the project."""
     files = SimpleNamespace(database=file, lanes_of=lambda _: lanes, shared_lane=lambda _: None)
-    return MemoryWriter(cast(MemoryFiles, files))
+    return MemoryWriter(cast(HomeSpaces, files))
 
 
 def leave_half_made(path: Path) -> None:

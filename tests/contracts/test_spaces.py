@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.read_handlers import list_memories
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.found_entities import find_names
@@ -30,6 +29,7 @@ from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filter
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
+from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import FindPairs, ListSessions, ReadActivity, ReadGraph, ReadTurns
 from remembrancer.protocol.consolidation import ReadMemories
@@ -268,7 +268,7 @@ def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path
 
 async def test_many_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:
     committer = Committer()
-    files = MemoryFiles(RuntimePaths(tmp_path), committer, time.time, lambda _: None)
+    files = HomeSpaces(RuntimePaths(tmp_path), committer, time.time, lambda _: None)
     threads, opened = threading.active_count(), descriptors()
     try:
         for number in range(80):

@@ -22,10 +22,10 @@ import msgspec
 import pytest
 
 from remembrancer.actors.migrations import drop_old_files, write_checked_copy
-from remembrancer.actors.store import memory_files
-from remembrancer.actors.store.bring_forward import bring_forward, old_files
+from remembrancer.actors.store import spaces
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.old_home_migration import migrate_old_home, old_files
+from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, restore
 from remembrancer.commands.clients import Surroundings
@@ -143,10 +143,10 @@ def test_every_row_of_an_old_home_is_in_its_space_and_the_old_files_stay(archive
     paths = old_home(tmp_path / "home", archive)
     before = portraits(paths, tmp_path)
     files = {path: path.read_bytes() for path in old_files(paths).values()}
-    bring_forward(paths)
+    migrate_old_home(paths)
     check(paths, before)
     assert {path: path.read_bytes() for path in files} == files
-    bring_forward(paths)
+    migrate_old_home(paths)
     drop_old_files(paths.home, "no such word")
     assert set(old_files(paths).values()) == files.keys()
     drop_old_files(paths.home)
@@ -158,14 +158,14 @@ def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(tm
     before = portraits(paths, tmp_path)
     chance = random.Random(KILLS)
     began = time.monotonic()
-    bring_forward(RuntimePaths(shutil.copytree(paths.home, tmp_path / "timed")))
+    migrate_old_home(RuntimePaths(shutil.copytree(paths.home, tmp_path / "timed")))
     whole_s = time.monotonic() - began
     home = tmp_path / "killed"
     for _ in range(0, KILLS, 2):
         copied = RuntimePaths(shutil.copytree(paths.home, home))
         for _ in range(2):  # what the first one left is killed again
-            is_killed(chance.uniform(0.0, whole_s), bring_forward, copied)
-        bring_forward(copied)
+            is_killed(chance.uniform(0.0, whole_s), migrate_old_home, copied)
+        migrate_old_home(copied)
         check(copied, before)
         assert portraits(copied, tmp_path) == before, "the old files are unchanged"
         shutil.rmtree(home)
@@ -175,8 +175,8 @@ def die_once_it_is_in_place(paths: RuntimePaths) -> None:
     def die(_: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with mock.patch(f"{bring_forward.__module__}.sync_directory", die):
-        bring_forward(paths)
+    with mock.patch(f"{migrate_old_home.__module__}.sync_directory", die):
+        migrate_old_home(paths)
 
 
 def test_a_kill_as_soon_as_the_database_is_in_place_leaves_no_copy_of_an_old_file(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_kill_as_soon_as_the_database_is_in_place_leaves_no_copy_of_an_old_fil
 
 def test_a_backup_of_release_0_2_0_takes_the_place_of_a_database(tmp_path: Path) -> None:
     old, paths = (old_home(tmp_path / name, f"{name}.tar.gz") for name in ("0.2.0", "0.2.0-shared"))
-    bring_forward(paths)
+    migrate_old_home(paths)
     before, copied = portraits(old, tmp_path), []
     for path in old_files(old).values():
         name, copy = str(path.relative_to(old.home)), tmp_path / "staged" / path.relative_to(old.home)
@@ -214,22 +214,22 @@ def test_a_full_disk_leaves_an_old_home_which_is_brought_forward_when_there_is_r
     paths = old_home(tmp_path / "home", "0.2.0-shared.tar.gz")
     before = portraits(paths, tmp_path)
     there = RuntimePaths(shutil.copytree(paths.home, tmp_path / "there"))
-    bring_forward(there)
+    migrate_old_home(there)
     size = there.database.stat().st_size
     for limit_bytes in (0, size // 10, size // 2, size - 4096):  # for the copy of a file, and the database itself
         with full_disk(limit_bytes), pytest.raises(StorageFull, match="make room"):
-            bring_forward(paths)
+            migrate_old_home(paths)
         assert list(paths.home.glob("memory.db*")) in ([], [paths.home / "memory.db.new"])
-    bring_forward(paths)
+    migrate_old_home(paths)
     check(paths, before)
 
 
 def test_too_little_room_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     full = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr("remembrancer.actors.store.bring_forward.shutil.disk_usage", lambda _: full)
+    monkeypatch.setattr("remembrancer.actors.store.old_home_migration.shutil.disk_usage", lambda _: full)
     with pytest.raises(StorageFull, match=r"needs \d.* MiB: make room and try again"):
-        bring_forward(paths)
+        migrate_old_home(paths)
     assert list(paths.home.glob("memory.db*")) == []
 
 
@@ -243,14 +243,14 @@ def test_a_damaged_old_file_is_named_and_the_rest_comes_when_it_is_restored_or_m
     at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
     for path in (user, project):
         with pytest.raises(RecordsUnusable, match="move it away") as refused:
-            bring_forward(paths)
+            migrate_old_home(paths)
         assert str(path) in refused.value.message
         found = doctor.check_records(at)
         assert (found.status, found.advice) == ("problem", "restore a backup of it, or move it away")
         assert not paths.database.exists()
         path.rename(path.with_name("aside.db"))
     project.write_bytes(whole)
-    bring_forward(paths)
+    migrate_old_home(paths)
     (name,) = new_portraits(paths)
     assert new_portraits(paths)[name]["memories"] == before[name]["memories"]
 
@@ -260,7 +260,7 @@ def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
     ((_, project),) = [item for item in old_files(paths).items() if item[0].startswith("p_")]
     for number in range(300):
         shutil.copytree(project.parent, paths.projects / f"p_{number:012x}")
-    bring_forward(paths)
+    migrate_old_home(paths)
     counted = rows_of(paths.database, "SELECT count(*) FROM memories GROUP BY space HAVING space > 1")
     assert counted == rows_of(project, "SELECT count(*) FROM memories") * 301
 
@@ -270,11 +270,11 @@ async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monk
 
     def late(paths: RuntimePaths) -> None:
         may_go_on.wait()
-        bring_forward(paths)
+        migrate_old_home(paths)
 
-    monkeypatch.setattr(memory_files, "bring_forward", late)
+    monkeypatch.setattr(spaces, "migrate_old_home", late)
     committer = Committer()
-    files = MemoryFiles(paths, committer, time.time, lambda _: None)
+    files = HomeSpaces(paths, committer, time.time, lambda _: None)
     try:
         with pytest.raises(FileLocked, match="being brought forward"):
             files.user_file.counts(None)
@@ -294,7 +294,7 @@ async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monk
 def bring_forward_late(paths: RuntimePaths) -> None:
     while not paths.home.with_name("go on").exists():
         time.sleep(0.05)
-    bring_forward(paths)
+    migrate_old_home(paths)
 
 
 async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_queued(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_que
         run = partial(command, *arguments, home=paths.home, directory=tmp_path)
         return await asyncio.to_thread(run)
 
-    late = {f"{memory_files.__name__}.bring_forward": bring_forward_late}
+    late = {f"{spaces.__name__}.migrate_old_home": bring_forward_late}
     with FileLock(paths.start_lock) as lock:  # the command starts no runtime of its own
         assert lock.try_acquire()
         async with store_rig(paths.home, constants=late), rig.running():
@@ -321,12 +321,12 @@ async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_que
 
 def bring_forward_without_room(paths: RuntimePaths) -> None:
     with full_disk(0):
-        bring_forward(paths)
+        migrate_old_home(paths)
 
 
 async def test_a_write_is_queued_while_there_is_no_room_to_upgrade_an_old_home(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    without_room = {f"{memory_files.__name__}.bring_forward": bring_forward_without_room}
+    without_room = {f"{spaces.__name__}.migrate_old_home": bring_forward_without_room}
     rig = Rig(paths.home, Settings())
     async with store_rig(paths.home, constants=without_room), rig.running(), rig.session() as client:
         await rig.until_store_answers()
@@ -342,9 +342,9 @@ async def test_a_write_is_queued_while_there_is_no_room_to_upgrade_an_old_home(t
 async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: Path) -> None:
     paths, commits = old_home(tmp_path / "home", "0.2.0-shared.tar.gz"), Committer()
     former, shares = paths.catalog.read_bytes(), json.loads(paths.shares.read_bytes())
-    bring_forward(paths)
+    migrate_old_home(paths)
     for _ in range(2):
-        files = MemoryFiles(paths, commits, time.time, lambda _: None)
+        files = HomeSpaces(paths, commits, time.time, lambda _: None)
         assert [(each.id, each.path) for each in files.catalog.projects()] == rows_of(
             paths.catalog, "SELECT id, path FROM projects"
         )
@@ -361,7 +361,7 @@ def test_nothing_is_taken_in_while_it_cannot_be_read_what_is_shared(tmp_path: Pa
     paths.lanes.mkdir(exist_ok=True)
     paths.shares.write_text("{")
     with pytest.raises(FileUnusable, match="restore a backup"):
-        bring_forward(paths)
+        migrate_old_home(paths)
     assert not paths.database.exists()
 
 
@@ -401,7 +401,7 @@ def test_a_move_that_was_under_way_is_ended_or_not_begun(is_received: bool, is_s
     old_file(target, move, is_project=False, has_memory=is_received, has_applied=is_received)
     if is_shared:
         paths.shares.write_bytes(msgspec.json.encode({"user": LANE}))
-    bring_forward(paths)
+    migrate_old_home(paths)
     with closing(sqlite3.connect(paths.database)) as file:
         rows = file.execute("SELECT name FROM memories JOIN spaces ON spaces.number = space WHERE id = ?", (MOVED,))
         assert rows.fetchall() == [(name if is_received else PROJECT.id,)]
@@ -425,7 +425,7 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
 def test_a_doctor_names_an_old_file_in_which_release_0_2_0_went_on_storing(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
-    bring_forward(paths)
+    migrate_old_home(paths)
     assert doctor.check_records(at).status == "ok"
     with closing(sqlite3.connect(paths.user_database)) as file, file:
         file.execute("UPDATE memories SET id = 'memory:LATER', created_at = 1e11 WHERE number = 1")

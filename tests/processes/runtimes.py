@@ -20,8 +20,8 @@ import anyio.abc
 import psutil
 
 from remembrancer import command_line
+from remembrancer.actors.actor_process import Actor, LaunchSpec, run_actor
 from remembrancer.actors.launcher import lifecycle
-from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
 from remembrancer.commands import runtime_commands
 from remembrancer.protocol import sockets, wire
 from remembrancer.protocol.control import (

@@ -11,7 +11,7 @@ import pytest
 
 from remembrancer import __version__
 from remembrancer.actors.consolidator import maintenance
-from remembrancer.actors.store.retrieval.once import SAME_COSINE
+from remembrancer.actors.store.retrieval.deduplication import SAME_COSINE
 from remembrancer.command_line import COMMANDS, main
 from remembrancer.commands.config import written
 from remembrancer.commands.setup import PLUGIN

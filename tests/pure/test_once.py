@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors
-from remembrancer.actors.store.retrieval.once import (
+from remembrancer.actors.store.retrieval.deduplication import (
     COMPARED_CHARACTERS,
     SAME_COSINE,
     Entry,

@@ -13,7 +13,7 @@ import pytest
 from rich.table import Table
 
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes, maintain, shell, terminal
+from remembrancer.commands import exit_codes, finding, maintain, terminal
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
 from remembrancer.commands.selection import Place, Where
 from remembrancer.protocol.consolidation import Maintain, Maintained
@@ -146,7 +146,7 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
         yield Place("/app"), memory
 
     monkeypatch.setattr(Where, "conversations", conversations)
-    monkeypatch.setattr(shell, "MEANING_S", 0.3 if says else 60.0)
+    monkeypatch.setattr(finding, "MEANING_S", 0.3 if says else 60.0)
     assert main(["search", "when", "do", "we", "deploy"]) == exit_codes.OK
     said = capsys.readouterr()
     assert "We deploy on Tuesdays" in said.out
@@ -259,4 +259,4 @@ def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict
 @pytest.mark.parametrize(("session_id", "member", "author"), cases("shell_output", "authors"))
 def test_a_change_is_by_a_person_or_a_client_and_on_another_machine(session_id: str, member: str, author: str) -> None:
     change = {"session_id": session_id} | ({"member": member} if member else {})
-    assert shell.author_of_change(change, {"session:a": "Codex"}) == author
+    assert finding.author_of_change(change, {"session:a": "Codex"}) == author

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.actor_process import MANY_FILES
 from remembrancer.actors.launcher.lifecycle import (
     ASK_S,
     DELAYS_S,
@@ -40,7 +41,6 @@ from remembrancer.actors.launcher.supervision import (
     Supervision,
     plan_scale,
 )
-from remembrancer.actors.shell import MANY_FILES
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
@@ -607,7 +607,7 @@ def test_a_process_that_still_starts_has_less_time_to_stop_and_one_that_the_kern
 def test_a_process_may_open_many_files_where_the_system_allows_it() -> None:
     program = """
 import resource
-from remembrancer.actors.shell import allow_many_files
+from remembrancer.actors.actor_process import allow_many_files
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 allow_many_files()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))"""

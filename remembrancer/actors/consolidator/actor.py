@@ -13,12 +13,12 @@ from typing import Final, get_args
 import anyio
 import anyio.abc
 
+from remembrancer.actors.actor_process import Actor, LaunchSpec, lower_priority
 from remembrancer.actors.consolidator.maintenance import maintain
 from remembrancer.actors.consolidator.promoting import promote_now
 from remembrancer.actors.consolidator.reflecting import reflect
 from remembrancer.actors.consolidator.session_end import end_session
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
-from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,

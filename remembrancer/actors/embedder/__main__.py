@@ -2,8 +2,8 @@
 
 import os
 
+from remembrancer.actors.actor_process import run_actor
 from remembrancer.actors.embedder.actor import EmbedderActor
-from remembrancer.actors.shell import run_actor
 
 if __name__ == "__main__":
     # The number of threads is limited; the tokenizer would start one more for each core.

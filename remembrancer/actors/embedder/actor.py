@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import anyio
 import anyio.abc
 
+from remembrancer.actors.actor_process import Actor, LaunchSpec
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import (
     embed_texts,
@@ -24,7 +25,6 @@ from remembrancer.actors.embedder.workers import (
     question_vector,
     yield_to_others,
 )
-from remembrancer.actors.shell import Actor, LaunchSpec
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, InternalError, ModelUnusable, PeerUnavailable

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.actors.embedder.actor import EmbedderActor
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.shell import LaunchSpec
 from remembrancer.protocol.errors import Failure, WorkerRefused
 from remembrancer.protocol.sockets import CurveKeys, Dealer
 from remembrancer.protocol.work import (

@@ -4,8 +4,8 @@ import gc
 
 gc.disable()  # imports leave no garbage: collections among the MCP models take a sixth of the start
 
+from remembrancer.actors.actor_process import run_actor  # noqa: E402
 from remembrancer.actors.gateway.actor import GatewayActor  # noqa: E402
-from remembrancer.actors.shell import run_actor  # noqa: E402
 
 gc.freeze()
 gc.enable()

@@ -9,15 +9,15 @@ import anyio
 import anyio.abc
 import msgspec
 
-from remembrancer.actors.gateway.attendance import ClientConversation, SessionRegistry
+from remembrancer.actors.actor_process import Actor, LaunchSpec, acquire
 from remembrancer.actors.gateway.conversations import Listener, McpService
 from remembrancer.actors.gateway.hook_events import HookIntake
 from remembrancer.actors.gateway.markdown_index import MarkdownIndex
 from remembrancer.actors.gateway.server import Handlers, build_server
+from remembrancer.actors.gateway.session_registry import ClientConversation, SessionRegistry
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
-from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import GatewayHealth, PeerGone
 from remembrancer.protocol.errors import MemoryUnavailable

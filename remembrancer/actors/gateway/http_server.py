@@ -35,7 +35,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remembrancer.actors.gateway.attendance import ClientConversation
 from remembrancer.actors.gateway.conversations import (
     MAX_CLIENT_NAME,
     CallContext,
@@ -45,6 +44,7 @@ from remembrancer.actors.gateway.conversations import (
     client_name,
     plain_call_in,
 )
+from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted

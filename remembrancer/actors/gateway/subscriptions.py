@@ -9,7 +9,7 @@ import anyio
 import anyio.abc
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
-from remembrancer.actors.gateway.attendance import ClientConversation
+from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.memory.short_ids import has_part
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession

@@ -11,11 +11,11 @@ from typing import Final
 import anyio
 import anyio.abc
 
+from remembrancer.actors.actor_process import Actor, LaunchSpec, lower_priority
 from remembrancer.actors.indexer.code_reading import CodeReaders
 from remembrancer.actors.indexer.code_trees import CodeFiles
 from remembrancer.actors.indexer.file_reading import WorkspaceFiles
 from remembrancer.actors.indexer.watching import Indexer, TreeFiles
-from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.protocol.control import IndexerHealth
 from remembrancer.protocol.files import AwaitIndexerWork, IndexedTree
 from remembrancer.protocol.store_client import StoreClient

@@ -23,6 +23,7 @@ import anyio.abc
 import msgspec
 import psutil
 
+from remembrancer.actors.actor_process import EXIT_START_FAILED, LaunchSpec, configure_logs
 from remembrancer.actors.launcher.home import (
     claim_memory_home,
     clear_memory_home,
@@ -34,7 +35,6 @@ from remembrancer.actors.launcher.home import (
 )
 from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision
-from remembrancer.actors.shell import EXIT_START_FAILED, LaunchSpec, configure_logs
 from remembrancer.config.reading import Configuration
 from remembrancer.config.settings import REMOTE_ENGINES, Settings, secret_variables
 from remembrancer.protocol.control import (

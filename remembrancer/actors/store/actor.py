@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 import anyio.abc
 
-from remembrancer.actors.shell import Actor, LaunchSpec, acquire
+from remembrancer.actors.actor_process import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
+from remembrancer.actors.store.dispatcher import Dispatcher, StoreParts
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.job_handlers import JobHandlers
-from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers
 from remembrancer.actors.store.readers import Readers
@@ -29,8 +29,8 @@ from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import RECORDS
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Dispatcher, StoreParts
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
+from remembrancer.actors.store.spaces import USER, HomeSpaces
 from remembrancer.actors.store.vectors.chroma import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
@@ -93,7 +93,7 @@ class StoreActor(Actor):
         replaced = ReplacedMemories()
         self._committer = Committer()
         self._lanes = SharedLanes(paths, self._committer, time.time)
-        self._files = MemoryFiles(
+        self._files = HomeSpaces(
             paths,
             self._committer,
             time.time,

@@ -20,10 +20,10 @@ import anyio
 import msgspec
 
 from remembrancer.actors.index_file import discard
+from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.types import EVERY
-from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.found_names import found_names
 from remembrancer.memory.text import shown

@@ -18,10 +18,10 @@ import anyio
 
 from remembrancer.actors.index_file import discard
 from remembrancer.actors.store.committer import INDEX
+from remembrancer.actors.store.dispatcher import Handler, Handlers, Listener, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories, IndexedChunk
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.sqlite_file import unusable
-from remembrancer.actors.store.requests import Handler, Handlers, Listener, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.config.project import workspace_root

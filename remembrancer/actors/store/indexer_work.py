@@ -9,7 +9,7 @@ from typing import Any, Literal
 import anyio
 import msgspec
 
-from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.dispatcher import Handler, RequestContext
 from remembrancer.protocol.errors import DeadlineExceeded
 from remembrancer.protocol.files import (
     AwaitIndexerWork,

@@ -14,10 +14,10 @@ from typing import Final
 
 import anyio
 
-from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import WaitingWork
+from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import (
@@ -133,7 +133,7 @@ class JobFinder:
 
     def __init__(
         self,
-        files: MemoryFiles,
+        files: HomeSpaces,
         settings: Settings,
         submit: Apply,
         readers: Readers,

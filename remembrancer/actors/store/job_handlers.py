@@ -9,9 +9,9 @@ from typing import Final, TypeVar, get_args
 
 import anyio
 
+from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts
 from remembrancer.actors.store.job_finder import RETRY_S, Apply, Attempts, JobFinder
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import (
     AwaitJob,

@@ -11,8 +11,8 @@ import shlex
 from functools import partial
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
+from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.sharing import MemoriesMoved, MoveProject

@@ -17,18 +17,18 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
+from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import FileMemories
-from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import is_memory
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.retrieval.context import Gathering
+from remembrancer.actors.store.retrieval.deduplication import strength_of
 from remembrancer.actors.store.retrieval.graph_search import search_graph
-from remembrancer.actors.store.retrieval.once import strength_of
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import OF_NOTES, PROJECTS, Ref, Source, View
+from remembrancer.actors.store.spaces import USER
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale
 from remembrancer.memory.limits import first_that_fit

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeAlias, Type
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.dispatcher import Handler, RequestContext, by_request
 from remembrancer.actors.store.records.moves import let_go
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Outcome
-from remembrancer.actors.store.requests import Handler, RequestContext, by_request
+from remembrancer.actors.store.spaces import USER, HomeSpaces
 from remembrancer.protocol.errors import (
     InvalidInput,
     JournalAway,
@@ -106,11 +106,11 @@ class SharedLanes:
         self._connect = connect or partial(_connection, paths)
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, LaneFollower] = {}
-        self._files: MemoryFiles
+        self._files: HomeSpaces
         self._follow_up: FollowUp
         self._changing = asyncio.Lock()
 
-    def attach(self, files: MemoryFiles, follow_up: FollowUp) -> None:
+    def attach(self, files: HomeSpaces, follow_up: FollowUp) -> None:
         """Set the files that the lanes belong to, and the store's callbacks for entries of others."""
         self._files, self._follow_up = files, follow_up
 

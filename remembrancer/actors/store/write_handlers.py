@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.memory_files import Lanes, MemoryFiles
+from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts
 from remembrancer.actors.store.records.memory_rows import read_copies, read_short_forms
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Handler, Handlers, RequestContext, StoreParts
+from remembrancer.actors.store.spaces import HomeSpaces, Lanes
 from remembrancer.memory.changes import UNDONE, is_visible, standing, unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun
@@ -211,7 +211,7 @@ class MemoryWriter:
 
     name = RECORDS
 
-    def __init__(self, files: MemoryFiles) -> None:
+    def __init__(self, files: HomeSpaces) -> None:
         self._files = files
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors
-from remembrancer.actors.store.retrieval.once import as_recalled
+from remembrancer.actors.store.retrieval.deduplication import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.contexts import Choice, choose, in_sections, section_of

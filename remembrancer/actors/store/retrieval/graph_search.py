@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from remembrancer.actors.store.records.types import Filters, RankingFacts
+from remembrancer.actors.store.retrieval.deduplication import as_recalled
 from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Graph, Node, Sighting
-from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import recency

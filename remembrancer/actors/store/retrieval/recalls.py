@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from remembrancer.actors.store.records.types import MemoryRecord, RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import Rows, Searches, describe, find_candidates, find_words
+from remembrancer.actors.store.retrieval.deduplication import Ranking, show
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.retrieval.graph_search import connections
-from remembrancer.actors.store.retrieval.once import Ranking, show
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.features import (

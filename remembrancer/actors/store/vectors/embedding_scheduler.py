@@ -19,7 +19,6 @@ import anyio
 import numpy as np
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.types import (
@@ -30,6 +29,7 @@ from remembrancer.actors.store.records.types import (
     TextToEmbed,
     Vectors,
 )
+from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
@@ -98,7 +98,7 @@ class EmbeddingScheduler:
 
     def __init__(
         self,
-        files: MemoryFiles,
+        files: HomeSpaces,
         committer: Committer,
         vectors: VectorSpaces,
         readers: Readers,

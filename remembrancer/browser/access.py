@@ -42,7 +42,7 @@ Form = list[tuple[str, str]]
 """The fields of a form, in order; a name may occur several times."""
 
 
-class Door:
+class VisitorAccess:
     """Identifies visitors by their cookies. With `no_token`, visitors without a cookie are admitted too."""
 
     def __init__(self, home: Path, *, no_token: bool) -> None:

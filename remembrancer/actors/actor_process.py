@@ -1,4 +1,4 @@
-"""The common shell of all actors in a runtime: launch, log, control socket, and exit.
+"""The process of an actor in a runtime: its start, logs, control socket and exit, the same for all actors.
 
 The launcher holds the other end of the actor's standard input. Its first line is the `LaunchSpec`; its end means that
 the launcher is dead, and an actor never outlives it.

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple, Union, get_type_hints
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.types import Vectors
+from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import Settings
@@ -134,7 +134,7 @@ class StoreParts(NamedTuple):
 
     paths: RuntimePaths
     settings: Settings
-    files: MemoryFiles
+    files: HomeSpaces
     committer: Committer
     vectors: VectorSpaces
     scheduler: EmbeddingScheduler

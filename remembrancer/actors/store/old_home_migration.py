@@ -55,7 +55,7 @@ def is_old(paths: RuntimePaths) -> bool:
     return not paths.database.exists() and bool(old_files(paths))
 
 
-def bring_forward(paths: RuntimePaths) -> None:
+def migrate_old_home(paths: RuntimePaths) -> None:
     """Make the database of a home that has only old files, while nobody else has them open.
 
     Raises:
@@ -107,7 +107,7 @@ def bring_forward(paths: RuntimePaths) -> None:
 
 
 def _copy_whole(path: Path, copy: Path, no_room: str) -> None:
-    """Copy an old file. Raises as `bring_forward`."""
+    """Copy an old file. Raises as `migrate_old_home`."""
     try:
         write_checked_copy(path, copy, no_room)
     except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
@@ -147,7 +147,7 @@ def former_shares(paths: RuntimePaths) -> dict[str, str]:
 
 
 def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> None:
-    """Import the catalogue. Raises as `bring_forward`."""
+    """Import the catalogue. Raises as `migrate_old_home`."""
     if not os.path.lexists(paths.catalog):
         return
     try:

@@ -1,4 +1,5 @@
-"""The spaces of the records: the user's, and one for each project from its first use. Also finds the lane of a write.
+"""Opens the spaces of a home: one for the user, and one for each project from its first use. Also finds the lane of a
+write.
 
 Isolation between projects begins here.
 """
@@ -13,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from remembrancer.actors.migrations import BACKUPS, note_made, was_made
-from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.note_files import NoteFiles
+from remembrancer.actors.store.old_home_migration import is_old, migrate_old_home
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
 from remembrancer.actors.store.records.schema import MEMORY
@@ -51,7 +52,7 @@ OPENING_S: Final = 1.5
 logger = logging.getLogger(__name__)
 
 
-class MemoryFiles:
+class HomeSpaces:
     """The records of a home, in its one database. The database is opened at once and, if that fails, retried. A project
     gets its space on first use; a shared project is also read from its lane.
 
@@ -154,7 +155,7 @@ class MemoryFiles:
             self._reopening = None
 
     def _opened_database(self) -> SqliteFile:
-        bring_forward(self._paths)
+        migrate_old_home(self._paths)
         _refuse_if_lost(self._paths.database)
         database = SqliteFile(self._paths.database)
         try:
