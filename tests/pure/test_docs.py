@@ -213,9 +213,9 @@ PROJECT_RULE, USER_RULE = (
         f"a cosine above {SAME_COSINE:.2f}",
         f"strength below {PROJECT_RULE[0]}, older than {PROJECT_RULE[1]}, read less than {PROJECT_RULE[2]}",
         f"below {USER_RULE[0]}, {USER_RULE[1]}, {USER_RULE[2]}",
-        f"archived for {decay.DELETE_AFTER_S / DAY_S:g} days and not used since",
-        f"go {maintenance.SESSION_DETAILS_KEPT_S / DAY_S:g} days after",
-        f"runs go after {maintenance.RUNS_KEPT_S / DAY_S:g} days",
+        f"archived for {decay.DELETE_AFTER_S / DAY_S:g} days, and neither used nor changed since",
+        f"are deleted {maintenance.SESSION_DETAILS_KEPT_S / DAY_S:g} days after",
+        f"runs are deleted after {maintenance.RUNS_KEPT_S / DAY_S:g} days",
         f"removed after {maintenance.ORPHAN_AFTER_S / DAY_S:g} days",
     ],
 )
