@@ -418,14 +418,16 @@ def check_clients(at: Examination) -> Finding:
         for name, entry in entries:
             (command, *_), environ = client.started_by(entry)
             which, home = f"{client.title} ({name} in {place.path})", environ.get("REMEMBRANCER_HOME")
-            if not is_there(command, at.around):
+            path = Path(home if isinstance(home, str) else at.paths.home).expanduser()
+            if not path.is_absolute() and "${" not in str(path):
+                found.append(("problem", f"{which} names the home {home}, which has to be an absolute path"))
+            elif not is_there(command, at.around):
                 found.append(("problem", f"{which} starts {command}, which does not exist"))
             elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is for everybody
                 text = f"{which} starts {command} by name, and may not find it when started from an icon"
                 found.append(("warning", text))
             else:
-                elsewhere = isinstance(home, str) and Path(home) != at.paths.home
-                found.append(("ok", f"{which} uses the home {home}" if elsewhere else which))
+                found.append(("ok", which if path == at.paths.home else f"{which} uses the home {home}"))
     if not found:
         names = sorted(client.title for client in clients() if client.is_found(at.around))
         known = f"found on this machine: {', '.join(names)}" if names else "setup finds none on this machine"

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from remembrancer.commands import exit_codes
+from remembrancer.config.named_home import RelativeHome
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -190,11 +191,13 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
         print("Nothing was changed.", file=sys.stderr)
         return exit_codes.FAILED
     except Exception as error:
-        from remembrancer.protocol.errors import FileUnusable, RemembrancerError  # takes 20 ms; a client may be waiting
+        from remembrancer.protocol import errors  # takes 20 ms; a client may be waiting
 
         if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_ERRORS):
-            error = FileUnusable(f"{error.filename or 'a file'} cannot be used: {error.strerror}")
-        if not isinstance(error, RemembrancerError):
+            error = errors.FileUnusable(f"{error.filename or 'a file'} cannot be used: {error.strerror}")
+        if isinstance(error, RelativeHome):
+            error = errors.ConfigurationError(str(error))
+        if not isinstance(error, errors.RemembrancerError):
             raise  # a bug of ours: show the traceback
         from remembrancer.commands.terminal import clean_output
 

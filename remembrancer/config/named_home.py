@@ -1,7 +1,7 @@
 """The home and its configuration file, as far as an environment names them, as strings. Every session waits for the
 start of a bridge, so this module imports nothing that the bridge has not imported."""
 
-# ruff: noqa: PTH109, PTH111, PTH113, PTH110, PTH117, PTH118
+# ruff: noqa: PTH100, PTH109, PTH111, PTH113, PTH110, PTH117, PTH118
 from __future__ import annotations
 
 import os
@@ -21,16 +21,29 @@ MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
 IN_MEMORY = "embedded-memory"
 
 
+class RelativeHome(ValueError):
+    """A variable names the home by a relative path: each directory would have a memory of its own."""
+
+
 def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str, str | None]:
     """The first of the variables with a non-empty value, and the value."""
     return next(((name, environ[name]) for name in variables if environ.get(name)), (variables[0], None))
 
 
 def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The variable that names the home (or `default`), and the home: absolute, with symbolic links resolved."""
+    """The variable that names the home (or `default`), and the home: absolute, with symbolic links resolved.
+
+    Raises `RelativeHome`.
+    """
     variable, named = first_of(environ, HOME_VARIABLES)
     if named:
-        return variable, os.path.realpath(os.path.expanduser(named))
+        home = os.path.expanduser(named)
+        if not os.path.isabs(home):
+            raise RelativeHome(
+                f"{variable} is {named[:1000]!r}, and would mean another memory in each directory: give an absolute "
+                f"path, such as {os.path.abspath(home)}"
+            )
+        return variable, os.path.realpath(home)
     data = environ.get("XDG_DATA_HOME", "").strip()
     if not os.path.isabs(data):  # the specification ignores relative ones
         data = os.path.expanduser("~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share")

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.bridge.places import find_places, hello_line
 from remembrancer.actors.gateway.hello import setting_warnings
+from remembrancer.command_line import main
+from remembrancer.commands import exit_codes, hook
 from remembrancer.commands.config import written
 from remembrancer.config.home import (
     MAX_FILE_BYTES,
@@ -266,7 +268,7 @@ SETTINGS = [field.name for field in msgspec.structs.fields(Settings)]
 
 def test_each_setting_has_a_variable_also_one_that_became_a_constant_and_others_are_passed_over() -> None:
     environ = {f"{PREFIX}{name.upper()}": written(value) for name, value in msgspec.structs.asdict(Settings()).items()}
-    environ |= {f"{PREFIX}{name}": "anything" for name in NOT_SETTINGS - {"CONFIG"}}
+    environ |= {f"{PREFIX}{name}": "/anything" for name in NOT_SETTINGS - {"CONFIG"}}
     environ |= {"PATH": "/bin", "EMBEDDERS": "x"}
     assert load_settings(environ) == Settings()
     assert load_settings({"REMEMBRANCER_EMBEDDERS": "3"}).embedders == 3
@@ -333,6 +335,20 @@ def test_the_home_is_the_named_directory_or_else_the_platforms(tmp_path: Path) -
     assert find_home({}).name == "remembrancer"
 
 
+@pytest.mark.parametrize("start", [["status"], ["mcp"], ["hook", "Stop"]])
+def test_a_relative_home_is_refused_by_commands_sessions_and_hooks(
+    start: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HOME", "memory")
+    monkeypatch.setattr(hook, "_read_input", lambda _: b'{"session_id": "s"}')
+    status = main(start)
+    said = capfd.readouterr().err
+    assert "REMEMBRANCER_HOME is 'memory'" in said
+    assert f"such as {Path.cwd() / 'memory'}" in said
+    assert status == {"status": exit_codes.CONFIGURATION, "mcp": exit_codes.USAGE, "hook": 0}[start[0]]
+    assert not Path("memory").exists()
+
+
 # --- The place of the home: the bridge and all others agree, whatever variables and files say.
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -340,6 +356,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
