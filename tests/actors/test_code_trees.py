@@ -155,9 +155,7 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Inde
     assert not list(Path(tree.database).parent.glob("code.db*"))
 
 
-async def test_a_tree_that_is_moved_or_replaced_is_read_where_it_was_asked_for(
-    tree: IndexedTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_moved_tree_is_read_where_it_was_asked_for(tree: IndexedTree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "UNWATCHED_LOOK_S", 0.1)
     root, elsewhere = Path(tree.root), Path(tree.root).with_name("elsewhere")
     async with indexing(replace(tree, watch=True)) as indexer:
@@ -208,9 +206,7 @@ async def test_asking_for_memories_whose_files_are_gone_makes_no_space(home: Pat
         assert not has_space(rig.paths, PROJECT.id)
 
 
-async def test_a_file_that_another_tree_of_the_project_has_is_not_gone_nor_asked_for_by_a_replaced_memory(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_a_file_that_another_tree_has_is_not_gone(home: Path, tmp_path: Path) -> None:
     async with store_rig(home) as rig:
         for name in ("one", "two"):
             (tmp_path / name / "src").mkdir(parents=True)
@@ -282,9 +278,7 @@ def refuse(path: Path) -> None:
     raise OSError(errno.EROFS, "Read-only file system", str(path))
 
 
-async def test_a_damaged_index_of_notes_that_cannot_be_deleted_ends_nothing_but_its_own_housekeeping(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_a_damaged_index_that_cannot_be_deleted_ends_only_its_housekeeping(home: Path, tmp_path: Path) -> None:
     quick = {f"{actor.__name__}.HOUSEKEEPING_S": 0.05, f"{file_handlers.__name__}.discard": refuse}
     async with store_rig(home, constants=quick) as rig:
         path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)

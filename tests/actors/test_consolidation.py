@@ -212,9 +212,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     assert any("taken back" in reason for reason in (await place.show(two, OTHER_PROJECT)).reasons)
 
 
-async def test_what_only_one_project_knows_is_proposed_and_goes_to_the_user_when_somebody_says_so(
-    place: Workplace,
-) -> None:
+async def test_what_only_one_project_knows_goes_to_the_user_when_somebody_says_so(place: Workplace) -> None:
     fields = {"scope": "project", "kind": "convention", "importance": 0.9, "confidence": 0.9}
     kept = await place.note(DEPLOYS, **fields)
     taken = await place.note("Commit messages are in the imperative", **fields)

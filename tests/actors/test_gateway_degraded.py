@@ -51,9 +51,7 @@ async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(
             assert quick_rig.submitted == ["direct"]
 
 
-async def test_a_project_whose_queued_writes_get_no_answer_holds_up_no_other(
-    quick_rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_hung_project_holds_nobody(quick_rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_queue, "BATCH_TIMEOUT_S", 0.2)
     hung, other = tmp_path / "hung", tmp_path / "other"
     for directory in (hung, other):
@@ -253,9 +251,7 @@ async def test_another_question_gets_what_this_session_was_shown_last_and_no_oth
                     assert answer["degraded"] is True
 
 
-async def test_a_question_that_takes_too_long_gets_what_was_found_last_and_says_so(
-    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_question_gets_what_was_found_last(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     async with quick_rig.over_store() as (_, client):
         await client.store("The harbour is deep")
         await client.call("recall_memories", query="harbour")
@@ -349,9 +345,7 @@ async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(queue: 
     assert queue.depth == 0
 
 
-async def test_an_operation_is_queued_once_also_when_it_comes_twice_at_once_and_each_project_has_a_lane(
-    queue: WriteQueue,
-) -> None:
+async def test_an_operation_is_queued_once_and_each_project_has_a_lane(queue: WriteQueue) -> None:
     async with anyio.create_task_group() as tasks:
         for number in (1, 1, 2, 2, 3):
             tasks.start_soon(queue.append, operation(number))
@@ -423,9 +417,7 @@ async def test_what_fails_the_store_goes_aside(tmp_path: Path, monkeypatch: pyte
     assert applied == [operation(number) for number in range(1, 1 + others)]
 
 
-async def test_a_queue_that_cannot_be_read_is_tried_again_only_after_a_pause(
-    queue: WriteQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreadable_queue_is_tried_again_later(queue: WriteQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = list[str]()
 
     async def head(lane: str, *_: int) -> list[Operation]:
@@ -457,9 +449,7 @@ async def test_what_was_erased_is_not_set_aside_when_it_is_rejected_and_what_can
         assert (queue.depth, queue.rejected) == (1, 1)
 
 
-async def test_an_applied_write_leaves_no_byte_in_the_queue_once_its_memory_is_erased(
-    queue: WriteQueue, tmp_path: Path
-) -> None:
+async def test_an_applied_write_leaves_no_byte_once_its_memory_is_erased(queue: WriteQueue, tmp_path: Path) -> None:
     async def words_left() -> bool:
         return any([b"harbour" in await file.read_bytes() async for file in anyio.Path(tmp_path).glob("queue.db*")])
 

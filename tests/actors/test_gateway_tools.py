@@ -270,9 +270,7 @@ async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(c
     assert "values at most" in answer["error"]["message"]
 
 
-async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others(
-    served: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hanging_directory_blocks_nobody(served: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
     def project_where_one_hangs(directory: Path) -> ProjectRef:

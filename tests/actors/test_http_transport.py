@@ -148,9 +148,7 @@ async def test_a_session_is_in_use_as_long_as_its_tools_are_called_and_over_with
         assert (await at.post(CALL, **session)).status_code == 404
 
 
-async def test_a_token_with_too_many_sessions_loses_its_own_idlest_and_nobody_else_any(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_token_with_too_many_sessions_loses_its_idlest(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SESSIONS_OF_ONE", 3)
     many, few = (
         {"authorization": f"Bearer {Tokens(home).create(name, (str(home),), time.time())}"} for name in ("many", "few")

@@ -216,9 +216,7 @@ INTRUDERS = pytest.mark.parametrize(
 
 
 @INTRUDERS
-async def test_a_secret_is_neither_seen_nor_changed_nor_linked_by_its_id_nor_found_by_its_text(
-    house: House, scope: str, who: str, session: str
-) -> None:
+async def test_a_secret_is_neither_seen_nor_changed_nor_found(house: House, scope: str, who: str, session: str) -> None:
     worker = await house.rig.peer.worker()
     await hide(house, scope)
     hidden = house.secrets[scope]
@@ -303,9 +301,7 @@ async def test_a_memory_that_is_given_away_does_not_give_its_drafts_away(house: 
         assert_silent(intruder)
 
 
-async def test_the_log_of_a_day_has_no_text_that_a_project_changed_before_it_gave_the_memory_to_the_user(
-    house: House,
-) -> None:
+async def test_the_log_of_a_day_has_no_text_of_before_a_memory_was_given_to_the_user(house: House) -> None:
     async with house.victim() as victim:
         draft = await victim.call("store_memory", content=f"The code is {MARK}", scope="project", type="semantic")
         await victim.call("update_memory", memory_id=draft["memory_id"], content="The depot has a code")

@@ -103,9 +103,7 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
         assert other.get("hint") != AND_STANDING
 
 
-async def test_what_a_hook_was_answered_counts_as_shown_only_when_it_reports_that_it_has_printed_it(
-    served: Rig,
-) -> None:
+async def test_what_a_hook_was_answered_counts_as_shown_once_it_says_that_it_printed_it(served: Rig) -> None:
     async with served.session("01" * 16, session="session:one") as client:
         await client.store("Never use floats.", kind="convention")
     async with served.session("02" * 16, session="session:two") as client:
@@ -117,9 +115,7 @@ async def test_what_a_hook_was_answered_counts_as_shown_only_when_it_reports_tha
         assert again["memory_ids"] == []
 
 
-async def test_of_more_that_hold_for_every_task_than_an_answer_has_room_for_only_the_nearest_are_given(
-    served: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_too_many_standing_only_the_nearest_are_given(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[given_whole.__module__], "MANY", 2)
     async with served.session("01" * 16, session="session:one") as client:
         for rule in ("Start names with f_.", "Never use floats.", "Sort lists by name."):
@@ -129,9 +125,7 @@ async def test_of_more_that_hold_for_every_task_than_an_answer_has_room_for_only
     assert [each["content"] for each in asked["memories"]] == ["Sort lists by name."]
 
 
-async def test_a_question_for_what_is_left_to_do_is_answered_by_each_open_end_or_that_there_is_none(
-    client: RawClient,
-) -> None:
+async def test_a_question_for_what_is_left_to_do_is_answered_by_open_ends_alone(client: RawClient) -> None:
     await client.store("Run the linter first", kind="convention")
     none = await client.call("recall_memories", query="what is left to do?")
     assert (none["memories"], none["hint"], none["total_matched"]) == ([], NOTHING_OPEN, 0)

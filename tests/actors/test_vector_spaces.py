@@ -298,9 +298,7 @@ async def test_a_server_that_hangs_holds_no_answer_up(rig: StoreRig, server: Chr
     await until_by_meaning(rig)
 
 
-async def test_a_server_that_lost_everything_is_filled_anew_and_loses_what_was_erased_while_it_was_away(
-    rig: StoreRig, server: ChromaProcess
-) -> None:
+async def test_a_server_that_lost_everything_is_filled_with_what_is_there(rig: StoreRig, server: ChromaProcess) -> None:
     memories = await five_moved(rig, server)
     server.wipe()
     await rig.gateway.recall("harbour")

@@ -355,9 +355,7 @@ LISTS = {
 
 @pytest.mark.parametrize("scope", ["user", "project"])
 @pytest.mark.parametrize("client", LISTS)
-def test_a_clients_own_command_line_finds_what_was_written_for_it(
-    home: Path, environ: dict[str, str], client: str, scope: str
-) -> None:
+def test_a_clients_own_command_finds_our_entry(home: Path, environ: dict[str, str], client: str, scope: str) -> None:
     command, said = LISTS[client]
     program, *arguments = command.split()
     if not (CLIENTS / program).exists():

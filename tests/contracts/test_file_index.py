@@ -61,9 +61,7 @@ def index(tmp_path: Path) -> Iterator[NotesIndex]:
         yield made
 
 
-def test_an_index_of_another_release_is_made_again_without_a_warning_about_memories(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_index_of_another_release_is_made_again_quietly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_rows(tmp_path / "index.db", "CREATE TABLE files (path TEXT)", "PRAGMA user_version = 20000")
     with caplog.at_level(logging.INFO):
         NotesWriter(tmp_path / "index.db").close()
@@ -261,9 +259,7 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
     assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))
 
 
-async def test_the_store_is_told_how_many_changed_files_are_left(
-    index: NotesIndex, workspace: Path, tmp_path: Path
-) -> None:
+async def test_the_store_is_told_how_many_files_are_left(index: NotesIndex, workspace: Path, tmp_path: Path) -> None:
     settings, store = Settings(watch=False), Store()
     for number in range(4):
         (workspace / "memory" / f"{number}.md").write_text(f"note {number} {'word ' * BATCH_BYTES}")

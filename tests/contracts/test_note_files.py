@@ -232,9 +232,7 @@ def killed_at(work: Workspace, step: int) -> bool:
 
 
 @pytest.mark.parametrize(("is_first", "least_steps"), [(False, 10), (True, 20)])
-def test_a_process_killed_at_any_step_has_written_it_once_later(
-    work: Workspace, is_first: bool, least_steps: int
-) -> None:
+def test_a_process_killed_at_any_step_has_written_it_once(work: Workspace, is_first: bool, least_steps: int) -> None:
     for step in range(200):
         work.open()
         work.rig.close()

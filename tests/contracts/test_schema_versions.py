@@ -90,9 +90,7 @@ def test_a_copy_with_hooks_words_of_an_erased_memory_goes(path: Path, monkeypatc
     assert not copied(path).exists()
 
 
-def test_a_copy_of_queue_or_shown_log_with_an_erased_memory_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_of_another_file_with_an_erased_memory_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue_path, shown_path = tmp_path / "queue.db", tmp_path / FILE
     waiting, other = (store_operation(name, f"lantern {name}") for name in ("waiting", "other"))
     queue = QueueFile(queue_path)

@@ -134,9 +134,7 @@ def test_the_record_of_a_session_says_what_no_memory_says(rig: RecordsRig) -> No
 
 
 @pytest.mark.parametrize("change", [ForgetMemory, EraseMemory])
-def test_a_record_of_0_2_0_goes_with_the_memory_it_quotes(
-    rig: RecordsRig, change: type[ForgetMemory | EraseMemory]
-) -> None:
+def test_a_record_of_0_2_0_goes_with_what_it_quotes(rig: RecordsRig, change: type[ForgetMemory | EraseMemory]) -> None:
     quoted = rig.say("Next: measure the export of ACME")
     other = rig.shown(rig.say("Where the session stopped. Open: Next: measure the export of ACME.", type="episodic"))
     links = (MemoryLink(quoted, "derived_from", 1.0, AT),)

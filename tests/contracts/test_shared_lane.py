@@ -94,9 +94,7 @@ FAULTS = st.sampled_from(
     st.lists(STEPS, min_size=3, max_size=24),
     st.lists(st.tuples(st.integers(0, 2), FAULTS, st.integers(0, 900)), min_size=24, max_size=24),
 )
-def test_hosts_that_write_offline_have_the_same_lane_in_the_end(
-    steps: list[Step], ways: list[tuple[int, str, int]]
-) -> None:
+def test_hosts_that_write_offline_end_with_the_same_lane(steps: list[Step], ways: list[tuple[int, str, int]]) -> None:
     with TemporaryDirectory() as directory, closing(Hosts(Path(directory), *AHEAD_S)) as hosts:
         operations = operations_of(steps, [age for _, _, age in ways])
         for operation, (number, fault, age) in zip(operations, ways, strict=False):
@@ -240,9 +238,7 @@ def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts
     assert hosts[1].lane.counts(None).total == 1
 
 
-def test_what_is_too_large_is_refused_and_much_goes_in_several_appends(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_large_is_refused_and_much_goes_in_pieces(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     appended: list[int] = []
     append = hosts[0].journal.append
 
@@ -453,9 +449,7 @@ def test_what_a_full_server_refused_is_stored_when_there_is_room(hosts: Hosts) -
 
 
 @pytest.mark.parametrize("error", [EntryDamaged("damaged"), KeyMissing("no key")])
-def test_an_entry_that_cannot_be_opened_stops_the_lane_or_has_writes_wait(
-    hosts: Hosts, error: RemembrancerError
-) -> None:
+def test_an_entry_that_cannot_be_opened_stops_the_lane_or_writes(hosts: Hosts, error: RemembrancerError) -> None:
     torch = store_operation("torch", "the torch burns pitch")
     hosts[0].submit(LANTERN)
     hosts[1].catch_up()

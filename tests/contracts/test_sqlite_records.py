@@ -441,9 +441,7 @@ def paths(tmp_path: Path) -> RuntimePaths:
     return paths
 
 
-def test_a_home_of_an_earlier_schema_has_to_be_brought_forward(
-    paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_of_an_earlier_schema_has_to_be_upgraded(paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     before = paths.database.read_bytes()
     with pytest.raises(RecordsUnusable, match="'remembrancer list' brings it forward"):
@@ -451,9 +449,7 @@ def test_a_home_of_an_earlier_schema_has_to_be_brought_forward(
     assert paths.database.read_bytes() == before
 
 
-def test_a_copy_without_room_says_so_and_does_not_call_the_memories_damaged(
-    paths: RuntimePaths, tmp_path: Path
-) -> None:
+def test_a_copy_without_room_does_not_call_the_memories_damaged(paths: RuntimePaths, tmp_path: Path) -> None:
     with (
         full_disk(paths.database.stat().st_size // 2),
         pytest.raises(FileUnusable, match="cannot be written: No space left"),

@@ -262,9 +262,7 @@ def copied_model(home: Path) -> Path:
     return directory
 
 
-async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_killed_it_comes_to_its_end(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_meaning_is_searched_throughout_a_change_whatever_is_killed(home: Path, tmp_path: Path) -> None:
     other = copied_model(home)
     runtime = Runtime(home)
     note = tmp_path / "shop" / "memory" / "decisions.md"

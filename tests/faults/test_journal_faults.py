@@ -69,9 +69,7 @@ class CutOnce(Link):
 
 @pytest.mark.parametrize("last", [1, 5], ids=["one", "group"])
 @pytest.mark.parametrize("cut", ["request", "answer"])
-async def test_an_append_whose_link_is_cut_is_there_whole_or_not_at_all(
-    servers: NatsServers, cut: str, last: int
-) -> None:
+async def test_an_append_that_is_cut_is_there_whole_or_not_at_all(servers: NatsServers, cut: str, last: int) -> None:
     link = CutOnce(servers.urls[0], cut)
     async with link.url() as url, connected(url) as journal, connected(*servers.urls) as other:
         begin = await other.create(LANE)

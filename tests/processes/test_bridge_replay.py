@@ -142,9 +142,7 @@ async def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_
         assert (await client.store("Deployments are on Tuesdays."))["memory_id"]
 
 
-async def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way_when_its_sockets_are_deleted(
-    home: Path,
-) -> None:
+async def test_a_runtime_keeps_no_secrets_and_makes_way_when_its_sockets_are_deleted(home: Path) -> None:
     names = ("ANTHROPIC_API_KEY", "HTTPS_PROXY", "REMEMBRANCER_X_TOKEN")
     async with StdioClient(home, environ=dict.fromkeys(names, "sk-secret")) as client:
         assert (await client.store("Deployments are on Tuesdays."))["memory_id"]

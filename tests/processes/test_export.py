@@ -262,9 +262,7 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert {name for name, each in exported_memories(second).items() if "forgotten_at" in each} == forgotten
 
 
-def test_the_details_beside_markdown_are_those_of_an_export_and_another_programs_are_left_alone(
-    home: Path, tmp_path: Path
-) -> None:
+def test_the_details_beside_markdown_are_ours_and_others_are_left_alone(home: Path, tmp_path: Path) -> None:
     (tmp_path / "deploy.md").write_text("# Deploy\n\nNever on Fridays.\n")
     for theirs in (b"", b'{"level": "info"}\n[1]\n', b"\xff\n"):
         (tmp_path / "details.jsonl").write_bytes(theirs)
@@ -383,9 +381,7 @@ def test_an_export_without_room_says_where_and_leaves_nothing(
     assert not list(home.glob("export*"))
 
 
-def test_an_export_to_standard_output_has_no_file_that_a_kill_could_leave(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_to_stdout_leaves_no_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(home)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files: list[Path] = []

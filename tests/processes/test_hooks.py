@@ -132,9 +132,7 @@ def prompted(project: Path, prompt: str, session: str = "s") -> str:
     return context_in(finished, "UserPromptSubmit") if finished.stdout else ""
 
 
-def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_again_when_it_was_compacted(
-    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "1")  # without any for some seconds, nothing counts as likely
     start(home)
     remember(project)
@@ -201,9 +199,7 @@ def shown(home: Path) -> list[str]:
     return [each.question for each in ShownLog(home, kept_s=0.0).read()]
 
 
-def test_only_what_a_hook_could_print_counts_as_given(
-    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_could_be_printed_counts_as_given(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_ACTION_WAIT_S", f"{PATIENCE_S}")
     start(home)
     add(project, RULE, "--kind", "convention")
@@ -306,9 +302,7 @@ def test_a_convention_is_told_once_in_a_session_before_an_edit_on_which_it_bears
     assert hook("PreToolUse", project, "fourth", **looking).stdout == b""
 
 
-def test_before_an_action_the_time_counts_from_the_question_however_slowly_the_hook_started(
-    home: Path, project: Path
-) -> None:
+def test_before_an_action_the_time_counts_from_the_question_on(home: Path, project: Path) -> None:
     start(home)
     add(project, RULE, "--kind", "convention")
     environ = {**os.environ, "REMEMBRANCER_ACTION_WAIT_S": f"{PATIENCE_S}"}

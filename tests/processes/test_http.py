@@ -272,9 +272,7 @@ def test_without_a_token_it_answers_only_where_that_was_said_at_the_start(door: 
     ],
     ids=["no certificate", "none that can be read", "no name of a host", "a pattern of names"],
 )
-def test_a_door_that_cannot_open_is_a_problem_in_the_status_and_nothing_else(
-    door: Door, monkeypatch: pytest.MonkeyPatch, setting: str, value: str
-) -> None:
+def test_a_door_that_cannot_open_is_told(door: Door, monkeypatch: pytest.MonkeyPatch, setting: str, value: str) -> None:
     monkeypatch.setenv(f"REMEMBRANCER_HTTP_{setting}", value)
     door.start(wait=False)
     done("add", "The well is deep", home=door.home)
@@ -373,9 +371,7 @@ class Saw(Link):
         return data[: len(data) // 2]
 
 
-async def test_a_way_that_is_cut_and_a_killed_gateway_on_the_other_host_lose_and_double_nothing(
-    door: Door, tmp_path: Path
-) -> None:
+async def test_a_way_that_is_cut_and_a_killed_gateway_lose_and_double_nothing(door: Door, tmp_path: Path) -> None:
     token = token_file(door, tmp_path)
     door.start()
     runtime, saw = Runtime(door.home), Saw(door.port)
@@ -458,7 +454,7 @@ async def test_a_wrong_token_an_absent_host_and_another_server_are_told(door: Do
             assert said in await refused(url, *arguments)
 
 
-async def test_a_certificate_of_one_s_own_is_trusted_by_its_file_alone(
+async def test_a_certificate_is_trusted_by_its_file(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"

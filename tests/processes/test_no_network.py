@@ -25,9 +25,7 @@ async def is_scaled(home: Path) -> bool:
     return done.returncode == exit_codes.OK
 
 
-async def test_a_whole_life_goes_by_where_asking_for_an_internet_socket_is_death(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_whole_life_asks_for_no_internet(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start, every tool, the resources, scale, down. The filter is inherited by the bridge's runtime: a process that
     asked would be restarted, and that is seen."""
     need_filter()

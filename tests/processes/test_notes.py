@@ -293,9 +293,7 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
         assert sorted(log.read_text().splitlines()) == everything
 
 
-async def test_what_was_said_in_earlier_sessions_and_what_lies_elsewhere_is_found(
-    home: Path, repository: Path, tmp_path: Path
-) -> None:
+async def test_earlier_sessions_and_files_elsewhere_are_found(home: Path, repository: Path, tmp_path: Path) -> None:
     folder = "".join(each if each.isalnum() else "-" for each in str(repository))
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     transcript = tmp_path / "projects" / folder / "5e55.jsonl"

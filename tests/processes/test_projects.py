@@ -121,9 +121,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
         assert "there are no memories of" in done.stderr
 
 
-async def test_a_directory_that_becomes_a_repository_is_told_how_to_keep_its_memories(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home: Path, tmp_path: Path) -> None:
     place = tmp_path / "shop"
     place.mkdir()
     rig = Rig(home, PATIENT)

@@ -37,9 +37,7 @@ def proportional_bytes(pid: int) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
-async def test_after_a_break_gateway_and_store_are_there_and_answer_by_words_until_meaning_joins(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_break_words_answer_at_once(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(HELD_UP)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
     monkeypatch.setenv("REMEMBRANCER_REST_TIMEOUT_S", "1")
@@ -75,9 +73,7 @@ async def test_after_a_break_gateway_and_store_are_there_and_answer_by_words_unt
         await until(joins)
 
 
-async def test_a_command_wakes_what_it_needs_and_a_look_at_the_browser_keeps_nothing_awake(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_command_wakes_and_a_page_does_not(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_REST_TIMEOUT_S", "3")
     runtime = Runtime(home)
 

@@ -218,9 +218,7 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
 
 
 @pytest.mark.parametrize("release", ["0.2.0"], indirect=True)
-async def test_a_file_of_before_the_first_release_is_named_and_others_wait_until_it_is_moved_away(
-    home: Path, release: str
-) -> None:
+async def test_a_file_of_before_the_first_release_is_named_until_it_is_moved_away(home: Path, release: str) -> None:
     path = home / "user/memory.db"
     write_rows(path, "PRAGMA user_version = 57")
     async with Session(home) as client:

@@ -85,9 +85,7 @@ FUNCTION = Action(path="sums.py", new="def total(values):\n    return sum(values
 
 
 @pytest.mark.parametrize(("rules", "expected"), cases("actions", "names"))
-def test_a_rule_about_names_is_told_before_an_edit_that_makes_one_the_later_of_two(
-    rules: list[str], expected: list[str]
-) -> None:
+def test_a_rule_about_names_is_told_before_an_edit_that_makes_one(rules: list[str], expected: list[str]) -> None:
     stored = [memory(f"{n}", text, cosine=0.0, created_at=NOW - 100 + n) for n, text in enumerate(rules)]
     assert told(FUNCTION, *stored) == expected
 

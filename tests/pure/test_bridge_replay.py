@@ -212,9 +212,7 @@ def test_what_is_open_when_the_gateway_goes_away_waits_as_long_as_the_next_one_m
 
 
 @pytest.mark.parametrize("long_tool", ["reflect_and_consolidate", "memory_sync"])
-def test_a_long_tool_may_take_its_time_while_there_is_a_gateway_and_waits_for_none_longer_than_others(
-    long_tool: str,
-) -> None:
+def test_a_long_tool_may_take_its_time_but_waits_for_no_gateway_longer_than_others(long_tool: str) -> None:
     client = Client()
     client.request(1, name=long_tool)
     client.request(2, "resources/read", name=long_tool)
@@ -372,9 +370,7 @@ class NothingToReach:
 
 
 @pytest.mark.parametrize(("method", "starts"), [("initialize", False), ("tools/call", True)])
-def test_for_a_client_that_has_gone_a_runtime_is_started_only_if_it_has_called_a_tool(
-    monkeypatch: pytest.MonkeyPatch, method: str, starts: bool
-) -> None:
+def test_a_runtime_is_started_only_for_a_tool_call(monkeypatch: pytest.MonkeyPatch, method: str, starts: bool) -> None:
     monkeypatch.setattr(bridge, "LEAVE_S", 0.1)
     source, client = os.pipe()
     os.write(client, line(id=1, method=method, params={}) + b"\n")

@@ -301,9 +301,7 @@ def test_standing_memories_are_ordered_by_the_task_then_replacements_then_import
 
 
 @pytest.mark.parametrize(("fields", "wanted", "section"), cases("context_block", "sections"))
-def test_a_memory_is_in_one_section_of_those_that_are_asked_for(
-    fields: dict[str, Any], wanted: list[Section], section: str
-) -> None:
+def test_a_memory_is_in_one_of_the_sections_asked(fields: dict[str, Any], wanted: list[Section], section: str) -> None:
     assert section_of(numbered(1, **fields), tuple(wanted) or get_args(Section)) == (section or None)
 
 

@@ -205,9 +205,7 @@ LIKE_MARKS = st.sampled_from(MARKS)
     tags=st.lists(TEXTS | LIKE_MARKS, max_size=3),
     metadata=st.dictionaries(TEXTS, TEXTS | st.floats(0, 1)),
 )
-def test_memories_of_a_file_come_back_as_they_were(
-    contents: list[str], tags: list[str], metadata: dict[str, Any]
-) -> None:
+def test_memories_of_a_file_come_back_the_same(contents: list[str], tags: list[str], metadata: dict[str, Any]) -> None:
     lines = [
         MemoryLine(memory(str(place), content=content, tags=tuple(tags), metadata=metadata), PROJECT.id)
         for place, content in enumerate(contents)

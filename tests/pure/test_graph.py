@@ -80,9 +80,7 @@ def test_a_walk_reaches_what_every_path_does(
 
 
 @given(sayings, nodes, st.integers(1, 3))
-def test_a_walk_finds_every_edge_with_all_that_say_it_and_a_node_is_stale_to_which_only_forgotten_ones_lead(
-    said: list[Said], start: Node, depth: int
-) -> None:
+def test_a_walk_finds_every_edge_with_all_that_say_it(said: list[Said], start: Node, depth: int) -> None:
     walked = walk([start], SmallGraph(said).expand, depth, EVERY)
     inner = {node for node, reached in walked.reached.items() if reached.distance < depth}
     expected: dict[Edge, list[int]] = {}
@@ -115,9 +113,7 @@ def test_a_hub_leads_on_only_to_its_best_connected_and_the_walk_says_so() -> Non
     st.lists(st.builds(Reached, st.integers(0, 4), st.integers(0, 5), st.booleans()), max_size=8),
     *(st.integers(0, 3), st.integers(1, 6), st.integers(1, 6)),
 )
-def test_nearness_makes_a_memory_worth_between_0_and_1_and_never_less_than_many_farther_ones(
-    entities: list[Reached], distance: int, few: int, many: int
-) -> None:
+def test_nearness_makes_a_memory_worth_0_to_1(entities: list[Reached], distance: int, few: int, many: int) -> None:
     worth = connection(entities)
     assert 0.0 <= worth <= max((1.0 / (1 + each.distance) for each in entities), default=0.0) <= 1.0
     assert (worth == 0.0) == (not entities)

@@ -102,7 +102,7 @@ def leave(home: Path, *prompts: str) -> None:
 
 
 @pytest.mark.parametrize(("client", "name", "given", "expected"), cases("hook_input", "clients"))
-def test_the_input_of_each_client_is_recorded_as_what_it_is(
+def test_each_clients_input_is_recorded(
     client: str, name: str, given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert recorded(change(EVENTS_BY_NAME.get(name, name), bounded(given), client=client)) == expected
@@ -230,9 +230,7 @@ async def test_an_event_that_can_be_written_nowhere_waits_and_one_that_never_can
         assert list((tmp_path / "hooks").iterdir()) == []
 
 
-async def test_too_many_events_are_refused_and_all_where_others_may_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_events_and_an_open_spool_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_files, "MAX_WAITING_EVENTS", 3)
     leave(tmp_path, "0", "1", "2", "3")
     with pytest.raises(OSError, match="doctor"):

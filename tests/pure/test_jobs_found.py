@@ -153,9 +153,7 @@ def test_a_session_heard_of_once_is_lost_after_the_grace_time_and_what_is_over_i
     st.lists(st.tuples(st.floats(0.1, 200.0), st.sets(st.sampled_from([SESSION, OTHER_SESSION])))),
     st.floats(0.0, 1000.0),
 )
-def test_only_what_was_away_longer_than_the_grace_time_is_lost(
-    notes: list[tuple[float, set[str]]], after_s: float
-) -> None:
+def test_only_what_was_away_for_long_is_lost(notes: list[tuple[float, set[str]]], after_s: float) -> None:
     watch, now = SessionWatch(GRACE_S), 0.0
     seen: dict[str, float] = {}
     sessions = {(PROJECT.id, name): WALL for name in (SESSION, OTHER_SESSION)}

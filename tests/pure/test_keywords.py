@@ -78,9 +78,7 @@ def test_no_text_can_break_the_syntax_as_a_whole_or_piece_by_piece(table: sqlite
 
 
 @given(st.sampled_from(DOCUMENTS), st.data())
-def test_a_piece_of_a_document_with_a_word_finds_it(
-    table: sqlite3.Connection, document: str, data: st.DataObject
-) -> None:
+def test_a_piece_of_a_document_finds_it(table: sqlite3.Connection, document: str, data: st.DataObject) -> None:
     piece = data.draw(st.sampled_from(document.split()))
     if match_expression(piece) is not None:
         assert DOCUMENTS.index(document) in found(table, piece)
@@ -95,9 +93,7 @@ def test_a_piece_of_a_document_with_a_word_finds_it(
         (unicodedata.normalize("NFD", "데이터베이스"), 7),
     ],
 )
-def test_identifiers_paths_codes_and_words_of_every_script_are_found(
-    table: sqlite3.Connection, query: str, row: int
-) -> None:
+def test_identifiers_and_words_of_every_script_are_found(table: sqlite3.Connection, query: str, row: int) -> None:
     assert found(table, query)[:1] == [row]
 
 

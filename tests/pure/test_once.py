@@ -240,9 +240,7 @@ found = st.lists(memories, max_size=14, unique_by=lambda each: (each.record.id, 
 
 
 @given(found)
-def test_no_two_that_are_left_say_the_same_and_every_memory_tag_and_scope_is_accounted_for(
-    given_list: list[Entry],
-) -> None:
+def test_no_two_that_are_left_say_the_same_and_all_is_accounted_for(given_list: list[Entry]) -> None:
     kept = in_order(*given_list)
     assert len(set(ids(kept))) == len(kept)
     for one in kept:

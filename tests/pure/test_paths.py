@@ -177,9 +177,7 @@ def test_release_may_be_called_twice_and_a_missing_directory_is_an_error_of_the_
 
 
 # --- The error of a full disk: its sizes are true, also of a small file.
-def test_sizes_have_units_and_a_status_without_room_is_not_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_have_units_and_no_room_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     details = StorageFull.at_limit("full", current_bytes=24 * 2**10, limit_bytes=3 * 2**20).details
     assert (details["current_size"], details["limit"]) == ("24.0 KiB", "3.0 MiB")
     status = RuntimeStatus(str(tmp_path), (), None, None)
@@ -214,9 +212,7 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
 
 
 # --- A database is read as of one moment, also where nothing can be written beside it.
-def test_a_database_on_a_disk_that_cannot_be_written_is_read_unless_its_log_has_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_on_a_read_only_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, connect = tmp_path / "memory.db", sqlite3.connect
     made = ("journal_mode = WAL", f"user_version = {MEMORY.latest}")
     write_rows(path, "CREATE TABLE memories (id TEXT)", *(f"PRAGMA {each}" for each in made))

@@ -165,9 +165,7 @@ CACHE = "the cache is cleared when the service"
         ("the api listens on port 8443", "the api listens on port 8080", 0.97, API),
     ],
 )
-def test_what_is_near_and_not_the_same_or_says_the_contrary_is_promoted_and_linked(
-    told: str, other: str, cosine: float, fields: dict[str, Any]
-) -> None:
+def test_what_is_near_but_not_the_same_is_linked(told: str, other: str, cosine: float, fields: dict[str, Any]) -> None:
     arriving = strong(1, told, kind="fact", **fields)
     target = material(2, other, kind="fact", scope="project", created_at=NOW - 90_000, **fields)
     made = plan([arriving], {arriving.id: [(target, cosine)]})

@@ -271,9 +271,7 @@ def test_strength_halves_with_each_half_life(scope: Scope, days: float, access_c
 
 
 @pytest.mark.parametrize(("status", "days", "access_count", "expected"), cases("dynamics", "stale"))
-def test_what_is_rarely_used_goes_stale_in_a_month(
-    status: Status, days: float, access_count: int, expected: bool
-) -> None:
+def test_what_is_rarely_used_goes_stale(status: Status, days: float, access_count: int, expected: bool) -> None:
     assert is_stale(status, NOW - days * DAY_S, access_count, NOW) is expected
 
 

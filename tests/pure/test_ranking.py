@@ -219,9 +219,7 @@ fitted_weights = st.builds(
 
 # --- A score and a probability.
 @pytest.mark.parametrize(("own", "joined", "scores"), cases("ranking", "joined"))
-def test_what_a_memory_shares_lifts_it_towards_the_best(
-    own: list[float], joined: list[float], scores: list[float]
-) -> None:
+def test_what_a_memory_shares_lifts_it(own: list[float], joined: list[float], scores: list[float]) -> None:
     rows = np.zeros((len(own), len(NAMES)))
     rows[:, NAMES.index("words")], rows[:, JOINED] = own, joined
     shares, found = scored(rows, np.ones(len(NAMES)))

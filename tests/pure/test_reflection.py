@@ -153,9 +153,7 @@ graphs = st.dictionaries(
 
 
 @given(graphs, st.randoms(use_true_random=False))
-def test_no_name_is_in_two_communities_and_the_order_and_direction_of_edges_do_not_matter(
-    edges: list[Edge], random: Random
-) -> None:
+def test_no_name_is_in_two_communities_whatever_the_order_of_edges(edges: list[Edge], random: Random) -> None:
     turned = [(two, one, weight) for one, two, weight in edges]
     random.shuffle(turned)
     found = find_communities(edges)
@@ -168,9 +166,7 @@ def test_no_name_is_in_two_communities_and_the_order_and_direction_of_edges_do_n
 
 # --- Memories that say the same: the same text however it is written, or nearly the same words.
 @pytest.mark.parametrize(("one", "two", "is_one"), cases("reflection_duplicates", "pairs"))
-def test_case_blanks_forms_of_characters_and_the_mark_at_the_end_make_no_difference(
-    one: str, two: str, is_one: bool
-) -> None:
+def test_case_blanks_and_the_mark_at_the_end_make_no_difference(one: str, two: str, is_one: bool) -> None:
     assert (normalised(one) == normalised(two)) is is_one
 
 
@@ -297,16 +293,12 @@ SORTS = ("same", "different")
 @pytest.mark.parametrize(
     ("sort", "one", "other"), [(sort, *pair) for sort in SORTS for pair in cases("sameness", sort)]
 )
-def test_the_same_words_say_the_same_also_if_a_part_has_moved_to_the_front_and_another_fact_never(
-    sort: str, one: str, other: str
-) -> None:
+def test_the_same_words_say_the_same_also_with_a_part_moved_to_the_front(sort: str, one: str, other: str) -> None:
     assert same_in_words(one, other) is same_in_words(other, one) is (sort == "same")
 
 
 @given(st.text(max_size=80), st.text(max_size=80), st.sampled_from([".", " !"]))
-def test_a_text_says_the_same_as_its_copy_and_it_does_not_matter_which_one_is_first(
-    one: str, other: str, end: str
-) -> None:
+def test_a_text_says_the_same_as_its_copy_whichever_comes_first(one: str, other: str, end: str) -> None:
     assert same_in_words(one, other) == same_in_words(other, one)
     assert same_in_words(one, f" {one}{end}") or not any(each.isalnum() for each in one)
     assert normalised(normalised(one)) == normalised(one)

@@ -238,9 +238,7 @@ def change(operation: Change) -> Operation:
         (change(PromoteMemory("memory:x", "user")), {OTHER_SESSION, OTHER_PROJECT}),
     ],
 )
-async def test_a_memory_of_a_session_or_project_concerns_it_alone_and_any_other_everybody(
-    operation: Operation, others: set[str | ProjectRef]
-) -> None:
+async def test_a_write_concerns_those_who_may_see_it(operation: Operation, others: set[str | ProjectRef]) -> None:
     assert await seen(operation) == set(FIXED)
     assert await seen(operation, session_id=OTHER_SESSION) == (set(FIXED) if OTHER_SESSION in others else set())
     in_another = await seen(operation, OTHER_PROJECT, OTHER_SESSION)
@@ -267,9 +265,7 @@ def caller(session: str = SESSION, project: ProjectRef = PROJECT) -> Caller:
     return Caller("bridge", session, project, 0.0)
 
 
-def test_queries_are_counted_and_each_memory_once_within_bounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_are_counted_and_each_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store: Any = SimpleNamespace(health=SimpleNamespace(usable=False))
     nothing: Any = None
     access = StoreAccess(store, nothing, Settings(), str(tmp_path), nothing, nothing)
@@ -285,9 +281,7 @@ def test_queries_are_counted_and_each_memory_once_within_bounds(
 
 # --- The duration of a call, and the line in the log about a slow one.
 @pytest.mark.parametrize(("lasted_s", "is_logged"), [(SLOW_S - 0.1, False), (SLOW_S + 0.1, True)])
-def test_only_a_slow_call_is_logged_in_a_line(
-    caplog: pytest.LogCaptureFixture, lasted_s: float, is_logged: bool
-) -> None:
+def test_only_a_slow_call_is_logged(caplog: pytest.LogCaptureFixture, lasted_s: float, is_logged: bool) -> None:
     with caplog.at_level(logging.INFO):
         note_call("recall_memories", time.monotonic() - lasted_s)
     assert last_durations_s()[-1] == pytest.approx(lasted_s, abs=0.09)

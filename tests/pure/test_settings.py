@@ -92,9 +92,7 @@ OTHER_VALUES = cases("config_files", "names_in_sections")
 
 
 @pytest.mark.parametrize(("name", "value", "setting", "meant"), OTHER_VALUES)
-def test_a_name_in_a_section_is_a_setting(
-    tmp_path: Path, name: str, value: object, setting: str, meant: object
-) -> None:
+def test_a_name_in_a_section_is_known(tmp_path: Path, name: str, value: object, setting: str, meant: object) -> None:
     expected = {setting: tuple(meant) if isinstance(meant, list) else meant}
     made = imported(tmp_path, "c.json", json.dumps(section(name, value)))
     assert made.settings == msgspec.structs.replace(Settings(), **expected)

@@ -26,9 +26,7 @@ HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
 STEERS = set("\x1b\x07\x9b\r\u202e\x00")
 
 
-def test_our_colours_pass_and_those_of_a_memory_do_not(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_our_own_colours_pass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     terminal.clean_output()
@@ -65,9 +63,7 @@ class Screen(io.StringIO):
 
 
 @pytest.mark.parametrize("is_terminal", [True, False], ids=["at a terminal", "in a pipe"])
-def test_a_long_work_shows_at_a_terminal_what_it_does_and_how_far_it_is(
-    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_work_shows_at_a_terminal_how_far_it_is(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "SLOW_S", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     bar, line = Screen("2/3", is_terminal=is_terminal), Screen("Waiting …", is_terminal=is_terminal)
@@ -181,9 +177,7 @@ def test_a_filter_of_the_graph_that_finds_nothing_is_named(
     assert capsys.readouterr().out.strip() == says
 
 
-def test_an_overview_of_the_graph_has_names_alone_and_says_how_many_identifiers_there_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("Valkey", "custom"), ("SHOP-12", "custom"), ("legacy_id", "custom"), ("src/app.py", "file")
     entities = [ALONE, *({**ALONE, "name": name, "type": kind} for name, kind in names)]
     conversation = SimpleNamespace(call=lambda *_, **__: {"entities": entities})

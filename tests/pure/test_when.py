@@ -215,9 +215,7 @@ def test_what_is_valid_is_asked_for_at_the_time_of_the_question() -> None:
 
 
 @pytest.mark.parametrize(("query", "is_message", "of_the_user", "of_a_period"), cases("question", "questions"))
-def test_a_question_is_of_the_user_or_a_period(
-    query: str, is_message: bool, of_the_user: bool, of_a_period: bool
-) -> None:
+def test_a_question_is_of_user_or_period(query: str, is_message: bool, of_the_user: bool, of_a_period: bool) -> None:
     question = read(query)
     assert (question.asked.is_message, question.asked.of_the_user) == (is_message, of_the_user)
     assert (question.period is not None) == of_a_period
