@@ -4,6 +4,7 @@ A cosine does not distinguish a fact from another one about the same subject: "d
 "deployed from the release branch" have 0.90. So the words decide, and in doubt both texts are kept.
 """
 
+import re
 import unicodedata
 from functools import lru_cache
 from typing import Final
@@ -12,6 +13,7 @@ from remembrancer.memory.lexicon import word_lists
 
 _END_MARKS: Final = ".!…;,。！｡；，۔।"
 """Without a question mark: a question differs from the statement."""
+_BLANKS: Final = re.compile(r"[^\S\r\n]+")
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
 _SHORTEST_STEM: Final = 3
@@ -56,6 +58,14 @@ def normalised(text: str) -> str:
     joined = joined.rstrip(" .!") or joined  # some write a blank before these
     bare = joined.rstrip(_END_MARKS)
     return bare if bare and bare[-1] != " " else joined  # another sign by itself is what the text is about
+
+
+def spellings(text: str) -> tuple[str, ...]:
+    """A text, and the six forms in which most people would write the same: without superfluous blanks, with a full
+    stop, an exclamation mark or neither, the first letter large or small."""
+    bare = _BLANKS.sub(" ", text.strip()).rstrip(" .!") or text
+    either = bare[:1].upper() + bare[1:], bare[:1].lower() + bare[1:]
+    return (text, *(written + end for written in either for end in ("", ".", "!")))
 
 
 @lru_cache(maxsize=200_000)

@@ -359,6 +359,23 @@ async def recalled(client: RawClient, query: str, **arguments: Any) -> list[str]
     return [memory["content"] for memory in answer["memories"]]
 
 
+async def test_a_sentence_said_again_with_another_end_blanks_or_first_letter_is_the_same_memory(served: Rig) -> None:
+    async with served.session() as client:
+        first = await client.call("store_memory", content="deploys  happen on Tuesdays")
+        once = await client.call("store_memory", content="deploys happen on Tuesdays.")
+        assert "already_known" not in once, "its blanks were stored, and are not looked for"
+        for again in ("Deploys happen on Tuesdays!", " deploys happen  on Tuesdays", "Deploys happen on Tuesdays"):
+            answer = await client.call("store_memory", content=again)
+            assert (answer["memory_id"], answer.get("already_known")) == (once["memory_id"], True), again
+        exact = await client.call("store_memory", content="deploys  happen on Tuesdays")
+        assert exact["memory_id"] == first["memory_id"]
+        file = {"path": "when.md"}
+        for other in ({"content": "Deploys happen on Tuesdays?"}, {"content": "Deploys happen on tuesdays"}):
+            assert "already_known" not in await client.call("store_memory", **other)
+        kept = await client.call("store_memory", content="Deploys happen on Tuesdays", metadata=file)
+        assert "already_known" not in kept, "a file has exactly the text that was written"
+
+
 async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(served: Rig) -> None:
     sentence = "Deploys happen on Tuesdays"
     async with AsyncExitStack() as stack:

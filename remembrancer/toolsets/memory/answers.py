@@ -163,7 +163,7 @@ def _signals(memory: RecalledMemory) -> dict[str, float]:
 
 
 def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
-    """The other memories with exactly the same text."""
+    """The other memories that say the same."""
     return [{"id": memory_id, "scope": scope} for memory_id, scope in memory.copies.items()]
 
 

@@ -16,6 +16,7 @@ from remembrancer.memory.ranking import is_assistants
 from remembrancer.memory.short_ids import LEAST, short_forms
 from remembrancer.memory.stop_words import language_of
 from remembrancer.memory.subword_tokens import subword_tokens
+from remembrancer.memory.wording import spellings
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
@@ -146,16 +147,18 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
 
 
 _COPIES: Final = f"""SELECT id, scope FROM memories AS m
-    WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
-    AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number LIMIT ?"""  # noqa: S608 - fixed
+    WHERE space = @SPACE AND content_digest IN (?, ?, ?, ?, ?, ?, ?) AND id != ? AND forgotten_at IS NULL
+    AND {shown_to("m", "ifnull(?, m.session_id)")}
+    ORDER BY content != ?, number LIMIT ?"""  # noqa: S608 - fixed
 
 
 def read_copies(
     query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1
 ) -> dict[str, Scope]:
-    """Return the other memories of that text that the session (None: anybody) may see and that are not forgotten, each
-    with its scope: the oldest ones first, at most `limit`."""
-    return dict(query(_COPIES, (digest_of(content), memory_id, session_id, limit)))
+    """Return the other memories that say the same (`spellings`), are not forgotten and may be seen by the session
+    (None: anybody), each with its scope: those of exactly this text first, then the oldest, at most `limit`."""
+    digests = map(digest_of, spellings(content))
+    return dict(query(_COPIES, (*digests, memory_id, session_id, content, limit)))
 
 
 def read_short_forms(query: Query, ids: Collection[str]) -> dict[str, str]:

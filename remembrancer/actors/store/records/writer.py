@@ -100,13 +100,15 @@ class Writer:
         return memory
 
     def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
-        """The memory with the same text and scope as a store that the session (by default the operation's) can see, if
-        there is one."""
+        """The memory that says the same in the same scope as a store and that the session (by default the operation's)
+        can see, if there is one. With other metadata, which may name a file, the text has to be exactly the same."""
         session_id = self.operation.session_id if session_id is None else session_id
         for memory_id, scope in read_copies(self.space.query, "", change.content, session_id, MOST_ALIKE).items():
             if scope == change.scope and (scope != "session" or session_id == change.session_id):
                 memory = self.space.memory(memory_id)
-                if memory is not None and says_the_same(memory.now, memory.created_at, change, self.at):
+                if memory is None or not says_the_same(memory.now, memory.created_at, change, self.at):
+                    continue
+                if change.content == memory.now.content or change.metadata == memory.now.metadata:
                     return memory
         return None
 
