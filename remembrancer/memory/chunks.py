@@ -24,6 +24,7 @@ _CHARACTERS: Final = 8
 
 _NEWLINE: Final = re.compile(r"\r\n?|\n")
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*(?:\r\n?|\n)(?s:.*?)(?:\r\n?|\n)---[ \t]*(?=[\r\n]|\Z)")
+_HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
 _SENTENCE: Final = re.compile(r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+|[。！？｡][”’」』）]{0,3}\s*""")
 _WORD: Final = re.compile(r"\s+")
 _BLOCKS: Final = MarkdownIt("commonmark").enable("table").disable("reference")
@@ -218,11 +219,20 @@ class _Cutter:
         return min(stop, end - len(content.lstrip("\r\n"))), stop
 
 
-def without_front_matter(text: str, begin: int = 0) -> str:
-    """The text without the front matter at `begin`, unless it has nothing else."""
+def shown_chunk(text: str, begin: int) -> str:
+    """A chunk as it is shown. Its own text begins at `begin`, after the headings above it, of which those with which it
+    begins itself are left out, as is its front matter, unless it has nothing else."""
     front = _FRONT_MATTER.match(text, begin)
-    rest = text[front.end() :].lstrip() if front else ""
-    return text[:begin] + rest if rest else text
+    own = (text[front.end() :].lstrip() if front else "") or text[begin:]
+    own_titles = set()
+    for line in own.splitlines():
+        heading = _HEADING.match(line)
+        if heading is not None:
+            own_titles.add(heading[1])
+        elif line.strip():
+            break
+    above = " > ".join(title for title in text[:begin].strip().split(" > ") if title not in own_titles)
+    return f"{above}\n{own}" if above else own
 
 
 def _blocks_of(text: str, starts: Sequence[int]) -> list[Block]:

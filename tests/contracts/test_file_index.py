@@ -212,6 +212,18 @@ def test_a_note_is_found_by_its_front_matter_and_shown_without_it(index: NotesIn
     assert contents == {"a.md": "Lamps\nWith a match.", "b.md": "title: beacon", "c.md": front.rstrip()}
 
 
+def test_the_headings_above_a_chunk_are_shown_once(index: NotesIndex) -> None:
+    change(index, note("a.md", "# Shop\n\n## Release\n\nOn Thursdays, by lantern.", heading="Shop > Release"))
+    change(index, note("b.md", "## Release\nBy lantern.", "Lanterns go out.", heading="Shop > Release"))
+    memories = FileMemories(index.store, FileFilter(ROOT, ("notes",)))
+    hits = memories.keyword_hits([Phrase("lantern")], ALL, 5)
+    assert {each.content for each in memories.load(list(hits), ALL).values()} == {
+        "# Shop\n\n## Release\n\nOn Thursdays, by lantern.",
+        "Shop\n## Release\nBy lantern.",
+        "Shop > Release\nLanterns go out.",
+    }
+
+
 class Store:
     """A store that an `Indexer` reports to."""
 

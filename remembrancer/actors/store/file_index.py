@@ -25,7 +25,7 @@ from remembrancer.actors.store.records.types import (
     RankingFacts,
 )
 from remembrancer.code.index import CodeSearch
-from remembrancer.memory.chunks import without_front_matter
+from remembrancer.memory.chunks import shown_chunk
 from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.files import ListedFile, SourceCounts
 from remembrancer.protocol.kinds import FileSource
@@ -273,7 +273,7 @@ def _record(chunk: IndexedChunk) -> MemoryRecord:
     return MemoryRecord(
         number=chunk.text,
         id=f"{chunk.path}#L{chunk.start_line}-{chunk.end_line}",
-        content=without_front_matter(chunk.content, chunk.body),
+        content=shown_chunk(chunk.content, chunk.body),
         type="semantic",
         scope="project",
         importance=IMPORTANCE,
