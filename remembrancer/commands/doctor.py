@@ -41,6 +41,7 @@ from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import REMOTE_ENGINES, Settings, model_choices
 from remembrancer.memory.text import count
 from remembrancer.protocol.control import RuntimeStatus
+from remembrancer.protocol.environment import TOOLSETS_VARIABLE, unknown_toolsets
 from remembrancer.protocol.errors import (
     ConfigurationError,
     HomeUnusable,
@@ -423,16 +424,29 @@ def check_clients(at: Examination) -> Finding:
                 found.append(("problem", f"{which} names the home {home}, which has to be an absolute path"))
             elif not is_there(command, at.around):
                 found.append(("problem", f"{which} starts {command}, which does not exist"))
+            elif unknown := unknown_toolsets(str(environ.get(TOOLSETS_VARIABLE, ""))):
+                found.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))
             elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is for everybody
                 text = f"{which} starts {command} by name, and may not find it when started from an icon"
                 found.append(("warning", text))
             else:
                 found.append(("ok", which if path == at.paths.home else f"{which} uses the home {home}"))
     if not found:
+        used: dict[str, float] = {}
+        with suppress(RemembrancerError):  # the check of the records reports it
+            used = HomeReader(at.paths).clients()
+        if used:
+            last, when = next(iter(used.items()))
+            return Finding(
+                "ok",
+                f"no entry of a client was found here, but {last} used this memory {duration(time.time() - when)} ago",
+            )
         names = sorted(client.title for client in clients() if client.is_found(at.around))
         known = f"found on this machine: {', '.join(names)}" if names else "setup finds none on this machine"
         return Finding(
-            "warning", f"no assistant uses this memory yet; {known}", "'remembrancer setup CLIENT' connects one"
+            "warning",
+            f"no assistant is set up here to use this memory; {known}",
+            "'remembrancer setup CLIENT' connects one",
         )
     found.sort(key=lambda each: -list(MARKS).index(each[0]))
     status = found[0][0]

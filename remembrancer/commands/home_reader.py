@@ -183,6 +183,19 @@ class HomeReader:
         projects = (KnownProject(*row) for row in rows if PROJECT_ID.fullmatch(row[0]))
         return ProjectsDescribed(tuple(map(_with_directory, projects)), any(row[0] == USER for row in rows))
 
+    def clients(self) -> dict[str, float]:
+        """Return the assistants that have used this memory, the last one first, with the time of the last use."""
+        with self._records(leaves_no_log=True) as file:
+            rows = (
+                []
+                if file is None
+                else file.rows(
+                    """SELECT client, max(last_active_at) AS at FROM sessions
+                   WHERE client IS NOT NULL AND client NOT LIKE 'remembrancer%' GROUP BY client ORDER BY at DESC"""
+                )
+            )
+        return dict(rows)
+
     def find(self, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
         """Find memories by their ids among those of projects, with the lanes that they share, and of the user."""
         ids = list(memory_ids)

@@ -25,6 +25,7 @@ from remembrancer.config.settings import (
 )
 from remembrancer.config.tokens import LOOPBACK
 from remembrancer.memory.text import types_in_words
+from remembrancer.protocol.environment import TOOLSETS_VARIABLE, unknown_toolsets
 from remembrancer.protocol.errors import ConfigurationError
 
 IMPORT: Final = f"'remembrancer config --import {{}}' makes {CONFIG_FILE} of it"
@@ -177,6 +178,7 @@ class _Reader:
         self._check_model()
         self._check_server(environ.get(REMOTE_URL))
         warnings = [f"{origin}: {WITHOUT_EFFECT}" for origin in self._unused]
+        warnings += (f"{TOOLSETS_VARIABLE}: {text}" for text in unknown_toolsets(environ.get(TOOLSETS_VARIABLE, "")))
         return Configuration(
             msgspec.structs.replace(Settings(), **self._values),
             self._origins,

@@ -1,5 +1,5 @@
-"""The environment variables that a runtime inherits from the session that starts it. Hooks import this module: keep it
-small."""
+"""The environment variables that a runtime inherits from the session that starts it, and the names of the toolsets in
+another. Hooks import this module: keep it small."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE
 NETWORK_VARIABLES = frozenset([*_NETWORK, *map(str.lower, _NETWORK)])
 """The variables for reaching a provider. A proxy's address may contain a password."""
 PROVIDER_KEYS = frozenset({"VOYAGE_API_KEY", "OPENAI_API_KEY"})
+TOOLSETS_VARIABLE = "REMEMBRANCER_TOOLSETS"
+TOOLSETS = ("admin", "code", "directory", "files", "graph", "memory", "nodes")
+
+
+def toolsets_in(wanted: str) -> list[str]:
+    """The names in a comma-separated list of toolsets, known or not."""
+    return [name.strip() for name in wanted.split(",") if name.strip()]
+
+
+def unknown_toolsets(wanted: str) -> list[str]:
+    """A sentence for each name in a comma-separated list that is no toolset."""
+    known = ", ".join(TOOLSETS)
+    return [
+        f"there is no toolset {name[:100]!a}: known are {known}" for name in toolsets_in(wanted) if name not in TOOLSETS
+    ]
 
 
 def is_secret_variable(name: str) -> bool:

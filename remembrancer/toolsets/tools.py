@@ -29,6 +29,7 @@ from remembrancer.memory.short_ids import (
     replaced_in_arguments,
 )
 from remembrancer.memory.text import nearest, neutralised, neutralised_value, shown
+from remembrancer.protocol.environment import toolsets_in, unknown_toolsets
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import FindIds
@@ -490,12 +491,8 @@ def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[s
     families: dict[str, dict[str, Tool[Any]]] = {}
     for each in tools:
         families.setdefault(each.toolset, {})[each.name] = each
-    names = DEFAULT_TOOLSETS if wanted is None else [each.strip() for each in wanted.split(",") if each.strip()]
-    notices = [
-        Notice("unknown_toolset", f"there is no toolset {shown(name)}: known are {', '.join(families)}")
-        for name in names
-        if name not in families
-    ]
+    names = DEFAULT_TOOLSETS if wanted is None else toolsets_in(wanted)
+    notices = [Notice("unknown_toolset", text) for text in unknown_toolsets(wanted or "")]
     chosen = [name for name in names if name in families] or DEFAULT_TOOLSETS
     selected: dict[str, Tool[Any]] = {}
     for family in reversed(chosen):

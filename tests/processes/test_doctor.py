@@ -100,6 +100,7 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
 
     found: Findings = await until(well)
     assert "384 dimensions" in found.text("model")
+    assert "but bench used this memory" in found.text("clients")
     assert SECRET not in found.whole
     await runtime.down()
     before = everything(home)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.environment import TOOLSETS
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.kinds import KINDS, type_of_kind
@@ -544,6 +545,7 @@ def test_an_unknown_toolset_or_tool_is_told_of_and_the_most_serious_warning_come
     assert chosen == choose_tools(tools, None)[0]
     assert [notice.code for notice in notices] == ["unknown_toolset"]
     assert "known are admin, code, directory, files, graph, memory, nodes" in notices[0].message
+    assert {each.toolset for each in tools} == set(TOOLSETS)
     known = ["store_memory", "recall_memories"]
     assert unknown_tool("store_memroy", known) == (
         "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"

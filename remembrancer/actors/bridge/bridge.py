@@ -20,6 +20,7 @@ import time
 from remembrancer.actors.bridge.places import find_places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers
 from remembrancer.actors.bridge.starter import Starter
+from remembrancer.protocol.environment import TOOLSETS_VARIABLE, unknown_toolsets
 from remembrancer.protocol.gateway_link import (
     BYE,
     CONTROL,
@@ -396,7 +397,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
     now, places = time.time(), find_places(environ)
     whose = named_project(options.get("project"), environ)
     hello = hello_line(new_identity(now), session_id(environ, now), whose, environ, places.config)
-    prepared = PreparedAnswers(PREPARED_FILE, own_toolsets="REMEMBRANCER_TOOLSETS" in environ)
+    prepared = PreparedAnswers(PREPARED_FILE, own_toolsets=TOOLSETS_VARIABLE in environ)
     return Bridge(hello, Starter(places, environ), environ, prepared, 0, _claim_output())
 
 
@@ -410,7 +411,7 @@ def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Br
         token_file=options.get("token-file"),
         ca_file=options.get("ca-file"),
         project=options.get("project") or environ.get("REMEMBRANCER_PROJECT", ""),
-        toolsets=environ.get("REMEMBRANCER_TOOLSETS", ""),
+        toolsets=environ.get(TOOLSETS_VARIABLE, ""),
     )
     return Bridge(b"\n", remote, environ, None, 0, _claim_output())
 
@@ -426,6 +427,8 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         sys.stderr.write(f"remembrancer mcp: {error}\n{USAGE}")
         return 2
+    for text in unknown_toolsets(os.environ.get(TOOLSETS_VARIABLE, "")):
+        sys.stderr.write(f"remembrancer mcp: {TOOLSETS_VARIABLE}: {text}\n")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))  # from the client, or of a closed terminal
     try:

@@ -27,10 +27,11 @@ from pydantic import ValidationError
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.elicitation import Asking, Questions
-from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, directory_of, read_hello, setting_warnings
+from remembrancer.actors.gateway.hello import Hello, directory_of, read_hello, setting_warnings
 from remembrancer.actors.gateway.session_registry import ClientConversation, SessionRegistry
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.environment import TOOLSETS_VARIABLE
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.gateway_link import (
     BYE,

@@ -16,7 +16,6 @@ from remembrancer.protocol.gateway_link import LINK_VERSION
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 
-TOOLSETS_VARIABLE: Final = PREFIX + "TOOLSETS"
 PROJECT_VARIABLE: Final = PREFIX + "PROJECT"
 CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 
