@@ -154,7 +154,7 @@ class Schema:
                     raise _not_migrated(path, found, str(error)) from error
                 raise
         if found and len(connection.execute("PRAGMA foreign_key_check").fetchall()) > dangling:
-            raise _not_migrated(path, found, "rows would refer to rows that are gone")
+            raise _not_migrated(path, found, "rows would refer to missing rows")
         connection.execute(f"PRAGMA user_version = {self.latest}")
 
 
@@ -343,7 +343,7 @@ def _unnamed(connection: sqlite3.Connection) -> int:
 
 def _not_migrated(path: Path, found: int, reason: str) -> RecordsUnusable:
     return RecordsUnusable(
-        f"{path} cannot be brought from release {release_of(found)} to {__version__} ({reason}) and is as it was: "
+        f"{path} cannot be upgraded from release {release_of(found)} to {__version__} ({reason}) and is unchanged: "
         f"release {release_of(found)} reads it; please report this"
     )
 

@@ -249,7 +249,7 @@ def parts_of(
 async def undo_run(view: View) -> Response:
     """Undo all changes of one consolidation run."""
     if not view.field("run"):
-        raise InvalidInput("No run is given.")
+        raise InvalidInput("No run was named.")
     await view.call("reflect_and_consolidate", undo=view.field("run"))
     return view.go("/today", done="run")
 

@@ -136,7 +136,7 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
     try:
         answer = await view.ask(GetMemory(view.project, view.session, about))
     except NotFound:
-        return "There is no memory of that id here."
+        return "There is no memory with that id here."
     memory = answer.memory
     if memory.forgotten_at is not None and not filters["include_forgotten"]:
         return "It is forgotten: tick “forgotten too” to find it."
@@ -370,7 +370,7 @@ def day_of(text: str) -> float | None:
             raise ValueError
         return None if at is None else at.astimezone().timestamp()
     except ValueError:
-        raise InvalidInput("A day is written like 2026-11-22.") from None
+        raise InvalidInput("Write a day like 2026-11-22.") from None
 
 
 PAGES: Final[dict[tuple[str, str], Handler]] = {

@@ -33,7 +33,7 @@ RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Part of the error message for the id of an erased memory, and not for an ending that no id has."""
-UNCHANGED: Final = "Nothing was changed: it already is so."
+UNCHANGED: Final = "Nothing was changed: it is like that already."
 
 
 def due_date(text: str) -> str:

@@ -41,7 +41,7 @@ from remembrancer.protocol.paths import write_whole
         "--import",
         "imported",
         metavar="FILE",
-        help="Make config.toml of another memory server's configuration, or of release 0.2.0's in JSON or Markdown.",
+        help="Create config.toml from another memory server's file, or from release 0.2.0's in JSON or Markdown.",
     ),
     flag("--all", "shows_all", help="Also show the settings that have their defaults."),
 )

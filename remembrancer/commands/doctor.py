@@ -176,7 +176,7 @@ def check_start(_: Examination) -> Finding:
     """Check that the command works for a client, by trying it in a scratch home as `setup` does."""
     probed = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"))
     if probed.error is not None:
-        return Finding("problem", f"tried as a client starts it: {probed.error}", "fix that, or reinstall Remembrancer")
+        return Finding("problem", f"started as a client would: {probed.error}", "fix that, or reinstall Remembrancer")
     tools_s, ready_s = (probed.tools_ms or 0.0) / 1000, (probed.ready_ms or 0.0) / 1000
     return Finding("ok", f"a client gets the list of tools in {tools_s:.1f} s, and its first answer in {ready_s:.1f} s")
 
@@ -275,13 +275,13 @@ def check_files(at: Examination) -> Finding:
     is_lost = had_memories and is_empty(at.paths.database)
     if is_lost and not is_old(at.paths):  # the next start makes that of an old home
         text = f"{at.paths.database} is missing or empty, although it had memories"
-        advice = "'remembrancer doctor --repair' puts back the last copy, 'remembrancer backup restore' a backup"
+        advice = "'remembrancer doctor --repair' restores the last copy, 'remembrancer backup restore' a backup"
         return Finding("problem", text, advice, details)
     if aside:
         advice = "check their contents, restore a backup of lost memories, and delete them"
         files = [path for path in aside if not path.name.endswith(("-wal", "-shm"))]  # SQLite's, of one of them
         return Finding("warning", f"{count(len(files), 'damaged file')} set aside, and replaced", advice, details)
-    return Finding("ok", "no file is lost or was set aside")
+    return Finding("ok", "no file is missing or was set aside")
 
 
 def check_disk(at: Examination) -> Finding:
@@ -381,7 +381,7 @@ def check_queue(at: Examination) -> Finding:
     try:
         queued, refused = read_queue(path)
     except RemembrancerError as error:
-        keep = "keep that file: it may hold writes that the store has not; the next start creates a new one beside it"
+        keep = "keep that file, which may hold writes that the store lacks; the next start creates a new one beside it"
         text = f"{path} cannot be read: {error.__cause__}" if error.__cause__ else error.message
         return Finding("problem", text, keep)
     text = f"{count(len(queued), 'write')} in the queue"

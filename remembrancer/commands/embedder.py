@@ -101,7 +101,7 @@ def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
     reached = socket.gethostname() if host in EVERYWHERE else host
     line = f"remembrancer admin embedder --connect tcp://{reached}:{port} --key-file {file.name}"
     lines = [
-        f"{file} is the key of {name}: whoever has it receives texts of this memory. Copy it there (scp), and run",
+        f"{file} is the key of {name}: anyone who has it receives texts of this memory. Copy it there (scp), and run",
         f"  {line}",
     ]
     if listen is None:

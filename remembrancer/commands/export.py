@@ -36,7 +36,7 @@ from remembrancer.memory.text import count
     option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
     flag(
         "--markdown",
-        help="FILE is a new directory: for each project a Markdown file a kind of memory, to read and to keep.",
+        help="FILE is a directory, which gets a Markdown file for each project and kind of memory.",
     ),
     flag("--force", help="Replace the file."),
 )

@@ -188,7 +188,7 @@ def search(
     flag("--only-forgotten", help="Only forgotten memories."),
     flag("--important", "order", flag_value="important", help="The most important first."),
     flag("--open", "is_open", help="Open ends that are not done, by their due dates."),
-    flag("--stale", "about", flag_value="stale", help="Memories that name a file of the indexed code that is gone."),
+    flag("--stale", "about", flag_value="stale", help="Memories that name a file that is gone from the indexed code."),
     flag(
         "--review",
         "about",
@@ -226,7 +226,7 @@ def _in_order(where: Where, order: str | None, given: Answer, status_of_none: in
     else:
         latest = _forgotten if given["only_forgotten"] else _happened
         memories.sort(key=lambda memory: memory["importance"] if order else latest(memory), reverse=True)
-    none_fits = "Nothing is open here." if order == "due" else "No memory here fits these options."
+    none_fits = "There are no open ends here." if order == "due" else "No memory here fits these options."
     nothing = "" if memories else _nothing(where, none_fits)
     return _listing(
         memories[:most], warnings, note=nothing, more=more, status=exit_codes.OK if memories else status_of_none
@@ -403,7 +403,7 @@ def _stale(where: Where) -> Report:
     where.refuse_user("only a project's memories are about code")
     memories = [memory for place in where.places() for memory in ask_store(ListStale(place.project))]
     lines = [f"{one_line(each.content)[:160]}\n    {each.code}  {short(each.memory_id)}" for each in memories]
-    notes = () if memories else ("No memory here names a file of the indexed code that is gone.",)
+    notes = () if memories else ("No memory here names a file that is gone from the indexed code.",)
     return Report({"memories": memories}, lines, notes=notes)
 
 
@@ -431,7 +431,9 @@ def _waiting(where: Where) -> Report:
     facts: Answer = {name: list(items.values()) for name, items in waiting.items()}
     if not any(facts.values()):
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
-        return Report(facts, f"Nothing waits for a decision{compared}. A pair in other words may have been missed.")
+        return Report(
+            facts, f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
+        )
     rows = [(one_line(each["content"]), each["reason"], short(each["memory_id"])) for each in facts["proposals"]]
     for name, why in (("contradictions", "replaced by {}?"), ("alike", "nearly the same as {}:")):
         for each in facts[name]:

@@ -161,7 +161,7 @@ class HomeReader:
     def _refuse_older(self) -> None:
         if is_old(self._paths) or MEMORY.is_older(self._paths.database):
             raise RecordsUnusable(
-                f"{self._paths.home} is as an earlier release left it: 'remembrancer list' brings it forward, and "
+                f"{self._paths.home} was last used by an earlier release: 'remembrancer list' upgrades it, and "
                 "keeps its files; then run this again"
             )
 
@@ -327,7 +327,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     if damage is not None:
         return examined("problem", f"damaged: {damage}", advice_if_damaged)
     if dangling:
-        return examined("problem", f"{dangling} rows refer to rows that are gone", advice_if_damaged)
+        return examined("problem", f"{dangling} rows refer to missing rows", advice_if_damaged)
     if 0 < version < schema.latest and not is_former:
         return examined("ok", f"of release {release_of(version)}: it is copied and upgraded when it is next opened")
     return examined()

@@ -49,7 +49,7 @@ class Session:
             raise FileNotFoundError("the memory is in RAM, and no runtime is up")
         _make_private(self._spool)
         if len(os.listdir(self._spool)) > MAX_WAITING_EVENTS:
-            raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody takes them")
+            raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody reads them")
         now_ns = time.time_ns()
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.name}
         about |= {"directory": self.directory, "client": self.client, "given": given}

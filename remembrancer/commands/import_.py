@@ -134,9 +134,9 @@ def read_export(
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 COMPARED_S: Final = 10.0
-"""The time for which near copies are looked for."""
+"""The time limit of the search for near-duplicates."""
 MOST_COPIES: Final = 10
-"""The most near copies that are printed."""
+"""The maximum number of near-duplicates printed."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -261,7 +261,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     if client is not None and not dry_run:
         memories = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
         imported = [memory for memory in memories if memory.id not in contents.refused]
-        with said_when_slow("Looking for near copies"):
+        with said_when_slow("Looking for near-duplicates"):
             facts["near_copies"], facts["not_compared"] = _near_copies(imported, project_here)
     notices = list(contents.skipped)
     if contents.cut_after is not None:
@@ -378,7 +378,9 @@ def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> 
         for each in copies[:MOST_COPIES]
     ]
     if copies:
-        lines.append(f"{count(len(copies), 'near copy')}: {review} shows each beside the other text.")
+        lines.append(f"{count(len(copies), 'near-duplicate')}: {review} shows each beside the other text.")
     if not_compared:
-        lines.append(f"{count(not_compared, 'memory')} not compared with others yet: look for near copies on {review}.")
+        lines.append(
+            f"{count(not_compared, 'memory')} not compared with others yet: look for near-duplicates on {review}."
+        )
     return lines

@@ -120,8 +120,8 @@ def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
     move_to = f"{named} {shlex.quote(str(new))}" if len(gone) == 1 and new else "OLD NEW"
     return (
-        f"No longer where it was, but with memories: {named}{more}. "
-        f"'remembrancer admin projects move {move_to}' gives them the new place."
+        f"Moved or deleted, but with memories: {named}{more}. "
+        f"'remembrancer admin projects move {move_to}' brings the memories to the new place."
     )
 
 
@@ -143,7 +143,7 @@ projects = Group(
     "projects",
     *(list_projects, move),
     default="list",
-    help="The projects of this home; 'move OLD NEW' gives the memories of a project that was moved to its new place.",
+    help="List the projects of this home; 'move OLD NEW' moves a project's memories to its new place.",
 )
 
 

@@ -43,7 +43,7 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     chosen = [write for write in aside if not ids or write.operation_id in ids]
     unknown = set(ids) - {write.operation_id for write in chosen}
     if unknown:
-        raise InvalidInput(f"nothing was set aside as {', '.join(sorted(unknown))}")
+        raise InvalidInput(f"no rejected write has the id {', '.join(sorted(unknown))}")
     if what == "list":
         return _listed(queued, aside)
     if what == "export":

@@ -33,12 +33,12 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
         when = datetime.fromtimestamp(made_at(Path(repaired["copy"])), UTC)
         more = f" and {len(ids) - MOST_NAMED:,} more" if len(ids) > MOST_NAMED else ""
         named = ", ".join(ids[:MOST_NAMED]) + more
-        yield f"  {count(len(ids), 'memory')} as the copy of {when:%d %b %H:%M} UTC has them: {named}"
+        yield f"  {count(len(ids), 'memory')} restored from the copy of {when:%d %b %H:%M} UTC: {named}"
     if ids := repaired["lost"]:
         yield f"  {count(len(ids), 'memory')} lost: {', '.join(ids)}"
     if others := repaired["other_rows"]:
         counted = ", ".join(f"{number} of {table}" for table, number in others.items())
-        yield f"  other rows lost, or as the copy has them: {counted}"
+        yield f"  other rows lost, or restored from the copy: {counted}"
     if repaired["incomplete"]:
         yield f"  perhaps lost (this cannot be determined): rows of {', '.join(repaired['incomplete'])}"
     if damaged := repaired["damaged"]:

@@ -194,7 +194,7 @@ def _wanted(text: str) -> int:
 
 @command(argument("number", type=_wanted, metavar="embedder=N", help=f"N workers, 0 to {MOST_EMBEDDERS}."))
 def scale(number: int) -> Report:
-    """Run another number of embedding workers, on a runtime that is up, until it is restarted: scale embedder=2."""
+    """Change the number of embedding workers of the running runtime, until it restarts: scale embedder=2."""
     paths = paths_here()
     if not is_up(paths):
         return Report({"embedders": None}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))

@@ -201,7 +201,7 @@ class GatewayConnection:
         from remembrancer.protocol.problems import OPENING
 
         give_up_at = time.monotonic() + ANSWER_S
-        with said_when_slow("Waiting: the memory is busy, or is being brought forward from an older release"):
+        with said_when_slow("Waiting: the memory is busy, or is being upgraded from an older release"):
             while True:
                 try:
                     return self._asked(tool, arguments)

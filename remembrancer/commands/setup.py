@@ -133,7 +133,7 @@ def setup(
         notes += [f"remembrancer setup: no runtime can start until this is fixed: {each}" for each in problems]
         status = exit_codes.CONFIGURATION if problems and status == exit_codes.OK else status
     if remove:
-        lines.append("Your memories are kept." if outcomes else "Its files have no entry of Remembrancer.")
+        lines.append("Your memories are kept." if outcomes else "Its files have no entry for Remembrancer.")
     if works and (offer := _offer_native_memories()):
         lines.append(offer)
     return Report({"command": line, "clients": outcomes, "check": probed}, lines, status, notes)

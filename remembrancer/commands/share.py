@@ -195,7 +195,7 @@ async def join(invitation: str, here: bool, yes: bool) -> Report:
     if here or membership.is_users:
         return await _share(sharing, membership.lane, None, dry_run=False, yes=yes, is_users=membership.is_users)
     facts = {"lane": membership.lane, "title": membership.title, "member": membership.member, "head": head}
-    return Report(facts, f"Joined {membership.title} as {membership.member}: {head} changes are there.")
+    return Report(facts, f"Joined {membership.title} as {membership.member}, with {head} changes so far.")
 
 
 async def _rejoin(request: RejoinLane) -> None:

@@ -211,5 +211,5 @@ def _slow(paths: RuntimePaths) -> Report:
                 with contextlib.suppress(msgspec.DecodeError):
                     calls.append(msgspec.json.decode(line, type=SlowCall))
     rows = [(each.time, each.tool, f"{each.total_ms:.0f}") for each in calls]
-    none = f"no call is logged that took over {SLOW_S * 1000:.0f} ms"
+    none = f"the log has no call that took over {SLOW_S * 1000:.0f} ms"
     return Report(calls, Rows(("ended", "tool", ">ms"), rows) if rows else none)

@@ -31,8 +31,8 @@ MAX_LINE: Final = 64 * 1024
 MAX_TITLE: Final = 200
 LOCKED_AGAIN_S: Final = 0.05
 BY_DATABASE: Final = (
-    "this release does not share by PostgreSQL: 'remembrancer share leave' keeps here all that was shared by it, and a "
-    "NATS server shares it again ('docs/sharing.md')"
+    "this release does not share through PostgreSQL: 'remembrancer share leave' keeps a copy of these memories here, "
+    "and a NATS server shares them again ('docs/sharing.md')"
 )
 
 T = TypeVar("T")

@@ -263,10 +263,10 @@ def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> N
 def _with_passage(text: str, change: TextEdit) -> str:
     start = text.find(change.old)
     if start < 0:
-        message = f"the memory does not say {shown(change.old)}: give a passage as it stands there"
+        message = f"the memory does not contain {shown(change.old)}: quote a passage exactly"
         raise InvalidInput(message, field="old")
     if text.find(change.old, start + 1) >= 0:
-        message = f"the memory says {shown(change.old)} several times: give more of the text around the one to replace"
+        message = f"the memory contains {shown(change.old)} several times: quote more of the text around it"
         raise InvalidInput(message, field="old")
     replaced = text.replace(change.old, change.new)
     if not replaced.strip():
@@ -302,7 +302,7 @@ def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict
     try:
         size = len(encode_object(merged))
     except TypeError as error:
-        raise InvalidInput(f"{name} must be what JSON can say: {error}", field=name) from error
+        raise InvalidInput(f"{name} must be valid as JSON: {error}", field=name) from error
     if size > max(MAX_OBJECT_BYTES, len(encode_object(present))):
         raise InvalidInput(
             f"the {name} of a memory may have at most {MAX_OBJECT_BYTES} bytes as JSON, and this would be {size}",

@@ -21,7 +21,7 @@ _BLOCK: Final = re.compile(
 _ITEM: Final = re.compile(r"- (?P<id>[0-9A-HJKMNP-TV-Z]{4,26}) (?P<text>.+)")
 _ITEM_DIGEST: Final = 4
 """The characters of an item's digest."""
-ASIDE: Final = " (edited in the block above, and not taken over)"
+ASIDE: Final = " (edited in the block above, and not imported)"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
 """Assistants read no more lines of such a file."""

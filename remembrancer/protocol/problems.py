@@ -45,7 +45,7 @@ SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
 """States of a process that do not pass by themselves."""
 
 
-OPENING: Final = "the memories of an older release are being brought forward, which may take a minute"
+OPENING: Final = "the memories of an older release are being upgraded, which may take a minute"
 
 
 def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:

@@ -137,7 +137,7 @@ UPDATE = "UPDATE memories SET content = 'x';"
 FAILING = {
     f"{UPDATE} SELECT * FROM nowhere;": "nowhere",
     f"{UPDATE} UPDATE memories SET id = 'same';": "UNIQUE",
-    "INSERT INTO memory_tags VALUES ('tag', 12345);": "rows that are gone",
+    "INSERT INTO memory_tags VALUES ('tag', 12345);": "missing rows",
 }
 
 

@@ -84,7 +84,7 @@ async def test_a_text_that_embedders_die_of_is_a_dead_letter_and_found_by_its_wo
         await until(partial(client.call, "get_memory_status"), lambda status: embedded(status["embedding"]))
         status = await Runtime(home).status()
         assert status["embedding"]["dead_letters"] == 1
-        assert "embedders died while they had its text" in status["embedding"]["dead_letter_error"]
+        assert "embedders died while embedding its text" in status["embedding"]["dead_letter_error"]
         restarts = {process["role"]: process["restarts"] for process in status["processes"]}
         assert restarts.pop("embedder") <= MAX_ATTEMPTS
         assert set(restarts.values()) == {0}

@@ -276,7 +276,7 @@ async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monk
     committer = Committer()
     files = HomeSpaces(paths, committer, time.time, lambda _: None)
     try:
-        with pytest.raises(FileLocked, match="being brought forward"):
+        with pytest.raises(FileLocked, match="being upgraded"):
             files.user_file.counts(None)
         assert files.is_opening
         waiting = asyncio.create_task(files.wait_for_opening())

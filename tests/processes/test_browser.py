@@ -231,7 +231,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visi
     assert "It is in the answer, at place" in text or "It was considered, and left out" in text
     assert "It is forgotten" in Page(visit.get("/", q="deploy", **{"not": gone})).text
     assert "by the scope" in Page(visit.get("/", q="deploy", scope="user", **{"not": other})).text
-    assert "no memory of that id" in Page(visit.get("/", q="deploy", **{"not": "0" * 26})).text
+    assert "no memory with that id" in Page(visit.get("/", q="deploy", **{"not": "0" * 26})).text
     assert visit.call("get_memory", memory_id=other, detail=True)["access_count"] == 0  # who looks here is no use of it
 
 
@@ -387,7 +387,7 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
         visit.do("/change", what="undo", back="/today", id=memory, **{memory: how})
     text = Page(visit.do("/change", id=end, what="done", back="/today")).text
     assert "port 8080" in text
-    assert "Nothing is open" in text
+    assert "No open ends" in text
     assert "forgotten The gate · opens at seven" in text
     assert "You, here" in text
     assert "In the background" not in text

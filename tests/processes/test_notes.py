@@ -176,7 +176,10 @@ def test_an_import_of_what_an_assistant_remembers_names_near_copies(
     near = json.loads(known.stdout)["memory_id"]
     reported = command("backup", "import", "--from", "claude-code", home=home, directory=repository).stdout
     assert f"\nNearly the same as {near[-4:]}: " in reported
-    assert ", Tests run against a real PostgreSQL in a container, never mocks, which have …\n1 near copy: " in reported
+    assert (
+        ", Tests run against a real PostgreSQL in a container, never mocks, which have …\n1 near-duplicate: "
+        in reported
+    )
     assert "upper deck" not in reported
 
 

@@ -120,7 +120,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert f"remembrancer undo {memory_id}" in shown
     assert "We deploy on Wednesdays" in shell("show", memory_id)
     assert "as version 3" in shell("restore", memory_id, "--version", "1")
-    assert "it already is so" in shell("restore", memory_id, "--version", "1")
+    assert "it is like that already" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
     shell("edit", memory_id, "We deploy", "on Fridays")
     assert "We deploy on Fridays" in shell("show", memory_id)
@@ -261,7 +261,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
     assert "Changed: done" in shell("edit", memory_id, "--done")
     left = shell("search", "what is left to do?", status=exit_codes.FAILED)
-    assert left == "Nothing is open here.\n"
+    assert left == "There are no open ends here.\n"
     assert "Reopened; " in shell("edit", memory_id, "--reopen")
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
@@ -284,7 +284,7 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
     assert "Nothing was found" in shell("search", "deploy", "--tag", "x", status=exit_codes.FAILED)
     shell("forget", memory_id)
     assert "No memory here fits" in shell.run("list").stderr
-    assert "Nothing is open here" in shell.run("list", "--open").stderr
+    assert "There are no open ends here" in shell.run("list", "--open").stderr
 
 
 @alone

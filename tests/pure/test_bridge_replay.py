@@ -316,11 +316,11 @@ def test_options_are_read_with_a_space_or_an_equals_sign_also_those_of_another_s
     assert _options(["--url=https://a/mcp?b=c", "--token-file", "t"])["url"] == "https://a/mcp?b=c"
     for wrong, why in (
         (["--project"], "--project requires argument"),
-        (["--project="], "is --NAME VALUE"),
+        (["--project="], "as --NAME VALUE"),
         (["--projet", "x"], "--projet not recognized"),
-        (["--project", "a", "b"], "is --NAME VALUE"),
-        (["--project", "a", "--project=b"], "given once"),
-        (["--ca-file", "c"], "are for --url"),
+        (["--project", "a", "b"], "as --NAME VALUE"),
+        (["--project", "a", "--project=b"], "only once"),
+        (["--ca-file", "c"], "need --url"),
     ):
         with pytest.raises(ValueError, match=why):
             _options(wrong)
@@ -331,7 +331,7 @@ def test_options_are_read_with_a_space_or_an_equals_sign_also_those_of_another_s
     assert read_in.settings == Settings(
         model="e5_multi", embedding_batch_texts=8, model_load_timeout_s=90, log_level="debug"
     )
-    with pytest.raises(ValueError, match="--model is for a memory here"):
+    with pytest.raises(ValueError, match="--model cannot be combined with --url"):
         _options(["--url", "https://a/mcp", "--model", "nomic"])
 
 

@@ -205,7 +205,7 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         (runtime(gateway={"store": "reconnecting"}), "warning", "reconnecting"),
         (runtime(gateway=None), "warning", "gateway has not reported"),
         (replace(runtime(), store=None), "warning", "store has not reported"),
-        (replace(runtime(), store=OPENING), "warning", "older release are being brought forward"),
+        (replace(runtime(), store=OPENING), "warning", "older release are being upgraded"),
         (replace(runtime(), store=UNUSABLE), "warning", "p_1/memory.db cannot be read"),
         (replace(runtime(), store=FULL), "problem", "have reached the limit of 3.0 MiB"),
         (cut_off("journal_away"), "warning", "the project /srv/shop is exchanged with the other machines"),

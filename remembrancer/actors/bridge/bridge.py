@@ -62,21 +62,21 @@ _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = "usage: remembrancer mcp [--project PATH] [--data-dir DIR] [--url URL [--token-file FILE] [--ca-file FILE]]\n"
 HELP = f"""{USAGE}
-Speak MCP on standard input and output. Assistants' clients start this command, once 'remembrancer setup' was run.
+Speak MCP on standard input and output. Assistants' clients start this command, after 'remembrancer setup'.
 
   --project PATH  the project, if the client names no root
-                  (default: REMEMBRANCER_PROJECT, else the directory that it runs in)
-  --data-dir DIR  where everything is kept (default: REMEMBRANCER_HOME, else the system's directory for data)
+                  (default: REMEMBRANCER_PROJECT, else the current directory)
+  --data-dir DIR  where everything is kept (default: REMEMBRANCER_HOME, else the system's data directory)
   --model, --cache-size, --batch-size, --timeout, --log-level
                   as the variables MEMORY_MCP_MODEL, _CACHE_SIZE, … of another memory server, for the runtime that
                   this session starts
   --url URL       use the memory on another host, such as https://memory.example/mcp; --project is then the
-                  absolute path of a directory there (default: what the token is for)
+                  absolute path of a directory there (default: the token's first project)
   --token-file FILE
                   a file that contains only the token for it
-  --ca-file FILE  the PEM file of a certificate to trust beside the system's
+  --ca-file FILE  the PEM file of a certificate to trust besides the system's
 
-exit status: 0 the client has gone (or SIGTERM, SIGHUP), 1 a line from it is too long, 2 wrong command line
+exit status: 0 the client has disconnected (or SIGTERM, SIGHUP), 1 a line from it is too long, 2 wrong command line
 """
 
 
@@ -375,11 +375,11 @@ def _options(argv: list[str]) -> dict[str, str]:
         raise ValueError(error.msg) from error
     options = {name.removeprefix("--"): value for name, value in given}
     if others or len(options) < len(given) or "" in options.values():
-        raise ValueError("each argument is --NAME VALUE, and given once")
+        raise ValueError("write each argument as --NAME VALUE, and only once")
     if "url" not in options and not options.keys().isdisjoint({"token-file", "ca-file"}):
-        raise ValueError("--token-file and --ca-file are for --url")
+        raise ValueError("--token-file and --ca-file need --url")
     if "url" in options and (local := options.keys() & {"data-dir", *SETTINGS}):
-        raise ValueError(f"--{min(local)} is for a memory here, not for --url")
+        raise ValueError(f"--{min(local)} cannot be combined with --url")
     return options
 
 

@@ -134,7 +134,7 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
         f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )
     adding, *derivations = _derive("summary", "fact", sources, content)
-    reason = f"{adding.memory.id} sums it up with {count(len(sources) - 1, 'other')}"
+    reason = f"{adding.memory.id} summarises it with {count(len(sources) - 1, 'other')}"
     marks = tuple(
         ReviseMemory(
             source.id,

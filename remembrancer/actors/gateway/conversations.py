@@ -222,8 +222,8 @@ class Session(ClientConversation):
         self._caller, self.directory = caller, caller.directory
         if before is not None and before.project != known:
             text = (
-                f"The client has named its directory late, or another one: from now on this session works in "
-                f"{known.path}. What it did until now belongs to {before.project.path}."
+                f"The client named its directory late, or changed it: from now on this session works in "
+                f"{known.path}. What it did before belongs to {before.project.path}."
             )
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:

@@ -190,7 +190,7 @@ class CodeHandlers(Handlers):
         if tree_id is None:
             return sorted(trees.values(), key=lambda tree: tree.root)
         if tree_id not in trees:
-            raise NotFound(f"no code is indexed under the id {shown(tree_id)}: list_projects names those that are")
+            raise NotFound(f"no code is indexed under the id {shown(tree_id)}: list_projects lists the known ids")
         return [trees[tree_id]]
 
     # --- Clients

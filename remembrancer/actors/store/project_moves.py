@@ -46,7 +46,7 @@ class ProjectMoves(Handlers):
             if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:
                 raise InvalidInput(f"{new.path} is the same place as {old.path}")
             if (source := files.open_project(old)) is None:
-                raise NotFound(f"nothing is remembered of {old.path}")
+                raise NotFound(f"there are no memories of {old.path}")
             for place in (old, new):
                 if place.id in files.shared:
                     leave = f"REMEMBRANCER_PROJECT={shlex.quote(place.path)} remembrancer share leave"

@@ -150,7 +150,7 @@ class ReadHandlers(Handlers):
 
         answer = await self._answered(context, in_scope, search)
         if (missing := self._scheduler.missing) and request.strategy != "keyword":
-            text = f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
+            text = f"{missing} texts have no vectors of the new model yet, and were searched by words only."
             context.notices.append(Notice("partial_results", text))
         answer = await self._code.with_gone_files(request.project, answer)
         return _sendable(answer, context.notices)

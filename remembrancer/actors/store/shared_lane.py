@@ -389,7 +389,7 @@ class SharedLane(Records):
             (mark,) = copy.execute("SELECT journal, position, entry_id FROM lane").fetchall()
             content = copy.serialize()
         if len(content) > MAX_SNAPSHOT_BYTES:
-            raise EntryTooLarge(f"{size_in_words(len(content))} are too much for a snapshot of the shared memories")
+            raise EntryTooLarge(f"{size_in_words(len(content))} is too large for a snapshot of the shared memories")
         return LaneMark(*mark), content
 
     def take_in(self, content: bytes, mark: LaneMark) -> None:
@@ -530,7 +530,7 @@ class SharedLane(Records):
     def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, position: int) -> Outcome:
         """Apply one entry, or nothing of it if the records refuse it. The outcome is that of an operation."""
         edits.execute("SAVEPOINT entry")
-        outcome: Outcome = InvalidInput("this entry is no operation")
+        outcome: Outcome = InvalidInput("this entry is not an operation")
         try:
             if isinstance(entry, Shown):
                 here = edits.query(_HERE, (json_list(entry.shown),))

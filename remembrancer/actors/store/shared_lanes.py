@@ -135,7 +135,7 @@ class SharedLanes:
         if lane is None:
             return ()
         if lane.problem is not None:
-            text = f"Nothing is exchanged with the other machines any longer: {lane.problem.message}"
+            text = f"Changes are no longer exchanged with the other machines: {lane.problem.message}"
         elif lane.silent is not None and self._is_cut_off(lane):
             since, error = lane.silent
             text = f"Changes by other machines in the last {self._clock() - since:.0f} s are missing ({error.message})."

@@ -329,7 +329,7 @@ def _refuse_if_lost(path: Path) -> None:
     """Raises `RecordsUnusable` if a database is missing or empty that existed once."""
     if was_made(path) and is_empty(path):
         raise RecordsUnusable(
-            f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' puts back its last "
+            f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' restores its last "
             f"copy, 'remembrancer backup restore' a backup; or delete {path.parent / BACKUPS} to start over"
         )
 

@@ -47,12 +47,12 @@ from remembrancer.protocol.writes import (
 
 NOT_THE_USERS: Final = InvalidInput("this token may not see the user's memories: use scope project or session")
 SHARED: Final = (
-    "this memory is shared with other machines, which would lose it: store what only you need again, with the scope "
-    "user"
+    "this memory is shared with other machines, which would lose it: store what only you need as a new memory, "
+    "with the scope user"
 )
 SHARED_WITH_OTHERS: Final = (
-    "this memory is on your own machines only, and the project is shared with others: store what they may read again, "
-    "in the project"
+    "this memory is on your own machines only, and the project is shared with others: store what they may read "
+    "in the project, as a new memory"
 )
 NOT_OPEN: Final = FileLocked("the project is being opened: try again in a moment")
 MOST_COPIES: Final = 5

@@ -96,13 +96,13 @@ def _listed(memory: ListedMemory) -> Answer:
     return shown | changed | standing_of(memory)
 
 
-@tool("Open the memory browser; its address.", marks_data=False)
+@tool("Open the memory browser; returns its address.", marks_data=False)
 async def open_browser(call: Call) -> Answer:
     """The address of the memory browser. Raises `MemoryUnavailable` if HTTP cannot be served."""
     return {"url": await call.service.open_browser()}
 
 
-@tool("What was done on a day.", read_only=True, unlisted=("include_forgotten", "include_archived"))
+@tool("The changes of a day.", read_only=True, unlisted=("include_forgotten", "include_archived"))
 async def read_log(
     call: Call, day: str | None = None, include_forgotten: bool = False, include_archived: bool = False
 ) -> Answer:

@@ -14,7 +14,7 @@ TIMEOUT_S: Final = 10.0
 MAX_PATH_BYTES: Final = 4096
 
 
-@tool("How far the index of a repository is.", read_only=True, marks_data=False)
+@tool("The progress of a repository's index.", read_only=True, marks_data=False)
 async def get_index_status(call: Call, project_id: str) -> Answer:
     """The state of one tree's index, and what it leaves out."""
     (tree,) = await call.ask(DescribeCode(call.caller.project, project_id))

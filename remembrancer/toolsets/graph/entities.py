@@ -87,7 +87,7 @@ def description_in(entity: GraphEntity) -> str:
     return entity.description if rest else ""
 
 
-@tool("Make an entity, to relate with others. The same name and type is the same entity.")
+@tool("Create an entity, to relate to others. The same name and type is the same entity.")
 async def create_entity(call: Call, name: str, entity_type: str, description: str = "") -> Answer:
     """Store an entity as a memory of the project that describes it. A known entity gets the description if that is new.
 
@@ -178,7 +178,7 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
     return answer | non_empty(already_known=result.already_known and not updated, updated_fields=updated)
 
 
-@tool("An entity, those related to it, the nearest first, and the relations.", read_only=True)
+@tool("An entity, its neighbours (nearest first) and relations.", read_only=True)
 async def get_related(
     call: Call,
     entity_id: str,

@@ -118,8 +118,8 @@ _search("search_text", "Find memories by words alone.", fixed={"strategy": "keyw
 
 _list = partial(_tool, handler=list_facts, read_only=True)
 _list("list_memories", "All memories, newest first.", fixed={"timestamp": None}, is_short_form=True)
-_list("get_valid", "What is true now; what became true last comes first.", fixed={"timestamp": NOW})
-_list("get_valid_at", "What was true at a time.")
+_list("get_valid", "Facts that are true now, the latest first.", fixed={"timestamp": NOW})
+_list("get_valid_at", "Facts that were true at a time.")
 
 _tool(
     "get_memory",
@@ -164,7 +164,7 @@ _write(
 class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(description="Of a memory or a relation")]
     reason: str | None = None
-    replaced_by: Annotated[str, Meta(description="Id of what is true now")] | None = None
+    replaced_by: Annotated[str, Meta(description="Id of the fact that is true now")] | None = None
     at: Annotated[str, Meta(description="Since when; default now")] | None = None
 
 

@@ -135,7 +135,7 @@ async def recall(
     return {"nodes": [node_of(linked.get(memory.id, memory)) for memory in found]}
 
 
-@tool("A node and those linked to it, the nearest first.", read_only=True)
+@tool("A node and its linked nodes, the nearest first.", read_only=True)
 async def connections(
     call: Call, node_id: str, depth: Annotated[int, Meta(ge=0, le=10, description="Links away")] = 1
 ) -> Answer:

@@ -71,7 +71,7 @@ RETRY_S: Final = 1.0
 """The pause after a failed write of vectors, which is repeated: for example, the disk is full."""
 SUSPECTS: Final = 32
 """The number of texts that may have killed a worker: the first ones, as it works in order, batch by batch."""
-DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while they had its text: only word search finds it"
+DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while embedding its text: only word search finds it"
 DEADLY_S: Final = 3600.0
 """The time for which a text that killed workers is not handed out."""
 UNATTENDED_S: Final = 10.0
