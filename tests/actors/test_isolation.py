@@ -314,17 +314,6 @@ async def test_the_log_of_a_day_has_no_text_of_before_a_memory_was_given_to_the_
     assert [each.version for each in changes] == [3, 2, 1]
 
 
-async def test_no_argument_names_another_project(house: House) -> None:
-    await hide(house, "project")
-    project = project_of(house.mine)
-    async with house.stranger() as intruder:
-        for name, value in (("project", project.id), ("project_id", project.id), ("directory", str(house.mine))):
-            for tool, arguments in QUESTIONS:
-                answer = await intruder.call(tool, **arguments, **{name: value})
-                assert answer["error"] == "invalid_input", answer
-        assert_silent(intruder, house.secrets["project"])
-
-
 @pytest.mark.parametrize(
     "roots",
     [
@@ -513,28 +502,6 @@ async def test_a_token_opens_its_projects_alone_the_user_if_it_may(web_house: Ho
     async with over_http(house, project, sees_user=True) as guest:
         await guest.call("recall_memories", query="launch code of the depot")
         assert (MARK.encode() in b"".join(guest.heard)) is (scope == "user")
-
-
-async def test_a_token_reads_and_writes_no_note_of_another_project(web_house: House) -> None:
-    house = web_house
-    note, own = house.mine / "MEMORY.md", house.theirs / "MEMORY.md"
-    note.write_text(f"The launch code of the depot is {MARK}.\n")
-    own.write_text("The depot is closed.\n")
-    async with over_http(house, house.theirs, sees_user=True) as intruder:
-        for path in (
-            str(note),
-            "../mine/MEMORY.md",
-            "memory/../../mine/MEMORY.md",
-            f"{house.theirs}/../mine/MEMORY.md",
-        ):
-            assert (await intruder.call("memory_read", path=path))["error"] == "invalid_input"
-            written = await intruder.call("memory_store", content="overwritten", mode="replace", path=path)
-            assert written["error"] == "invalid_input"
-        assert (await intruder.call("memory_read", path="MEMORY.md"))["content"] == "The depot is closed."
-        await intruder.call("memory_search", query="launch code of the depot", minScore=0)
-        await intruder.call("memory_status")
-        assert_silent(intruder)
-    assert MARK in note.read_text()
 
 
 MAKING_THE_USERS: list[tuple[str, dict[str, Any]]] = [

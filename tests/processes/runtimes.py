@@ -35,7 +35,6 @@ from remembrancer.protocol.control import (
     RuntimeStatus,
     StoreHealth,
 )
-from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.wire import PROTOCOL_VERSION
@@ -168,8 +167,6 @@ class BadlyBehaved(Actor):
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         match self._behaviour:
-            case "cannot start":
-                raise ModelUnusable("the weights are missing")
             case "blocks at the start":
                 hang()
             case "has a child":

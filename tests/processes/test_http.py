@@ -282,12 +282,6 @@ def test_a_door_that_cannot_open_is_told(door: Door, monkeypatch: pytest.MonkeyP
     assert Runtime(door.home).pid("gateway") == gateway != 0
 
 
-def test_up_refuses_to_need_no_token_where_it_does_not_serve_http(home: Path) -> None:
-    refused = command("up", "--no-token", home=home)
-    assert refused.returncode == exit_codes.USAGE
-    assert "add --http" in refused.stderr
-
-
 def test_the_variables_of_another_server_give_address_and_token(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMEMBRANCER_HTTP_PORT")
     another = {"HOST": "localhost", "PORT": str(door.port), "AUTH_TOKEN": "sesame"}

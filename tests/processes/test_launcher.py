@@ -167,14 +167,6 @@ def test_a_killed_process_takes_what_it_started_along_and_is_replaced_as_others_
         until(lambda: is_dead(child))
 
 
-def test_a_failure_to_start_that_is_reported_is_shown_and_not_retried(home: Path) -> None:
-    behave(home, "embedder-1", "cannot start")
-    with runtime(home) as running:
-        running.until_ready("gateway", "store")
-        assert running.until_state("embedder-1", "failed").error == "the weights are missing"
-        assert len(running.starts("embedder-1")) == 1
-
-
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
@@ -199,23 +191,6 @@ def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
         assert ("is already up" in said, f"process {winner.process.pid}" in said, said.count("\n")) == (True, True, 1)
         winner.until_ready()
         assert len(winner.starts("store")) == 1
-
-
-def refused(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> tuple[int, str]:
-    running = RunningRuntime(home, *arguments, settings=settings)
-    try:
-        return running.process.wait(PATIENCE_S), running.output.read_text()
-    finally:
-        running.output.unlink()
-
-
-def test_a_setting_that_is_wrong_is_refused_in_one_line_and_in_the_log(home: Path) -> None:
-    status, said = refused(home, settings={"REMEMBRANCER_EMBEDDERS": "many"})
-    assert status == exit_codes.CONFIGURATION
-    assert "expected a whole number" in said
-    assert said.count("\n") == 1
-    assert "REMEMBRANCER_EMBEDDERS" in (home / "logs" / "launcher.log").read_text()
-    assert refused(home, "--embedders", "65")[0] == exit_codes.USAGE
 
 
 def test_a_deep_home_has_its_sockets_elsewhere_and_private(home: Path) -> None:
