@@ -22,14 +22,7 @@ from remembrancer.actors.store import actor, file_handlers
 from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
-from remembrancer.protocol.code import (
-    DeleteCode,
-    DescribeCode,
-    IndexCode,
-    ListCodeFiles,
-    ListStale,
-    SearchCode,
-)
+from remembrancer.protocol.code import DeleteCode, DescribeCode, IndexCode, ListCodeFiles, ListStale, SearchCode
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.files import AwaitIndexerWork, DescribeFiles, IndexedTree, SearchFiles, Workspace

@@ -43,14 +43,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, NoteMaintenance, ReviseMemory, UndoneResult, UndoRun
-from remembrancer.protocol.sharing import (
-    DescribeLanes,
-    LaneState,
-    LeaveLane,
-    MemoriesMoved,
-    RejoinLane,
-    ShareProject,
-)
+from remembrancer.protocol.sharing import DescribeLanes, LaneState, LeaveLane, MemoriesMoved, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,

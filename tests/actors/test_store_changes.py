@@ -17,13 +17,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.protocol.control import StoreHealth
-from remembrancer.protocol.errors import (
-    InternalError,
-    InvalidInput,
-    MemoryUnavailable,
-    RemembrancerError,
-    StorageFull,
-)
+from remembrancer.protocol.errors import InternalError, InvalidInput, MemoryUnavailable, RemembrancerError, StorageFull
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.writes import (
     Applied,

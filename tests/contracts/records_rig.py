@@ -16,12 +16,7 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records
-from remembrancer.actors.store.records.types import (
-    EmbeddedMemory,
-    Filters,
-    MemoryRecord,
-    WaitingWork,
-)
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, MemoryRecord, WaitingWork
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.actors.store.write_handlers import MemoryWriter

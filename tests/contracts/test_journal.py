@@ -12,14 +12,7 @@ from typing import ClassVar, Self
 import nats
 import pytest
 
-from remembrancer.journal.contract import (
-    MAX_ENTRY_BYTES,
-    START,
-    Journal,
-    LaneMark,
-    NewEntry,
-    Trimmed,
-)
+from remembrancer.journal.contract import MAX_ENTRY_BYTES, START, Journal, LaneMark, NewEntry, Trimmed
 from remembrancer.journal.jetstream import JetStreamJournal, Server, entries_stream, state_stream
 from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.protocol.errors import InvalidInput, JournalChanged

@@ -19,14 +19,7 @@ from remembrancer.protocol.browsing import ReadTurns, TurnsRead
 from remembrancer.protocol.consolidation import FindNear, ReadMemories
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.runs import (
-    AddLink,
-    ApplyRun,
-    Edit,
-    LogPromotion,
-    NoteMaintenance,
-    ReviseMemory,
-)
+from remembrancer.protocol.runs import AddLink, ApplyRun, Edit, LogPromotion, NoteMaintenance, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,

@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import (
-    MAX_ATTEMPTS,
-    EmbeddedMemory,
-    FailedText,
-    PassageVectors,
-    Vectors,
-)
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS, EmbeddedMemory, FailedText, PassageVectors, Vectors
 from remembrancer.actors.store.vectors import exact_vectors
 from remembrancer.actors.store.vectors.chroma import ADDED_AT_ONCE, Chroma, ChromaUnavailable, ChromaVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors

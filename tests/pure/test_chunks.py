@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.embedder.engine import default_tokenizer
-from remembrancer.actors.embedder.passages import (
-    MeasuredPassage,
-    TokenCounter,
-    split_passages,
-)
+from remembrancer.actors.embedder.passages import MeasuredPassage, TokenCounter, split_passages
 from remembrancer.memory.chunks import chunks_of, line_starts
 from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
 from tests.cases import cases

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from remembrancer.actors.store.job_finder import FORGOTTEN_S, RETRY_S, Attempts, SessionWatch, jobs_of
-from remembrancer.actors.store.records.types import (
-    MAX_ATTEMPTS,
-    EmbeddedMemory,
-    FailedText,
-    TextToEmbed,
-    WaitingWork,
-)
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS, EmbeddedMemory, FailedText, TextToEmbed, WaitingWork
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.protocol.consolidation import Job, Maintain, Promotable, PromoteAtOnce, SessionEnded

@@ -25,15 +25,7 @@ from remembrancer.memory.promotion import (
     used_in,
 )
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import (
-    KINDS,
-    SCOPES,
-    STATUSES,
-    FileSource,
-    Kind,
-    Scope,
-    Status,
-)
+from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, FileSource, Kind, Scope, Status
 from remembrancer.protocol.reads import Proposal, RecalledMemory, Scores
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory

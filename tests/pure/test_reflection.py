@@ -13,13 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.consolidator import promoting
-from remembrancer.actors.consolidator.clusters import (
-    SPAN,
-    Vectors,
-    average_link,
-    central_memory,
-    cluster_memories,
-)
+from remembrancer.actors.consolidator.clusters import SPAN, Vectors, average_link, central_memory, cluster_memories
 from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
 from remembrancer.actors.consolidator.session_end import Edge, find_communities
 from remembrancer.memory.replacement import (
