@@ -40,7 +40,6 @@ from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
 from tests.contracts.records_rig import entities
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
-from tests.patience import PATIENCE_S
 
 
 async def section(files: Spaces, section: Section, task: str = "") -> list[str]:
@@ -233,9 +232,8 @@ async def test_names_that_nobody_gave_join_memories_a_moment_after_they_were_sto
     async def found() -> bool:
         return {each.id for each in (await search(rig, "inc 311")).memories} == {one, two}
 
-    with anyio.fail_after(PATIENCE_S):
-        while not await found():  # noqa: ASYNC110 - it tells nobody
-            await anyio.sleep(1.0)  # names are looked for while nobody asks
+    while not await found():  # noqa: ASYNC110 - it tells nobody
+        await anyio.sleep(1.0)  # names are looked for while nobody asks
     assert names(await search(rig, "INC-311")) == ["INC-311", "src/pool.py"]
 
 

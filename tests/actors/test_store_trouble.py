@@ -191,11 +191,7 @@ async def test_a_damaged_database_refuses_all_is_left_alone_and_opened_when_it_i
             except RemembrancerError:
                 return False
 
-        for _ in range(100):
-            if await is_back():
-                break
-            await asyncio.sleep(0.1)  # it is opened again when somebody asks, and not before some time is over
-        assert await is_back()
+        await until(is_back)  # it is opened again when somebody asks, and not before some time is over
         assert await rig.gateway.store("the user likes cake", scope="user")
 
 
