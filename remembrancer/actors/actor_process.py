@@ -44,8 +44,8 @@ EXIT_START_FAILED: Final = 2
 """The last line of its standard error is the reason, a `Failure` as JSON; restarting it would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
-"""The launcher died first. A new runtime waits for the locks of this one, so the work in hand is left: what was
-acknowledged is durable, and clients repeat the rest."""
+"""The launcher died first. A new runtime waits for the locks of this one, so unfinished work is abandoned: acknowledged
+work is durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
 """The time that a process has to finish the work in hand after SIGTERM."""
 _PR_SET_PDEATHSIG: Final = 1

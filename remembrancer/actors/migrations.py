@@ -233,7 +233,7 @@ def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
 
 def daily_copies(path: Path) -> list[Path]:
     """The daily copies of a database, the newest first: `backups/memory.db.20260131T120000Z` beside it. Those with a
-    time in the future come last: they are of a clock that was ahead, thus older than they seem."""
+    time in the future come last: the clock was ahead, so they are older than they seem."""
     now = f"{path.name}.{datetime.now(UTC):{STAMP}}"
     copies = (path.parent / BACKUPS).glob(f"{path.name}.*Z")
     return sorted(copies, key=lambda copy: (copy.name <= now, copy.name), reverse=True)

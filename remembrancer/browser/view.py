@@ -171,7 +171,7 @@ class View:
         return self.exactly(name).strip()
 
     def exactly(self, name: str) -> str:
-        """A field of the form with its blanks."""
+        """A field of the form with its white space."""
         return dict(self.form).get(name, "")
 
     async def ask(self, question: wire.Request[T]) -> T:

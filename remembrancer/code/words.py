@@ -39,7 +39,7 @@ def words_in(text: str) -> list[str]:
 
 
 def terms_in(text: str) -> Iterator[str]:
-    """The terms in a text, each as often as it stands there."""
+    """The terms in a text, each as often as it occurs."""
     return chain.from_iterable(map(terms_of, words_in(text)))
 
 

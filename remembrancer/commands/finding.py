@@ -52,7 +52,7 @@ LEAD: Final = 40
 LONGEST_PLACE: Final = 30
 """The longest id or path, in characters, that a list shows in a column beside the texts."""
 MOST_LISTED: Final = 1000
-"""The number of memories that `list_memories` lists at most."""
+"""The maximum number of memories that `list_memories` lists."""
 NAMED: Final = 200
 """The number of a project's sessions, the latest ones, that are named by their clients."""
 NEVER: Final = "9999-12-31"

@@ -1,4 +1,4 @@
-"""The files of hooks: the events that the gateway takes in, and the notes on sessions. Standard library only.
+"""The files of hooks: the events that the gateway reads, and the notes on sessions. Standard library only.
 
 An event exists as soon as its file is renamed; it survives the end of every process, but not a power failure within the
 next seconds.

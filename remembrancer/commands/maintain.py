@@ -1,4 +1,4 @@
-"""`remembrancer admin maintain`: archive, delete, sum up and clean up now rather than when it is due."""
+"""`remembrancer admin maintain`: archive, delete, summarise and clean up now rather than when it is due."""
 
 from collections.abc import Iterator
 from typing import Final, get_args
@@ -66,8 +66,8 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
 
 
 def parts_of(where: Where) -> list[Part]:
-    """The selected projects, each followed by its shared part, and the user, as far as something is remembered there.
-    Raises `InvalidInput` if nothing is."""
+    """The selected projects, each followed by its shared part, and the user, as far as they have memories. Raises
+    `InvalidInput` if there are none."""
     described = HomeReader(paths_here()).describe()
     known = {each.id: each for each in described.projects if each.path is not None}
     if where.user or where.all_projects:

@@ -100,8 +100,8 @@ def list_projects() -> Report:
 
 
 def notice_of_move(directory: Path) -> str:
-    """Say what to do if the memories of a directory may be those of a project that is no longer where it was; empty if
-    it has memories, if nothing is missing, or if the records cannot be read."""
+    """The advice if a directory may be the new place of a project that was moved; empty if it has memories, if nothing
+    is missing, or if the records cannot be read."""
     with suppress(RemembrancerError):  # who asked reports it
         known = HomeReader(paths_here()).describe().projects
         here = project_of(directory).id

@@ -115,7 +115,7 @@ def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
 
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
-    """End the runtime of a home in order, of whatever release it is. Returns False if one is still up after that time.
+    """Stop the runtime of a home in order, whatever its release. Returns False if one is still up after that time.
 
     Raises:
         HomeUnusable: see `is_up`.

@@ -194,8 +194,8 @@ class GatewayConnection:
         return bool(connection["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
-        """The answer of a tool, waited for while the memory is busy, or that of an older release is being brought
-        forward. Arguments that are None are left out. Raises the error that the tool returns."""
+        """The answer of a tool, waited for while the memory is busy, or is being upgraded from an older release.
+        Arguments that are None are left out. Raises the error that the tool returns."""
         from remembrancer.commands.gateway_client import pause
         from remembrancer.commands.terminal import said_when_slow
         from remembrancer.protocol.problems import OPENING
@@ -316,6 +316,6 @@ def as_notes(warnings: dict[str, str]) -> Sequence[str]:
 
 
 def short(memory: str) -> str:
-    """The short form of an id for a person: as a list has it, or of a whole one its last characters."""
+    """The short form of an id for a person: as in a list, or the last characters of a whole id."""
     bare = memory.removeprefix(MEMORY_PREFIX)
     return bare[-LEAST:] if bare != memory else bare

@@ -280,7 +280,7 @@ AROUND: Final = 40
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
-    """The new passage with what stands around it in its line; of a long one, both ends."""
+    """The new passage with the rest of its line; of a long passage, both ends."""
     above, below = before.split(passage.old)
     start, end = above.rpartition("\n")[2], below.partition("\n")[0]
     left = start if len(start) <= AROUND else f"…{_last_words(start)}"

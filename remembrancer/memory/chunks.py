@@ -220,8 +220,8 @@ class _Cutter:
 
 
 def shown_chunk(text: str, begin: int) -> str:
-    """A chunk as it is shown. Its own text begins at `begin`, after the headings above it, of which those with which it
-    begins itself are left out, as is its front matter, unless it has nothing else."""
+    """A chunk as it is shown: the headings above it, then its own text, which begins at `begin`. Headings with which it
+    begins itself are left out, and so is front matter, unless it has nothing else."""
     front = _FRONT_MATTER.match(text, begin)
     own = (text[front.end() :].lstrip() if front else "") or text[begin:]
     own_titles = set()

@@ -66,7 +66,7 @@ def kept_in(content: str) -> Kept | None:
 
 def with_block(content: str, text: str, at: float, taken: Container[str] = ()) -> str:
     """A file's content with this block in the place of the one it has, or at its end; unchanged if the text is the
-    same. A person's edits of the former block come behind it, except those that were `taken` over by their memories."""
+    same. A person's edits of the former block come after it, except those `taken`, which their memories now have."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:

@@ -129,7 +129,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
 
 
 def wishing_person(content: str) -> str:
-    """The named person whose wish or taste a text tells; empty if it is the user's, or if there is none."""
+    """The named person whose wish or taste a text states; empty if it is the user's, or if there is none."""
     wish = _WISH.search(content)
     subject = "" if wish is None else wish[1] or wish[2] or ""
     is_name = (

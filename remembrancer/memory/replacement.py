@@ -35,8 +35,8 @@ REPLACED: Final = 0.5
 leaves out."""
 LONG_EARLIER, LONG_LATER = 25, 35
 LONG_SHARE: Final = 0.5
-"""The factor for a text of more words than that, which says several things: all that the earlier one says is replaced
-half as often."""
+"""The factor for a text of more words than that, which says several things: it replaces an earlier text as a whole half
+as often."""
 POSSIBLE: Final = 0.08
 """From this probability on a pair is put into Review for a person."""
 LEAST_COSINE: Final = 0.4
@@ -196,9 +196,9 @@ def forms_of(content: str) -> list[tuple[str, str]]:
 
 
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
-    """The ids of the memories that others of these probably replace, which no open end is before somebody closes it.
-    A rule is replaced by another rule only, since it would be missed; a rule about the form of names or code once the
-    others, together, set all its aspects."""
+    """The ids of the memories that others of these probably replace. An open end counts only once somebody has closed
+    it. A rule is replaced only by another rule, since it would be missed, and a rule about the form of names or code
+    only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
 
     def is_replaced(memory: ListedMemory) -> bool:

@@ -85,7 +85,7 @@ class ReadTurns(SessionRequest[TurnsRead], frozen=True):
 
 
 MOST_PAIRS: Final = 500
-"""The most pairs that are looked at."""
+"""The maximum number of pairs examined."""
 
 
 class PairsRead(msgspec.Struct, frozen=True, tag=True):

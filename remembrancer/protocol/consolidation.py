@@ -183,7 +183,7 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str
     last_accessed_at: float
     sessions_used: int = 0
-    """The number of sessions that have used it: asked for it by id, changed it, linked it, or got it as a sure
+    """The number of sessions that have used it: asked for it by id, changed it, linked it, or got it as a likely
     answer."""
     entities: tuple[EntityRef, ...] = ()
     archived_at: float | None = None

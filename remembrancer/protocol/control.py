@@ -69,7 +69,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     asked: int = 0
     """The number of requests and writes by clients and commands so far. A growing number wakes resting processes."""
     opening: bool = False
-    """True while the memories of an older release are brought forward."""
+    """True while the memories of an older release are being upgraded."""
     cut_off: tuple[LaneState, ...] = ()
     """The shared lanes that exchange nothing with the other machines."""
     limit_reached_bytes: int | None = None

@@ -77,8 +77,8 @@ def _run_directory(home: Path) -> Path:
 
 
 def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
-    """Why a SQLite file, or one beside it, cannot be used for its type or mode; None if it can, or is missing. To be
-    asked before it is opened: opening a pipe may block for ever."""
+    """Why a SQLite file, or one beside it, cannot be used because of its type or mode; None if it can, or is missing.
+    To be asked before it is opened: opening a pipe may block for ever."""
     for each in database_files(path):
         if os.path.lexists(each) and not os.path.isfile(each):  # noqa: PTH113 - never raises
             return f"{each} is not a file: move it away"
@@ -93,7 +93,7 @@ def reason_of(error: OSError) -> str:
 
 
 def is_empty(path: Path) -> bool:
-    """True if a SQLite file is missing or has no content; False if what is there is no file that may be used."""
+    """True if a SQLite file is missing or has no content; False if something there is not a usable file."""
     return problem_of(path) is None and not (path.exists() and path.stat().st_size)
 
 

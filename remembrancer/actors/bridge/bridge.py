@@ -81,7 +81,7 @@ exit status: 0 the client has disconnected (or SIGTERM, SIGHUP), 1 a line from i
 
 
 SETTINGS = ("model", "cache-size", "batch-size", "timeout", "log-level")
-"""Options that stand for a variable of the same setting: --model is MEMORY_MCP_MODEL."""
+"""Options that set the variable of the same setting: --model sets MEMORY_MCP_MODEL."""
 OPTIONS = (*SETTINGS, "project", "data-dir", "url", "token-file", "ca-file")
 
 

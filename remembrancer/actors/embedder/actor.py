@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 class EmbedderActor(Actor):
     """One worker. When it says that its model is loaded, it holds no text: earlier ones have been dropped.
 
-    One thread loads the model and embeds passages, and another one questions.
+    One thread loads the model and embeds passages, another embeds questions.
     """
 
     def __init__(

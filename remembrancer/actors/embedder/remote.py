@@ -23,7 +23,7 @@ NOT_ADMITTED: Final = "the store does not admit this embedder: it was revoked th
 
 
 class RemoteEmbedderActor(EmbedderActor):
-    """Works for the store at `endpoint`, and reports to a person through `say`. `ended` is done when it is to end."""
+    """Works for the store at `endpoint`, and reports to a person through `say`. `ended` is done when it should end."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ BATCH_BYTES: Final = 64 * 1024
 LONGEST_S: Final = 4.0
 """The longest wait after a quiet interval should have begun, while other files keep changing."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
-"""The interval between looks at transcripts, which grow all the time and are read in larger pieces."""
+"""The interval between checks of transcripts, which grow all the time and are read in larger pieces."""
 _GAP: Final = re.compile(r"\n{4,}")
 """Several blank lines, as where a note has the block of memories."""
 

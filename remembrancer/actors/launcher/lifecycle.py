@@ -88,7 +88,7 @@ class Lifecycle:
 
     def on_exit(self, ending: int | str | Failure, now: float) -> list[Instruction]:
         """Note the end of the process: its exit status (negative: the signal), the reason why it could not be started,
-        or the failure that it has reported, with which each next start would end as well."""
+        or the failure that it has reported, with which every further start would end, too."""
         self.alive, self._kill_at = False, None
         if self.retiring:
             return self._end(now)

@@ -69,7 +69,7 @@ UMASK: Final = 0o077
 LOCK_WAIT_S: Final = 0.3
 """The time that a runtime waits for the lock, which `status` and `down` take for a moment to check it."""
 SOCKETS_LOOK_S: Final = 1.0
-"""The time between two looks whether the sockets are still there; without them the runtime ends."""
+"""The time between two checks that the sockets still exist; without them the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 """The time that a command waits for fresh reports of the processes, before the last known ones are used."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024

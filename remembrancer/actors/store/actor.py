@@ -57,7 +57,7 @@ ASKERS: Final = ("gateway", "command")
 ABOUT_STATE: Final = (NotePresence, DescribeStore)
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
-"""Names are looked for, which takes longer at a time, when clients have asked for nothing for this long."""
+"""Names are searched for, in longer steps, once clients have asked for nothing for this long."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
 """A database up to this size is counted in a few milliseconds, at once, so that its status includes every acknowledged
 write."""
@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreActor(Actor):
-    """Serves keyword reads and writes as soon as the records are open; vectors join once their index is."""
+    """Serves keyword reads and writes as soon as the records are open; vectors join once their index is open."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)

@@ -328,7 +328,7 @@ def scores_of(texts: Iterable[int], found: Iterable[RecalledMemory], least: floa
 def found_chunks(
     scores: dict[int, float], chunks: Sequence[IndexedChunk], request: SearchFiles
 ) -> tuple[FoundChunk, ...]:
-    """Return the chunks of these texts in the order of the scores. A text has one for each file that says it; of
+    """Return the chunks of these texts in the order of the scores. A text has one for each file that contains it; of
     transcripts only one, since a resumed session may repeat all of an earlier one."""
     of_text: dict[int, list[IndexedChunk]] = {text: [] for text in scores}
     for chunk in chunks:

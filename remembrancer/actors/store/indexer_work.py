@@ -1,4 +1,4 @@
-"""The indexer's work: what it is asked for, and what it reports. Compares the files of an index with the disk."""
+"""The requests to the indexer, and its reports. Compares the files of an index with the disk."""
 
 import asyncio
 import time

@@ -1,7 +1,7 @@
 """Finds the consolidator's jobs in the records, and ends abandoned sessions.
 
 A space is read again after each commit to it. In a shared lane the host works that wrote there last. If two do, no harm
-comes of it: changes to memories that have changed since are skipped.
+is done: changes to memories that have changed since are skipped.
 """
 
 import hashlib

@@ -99,7 +99,7 @@ class JobHandlers(Handlers):
 
     @property
     def has_work(self) -> bool:
-        """True if a consolidator is needed: not for jobs alone that it has attempted again and again."""
+        """True if a consolidator is needed: not if all jobs are ones that it has attempted again and again."""
         is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self.finder.due)
         return self._settings.consolidator and (bool(self._asked) or is_due)
 

@@ -42,7 +42,7 @@ WRITE_S: Final = 5.0
 """The time that a write may take: the disk may hang, or be unreachable over the network."""
 REPEATED_S: Final = 30.0
 """A note that ends with the same text, and was saved this long before the request or later, has it from this request: a
-repetition over HTTP does not say when it was first asked."""
+repetition over HTTP does not say when it was first sent."""
 
 logger = logging.getLogger(__name__)
 

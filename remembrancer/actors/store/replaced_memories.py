@@ -119,7 +119,7 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 
 def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False where the kinds say that both hold: a task does not replace what is known, a mistake that was corrected
-    remains one, and one more event, or a summary, leaves what is or was summed up true."""
+    remains one, and one more event, or a summary, does not make the earlier one untrue."""
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
     if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
         return False

@@ -35,7 +35,7 @@ from remembrancer.protocol.writes import MENTIONED_WITH
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
 PAIRS: Final = 500
-"""The most pairs that are looked at."""
+"""The maximum number of pairs examined."""
 LINKS: Final = 2
 """The number of relations for each requested entity, on average."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
@@ -152,8 +152,8 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
        WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))
    AND (l.relation = 'contradicts' OR NOT EXISTS (SELECT 1 FROM memory_links AS s
        WHERE s.source IN (a.number, b.number) AND s.relation = 'derived_from'))"""
-"""The pairs to be decided: with no link that settles them, and not of one summary, which has both. Nobody has to decide
-that a summary says nearly the same as another memory."""
+"""The pairs that await a decision: no link settles them, and no summary has both. Nobody has to decide that a summary
+says nearly the same as another memory."""
 
 
 def _pairs(records: Reader, request: FindPairs) -> PairsRead:

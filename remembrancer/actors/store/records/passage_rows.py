@@ -263,7 +263,7 @@ class HomeTexts(EmbeddedTexts):
         self._clock = clock
 
     def names_of(self, numbers: Sequence[int]) -> list[str]:
-        """Return the names of the spaces in which memories are by now."""
+        """Return the names of the spaces that memories are in now."""
         named = f"SELECT name FROM spaces WHERE number IN (SELECT space FROM memories WHERE number IN {AMONG})"  # noqa: S608
         return [name for (name,) in self._file.read(named, (json_list(numbers),))]
 

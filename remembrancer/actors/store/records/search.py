@@ -201,9 +201,9 @@ class SqliteSearch(SqliteWords):
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
-        """Return the memories that pass the filters and were told just before or after these, in the same session and
-        scope; with `and_theirs` also the neighbours' neighbours. Only episodic memories are considered, and they must
-        pass the filters themselves."""
+        """Return the memories that pass the filters and come just before or after these, in the same session and scope;
+        with `and_theirs` also the neighbours' neighbours. Only episodic memories are considered, and they must pass the
+        filters themselves."""
         (condition, arguments), times = condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
             f"""SELECT DISTINCT m.session_id, m.number, {RANKING}
@@ -220,7 +220,7 @@ class SqliteSearch(SqliteWords):
         return neighbours_in(by_session.values(), set(numbers), and_theirs=and_theirs)
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-        """Return those of the memories that pass the filters; with None all of them, whoever may see them."""
+        """Return those of the memories that pass the filters; with None all of them, regardless of visibility."""
         return self._file.read_together(lambda query: _load(query, numbers, filters))
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:

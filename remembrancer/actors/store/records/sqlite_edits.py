@@ -78,8 +78,8 @@ class SqliteEdits(SpaceConnection):
     def record_result(self, operation: Operation, result: Result) -> None:
         """Record the result of an operation, which answers repetitions of it.
 
-        The time of keeping it begins now, however long the operation waited in the write queue, since its client may
-        repeat it.
+        It is kept for the full time from now on, however long the operation waited in the write queue, since its client
+        may repeat it.
         """
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
@@ -220,7 +220,7 @@ class SqliteEdits(SpaceConnection):
             self.execute(statement, (memory_id,))
 
     def drop_orphans(self, before: float) -> int:
-        """Delete the entities of before that time to which no memory is linked, and return their number."""
+        """Delete the entities older than that time that no memory is linked to, and return their number."""
         return self._drop_entities("created_at < ?", (before,))
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:

@@ -110,7 +110,7 @@ class SqliteFile:
         self.commits = 0
         """The number of transactions since the file was opened."""
         self.damage: str | None = None
-        """The damage that was last met since the file was opened."""
+        """The damage that was last found since the file was opened."""
         try:
             schema.check(path, BUSY_TIMEOUT_S)
             self.writer = _connect(path)

@@ -29,8 +29,8 @@ NAMED: Final = 5
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates an equal text."""
 CLOSE: Final = 0.8
-"""The share of a memory's score from which a later one that probably replaces it precedes it. A question that names
-what the later one is not about is answered by the earlier one."""
+"""A later memory that probably replaces an earlier one, and has at least this share of its score, precedes it. A
+question about something that only the earlier one covers is answered by that one."""
 
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
@@ -136,8 +136,8 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
     """Move each entry that others supersede right behind these, and one that others probably supersede if these answer
     nearly as well (`CLOSE`).
 
-    The successor gets the scores of the entry that it replaces, if they are better: it is the valid answer to whatever
-    that one answers.
+    The successor gets the scores of the entry that it replaces, if they are better: it is the valid answer to the same
+    questions.
     """
     known = {entry.record.id: entry for entry in entries}
     ordered: dict[str, Entry] = {}

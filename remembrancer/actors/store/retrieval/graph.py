@@ -24,8 +24,8 @@ from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 
 MOST_ROWS, LEAST_ROWS = 1000, 50
-"""The number of rows of `memory_entities` that are read of all entities of a step, and of each at the least; those of
-hubs are then read only in part."""
+"""The most rows of `memory_entities` that are read for all entities of a step, and the fewest for each; those of hubs
+are then read only in part."""
 MOST_EDGES: Final = 200
 """The number of edges in one answer, best supported first."""
 MOST_FACTS: Final = 1000

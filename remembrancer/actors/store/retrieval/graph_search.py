@@ -31,7 +31,7 @@ from remembrancer.protocol.wire import Notice
 
 HOPS: Final = 2
 WIDEST: Final = 50
-"""The number of entities of one level, best connected first, from which a walk goes on."""
+"""The number of entities of one level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
 """The number of connected memories that are examined: the most important and the latest of the nearest."""
 STALE_WORTH: Final = 0.5

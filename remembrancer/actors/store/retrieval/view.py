@@ -83,7 +83,7 @@ class View:
         return found if self._notes is None else found | self._notes.texts.ranking_facts(numbers, filters)
 
     def load(self, refs: Iterable[Ref], filters: Filters | None) -> dict[Ref, MemoryRecord]:
-        """Return those memories that pass the filters; with None all of them, whoever may see them."""
+        """Return those memories that pass the filters; with None all of them, regardless of visibility."""
         numbers = list(refs)
         found = self.reader.load(numbers, filters) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.load(numbers, filters)
