@@ -36,7 +36,7 @@ SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 KINDS: Final[tuple[GivenKind, ...]] = get_args(GivenKind)
 SESSION_RECORD: Final = "session_record"
-"""The kind of the memory that sums up a session. Callers cannot use it."""
+"""The kind of the memory that summarises a session. Callers cannot use it."""
 OPEN_END: Final = "open_end"
 """The kind of a task that is still to be done, until it is done."""
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")

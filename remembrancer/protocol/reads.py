@@ -459,7 +459,7 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     is_all: bool = False
     """True if these are all memories that are valid here."""
     subjects: tuple[tuple[str, int], ...] = ()
-    """The subjects of the most memories, each with its number; empty if all memories are here."""
+    """The subjects with the most memories, each with its count; empty if all memories are here."""
     replaced: tuple[RecalledMemory, ...] = ()
     """The memories left out because a newer one in the answer probably replaces them."""
     closed: tuple[RecalledMemory, ...] = ()

@@ -153,11 +153,11 @@ class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
 class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     """Delete up to `limit` rows that are no longer needed. Times are seconds since the epoch.
 
-    Deleted are: turns and tool calls of sessions that were closed before `sessions_before`; runs that began before
+    It deletes turns and tool calls of sessions that were closed before `sessions_before`; runs that began before
     `runs_before` (they cannot be undone then), and, as old, the log of consolidations, versions of memories that are
-    gone or have many newer ones, promotions of memories that are gone, and sessions without any other records;
-    the results of operations that were applied before `operations_before` (nobody sends one again so late), except
-    those on their way to another space.
+    gone or have many newer ones, promotions of memories that are gone, and sessions without any other records; the
+    results of operations that were applied before `operations_before` (nobody sends one again so late), except those on
+    their way to another space.
     """
 
     sessions_before: float

@@ -96,7 +96,7 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
     """The fields of a memory: messages, snapshots, exports and the records' columns are derived from them.
 
-    `session_id` is the session that it belongs to. A `pinned` memory is not summed up, archived or promoted
+    `session_id` is the session that it belongs to. A `pinned` memory is not summarised, archived or promoted
     automatically.
     """
 
@@ -273,8 +273,8 @@ class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
 
 
 class UndoChange(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo the last change of a memory that was not undone yet, or, if it has replaced another one since, that. Refused
-    if the memory no longer has this version (None: any version)."""
+    """Undo the last change of a memory that was not undone yet, or, if it has replaced another memory since, the
+    replacement. Refused if the memory no longer has this version (None: any version)."""
 
     memory_id: str
     version: int | None = None

@@ -57,8 +57,8 @@ ID_ARGUMENTS: Final = (MEMORY_ID, "id", "node_id")
 ABSENT: Final = frozenset({"memory_unavailable", "query_timeout", "queued"})
 """Codes of warnings that mean the store did not answer, so that it is not waited for again."""
 LISTED: Final = "listed"
-"""The key of a schema that has the values to list; the others are rarely used, and taken as well. An empty list names
-none, where another tool names them."""
+"""The schema key with the values to list; others are rarely used, but accepted. An empty list names none, because
+another tool names them."""
 MOST_SHORT_IDS: Final = 20_000
 """The number of a session's short ids that are remembered."""
 
@@ -185,7 +185,7 @@ class Call:
 
     def with_caveats(self, answer: Answer) -> Answer:
         """The answer with all notices so far added to its warnings, the most serious first, and marked if it is
-        degraded. A tool calls it that fits its answer, notices included, into a size."""
+        degraded. Called by tools that fit their answer, notices included, into a size limit."""
         notices = dict.fromkeys([*self.notices, *self.take_notices()])
         self.notices.clear()
         if self.embedding_error is not None:

@@ -90,8 +90,8 @@ MAX_SNAPSHOT_BYTES: Final = 1 << 30
 AWAY_S: Final = 1.0
 """For this long after the journal failed to answer, writes are refused at once instead of waiting again."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
-"""The errors that stop all applying and appending until somebody acts on them. A key that is missing may be under way:
-it is waited for."""
+"""The errors that stop all applying and appending until somebody acts on them. A missing key is waited for, since it
+may be on its way."""
 _HERE: Final = f"SELECT number FROM memories WHERE space = @SPACE AND id IN {AMONG}"  # noqa: S608 - fixed
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _ERASED: Final = "SELECT memory_id FROM erased WHERE space = @SPACE"

@@ -130,7 +130,7 @@ class SharedLanes:
                 await opened.keep()
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
-        """Return the notice that an answer may lack what others have stored, if so."""
+        """Return the notice that an answer may lack memories stored by others, if it may."""
         lane = self._files.shared.get(project_id)
         if lane is None:
             return ()

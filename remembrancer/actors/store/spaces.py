@@ -128,7 +128,7 @@ class HomeSpaces:
 
     @property
     def is_opening(self) -> bool:
-        """True while the database of an older release is brought forward, which answers do not wait for."""
+        """True while the database of an older release is being upgraded, which answers do not wait for."""
         return self._database is None and self._reopening is not None and self._unusable is None
 
     async def wait_for_opening(self) -> SqliteFile:
@@ -219,7 +219,7 @@ class HomeSpaces:
         return self._database is not None and self._database.is_replaced
 
     def drop_quotes(self, quotes: Sequence[str], project_id: str) -> None:
-        """Delete what a project's sessions recorded that has one of the quotes. Runs on the records' thread."""
+        """Delete the records of a project's sessions that contain one of the quotes. Runs on the records' thread."""
         with self.database.transaction() as connection:
             for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (project_id,)).fetchall():
                 SqliteEdits(connection, number, self._clock()).drop_quotes(quotes)
@@ -274,8 +274,7 @@ class HomeSpaces:
         return records
 
     def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after any space of the new name was merged into it. Runs on the records'
-        thread."""
+        """Rename a project's space, after merging any space of the new name into it. Runs on the records' thread."""
         with self.database.transaction() as connection:
             spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
             if new.id in spaces:

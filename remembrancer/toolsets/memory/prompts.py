@@ -1,5 +1,5 @@
 """Prompts and their texts (`prompts.toml`). Clients offer prompts to a person, often as slash commands. A message asks
-the assistant for calls of tools, and has no memory in it.
+the assistant to call tools, and contains no memories.
 """
 
 from collections.abc import Mapping

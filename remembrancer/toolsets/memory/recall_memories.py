@@ -54,7 +54,7 @@ NOTHING_OPEN: Final = "Nothing is open."
 NEAREST: Final = "Nothing answers the query; these are the nearest memories."
 AND_STANDING: Final = "Memories without a relevance are here because they hold for every task."
 LEAST_ROOM: Final = 10
-"""A smaller `limit` leaves no room for what holds for every task."""
+"""A smaller `limit` leaves no room for memories that hold for every task."""
 STANDING_TOKENS: Final = 800
 """The most tokens of memories that hold for every task in one answer."""
 MANY: Final = 100

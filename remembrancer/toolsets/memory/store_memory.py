@@ -119,8 +119,8 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
 def changes_of(
     arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
-    """The memories of a call, each with the change that it requests. A field beside `memories` holds for each of them
-    that leaves it out.
+    """The memories of a call, each with the change that it requests. A field beside `memories` applies to each of them
+    that lacks it.
 
     Raises:
         InvalidInput: a field is not allowed, or there are too many memories.

@@ -69,7 +69,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change the given fields only. The answer has the changed line if a passage of the text is replaced. It names the
-    changed fields if there are none, or others than the call's."""
+    changed fields if there are none, or if they differ from the call's."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     if change.kind != arguments.kind:
         call.warn("kind_changed", BECOMES_OPEN)

@@ -46,7 +46,7 @@ ANSWERS_BY_TIME: Final = 0.9
 BROUGHT: Final = 10
 """The number of memories that PageRank adds to the candidates."""
 ROUNDED: Final = 9
-"""The decimals of a score; more are rounding errors, which would order what is equal."""
+"""The decimals kept of a score; more are rounding errors, which would put equal scores in an order."""
 TRUSTED_SIZE: Final = 10
 """The size at which a space's BM25 is scaled half by the best of all spaces, and half by the space's own best."""
 

@@ -102,7 +102,7 @@ class View:
         return found
 
     def visible(self, memory_ids: Iterable[str], filters: Filters) -> dict[Ref, tuple[str, RankingFacts]]:
-        """Return those memories that exist here and pass the filters, with their ids. One in two lanes appears
+        """Return those memories that exist here and pass the filters, with their ids. A memory in two lanes appears
         twice."""
         known = self.reader.numbers_of(set(memory_ids))
         facts = self.reader.ranking_facts(list(known), filters) if known else {}

@@ -41,7 +41,7 @@ MARK: Final = "server.id"
 """The file that identifies a home, kept with the data that can be rebuilt."""
 TOKEN_BYTES: Final = 16_384
 ADDED_AT_ONCE: Final = 64
-"""The size of a batch: Chroma answers no search while it takes passages in, some 40 ms at 100,000 passages."""
+"""The size of a batch: Chroma answers no search while it adds passages, some 40 ms at 100,000 passages."""
 DELETED_AT_ONCE: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16

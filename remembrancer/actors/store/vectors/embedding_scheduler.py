@@ -60,9 +60,9 @@ SAVE_BATCH: Final = 64
 BURST_S: Final = 0.03
 """After a client's request, no texts are handed out for this long: more requests may follow, and they come first."""
 LONGEST_HOLD_S: Final = 2.0
-"""The time after which texts are handed out although clients go on asking."""
+"""The time after which texts are handed out even if clients keep asking."""
 AGAIN_S: Final = 5.0
-"""The time after which whatever has failed is tried again."""
+"""The time after which failed work is tried again."""
 IN_USE_S: Final = 4.0
 """The time for which the vectors of a replaced model stay: longer than a recall that began with them takes."""
 PRUNE_BATCH: Final = 200
