@@ -325,7 +325,7 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON, name="restore"
 )
 def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
-    """Bring back forgotten memories, or an earlier version of one. ('backup restore' restores a backup.)"""
+    """Bring back forgotten memories, or an earlier version of one. 'backup restore' restores a backup."""
     if len(memories) > 1:
         if version is not None:
             raise InvalidInput("--version needs a single ID")

@@ -21,7 +21,8 @@ from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
 
-ENGINES = tuple(get_args(next(field.type for field in msgspec.structs.fields(Settings) if field.name == "engine")))
+ENGINES = get_args(next(field.type for field in msgspec.structs.fields(Settings) if field.name == "engine"))
+CHOICES = (*ENGINES, *NAMED_MODELS)
 
 
 @command(name="list")
@@ -31,7 +32,9 @@ def list_models() -> Report:
 
 
 @command(
-    argument("engine", type=click.Choice((*ENGINES, *NAMED_MODELS)), help="An engine, or a model with a short name."),
+    argument(
+        "engine", type=click.Choice(CHOICES), metavar="ENGINE", help=f"An engine or a model: {', '.join(CHOICES)}."
+    ),
     argument("model", required=False, help="Its name, or a directory (default: the engine's own)."),
 )
 def use(engine: str, model: str | None) -> Report:

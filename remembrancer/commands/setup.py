@@ -77,8 +77,8 @@ EXTRAS: Final = ("hooks", "rules")
     flag("--no-check", help="Do not test the written command."),
     flag(
         "--plugin-path",
-        help="Print the folder of the plugin for Claude Code, which is a marketplace, too: claude plugin marketplace "
-        'add "$(remembrancer setup --plugin-path)" && claude plugin install remembrancer@remembrancer',
+        help="Print the folder of the plugin for Claude Code, which is also a marketplace: run claude plugin "
+        'marketplace add "$(remembrancer setup --plugin-path)", then claude plugin install remembrancer@remembrancer.',
     ),
 )
 def setup(

@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 
 from remembrancer import __version__
 from remembrancer.actors.consolidator import maintenance
 from remembrancer.actors.store.retrieval.deduplication import SAME_COSINE
-from remembrancer.command_line import COMMANDS, main
+from remembrancer.command_line import COMMANDS, group, main
 from remembrancer.commands.config import written
 from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.home import read_settings_file
@@ -130,6 +131,24 @@ def test_every_option_that_a_page_gives_a_command_is_one_of_it(capsys: pytest.Ca
             main([*parts, "-h"])
         described = capsys.readouterr().out
         assert {option for option in options if not re.search(rf"{option}\b", described)} == set(), parts
+
+
+def test_the_help_of_each_command_fits_a_terminal_and_its_sentences_end(capfd: pytest.CaptureFixture[str]) -> None:
+    commands: list[tuple[tuple[str, ...], Any]] = [((), group())]
+    for parts, command in commands:
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            commands += [
+                ((*parts, name), command.get_command(context, name)) for name in command.list_commands(context)
+            ]
+        with contextlib.suppress(SystemExit):
+            main([*parts, "--help"])
+        described = capfd.readouterr().out
+        assert described, parts
+        assert [line for line in described.splitlines() if len(line) > 80] == [], parts
+        if parts[-1:] not in (("mcp",), ("hook",)):  # which write their own
+            helps = [command.help, *(getattr(each, "help", None) for each in command.params)]
+            assert [text for text in helps if text and text[0].isupper() and text.strip()[-1] != "."] == [], parts
 
 
 def text_of(page: Path) -> str:
