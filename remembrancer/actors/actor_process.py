@@ -115,6 +115,9 @@ def configure_logs(directory: Path, actor: str, level: str) -> None:
 class Actor(abc.ABC):
     """The work of one process. The shell calls these methods on the actor's event loop; none may block it."""
 
+    control: Dealer[FromLauncher]
+    """The connection to the launcher, which the shell makes."""
+
     def __init__(self, spec: LaunchSpec) -> None:
         self.spec = spec
         self.speaker = Speaker(spec.name, spec.incarnation)
@@ -219,6 +222,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
             with anyio.CancelScope() as starting:
                 tasks.start_soon(_cancel_at_stop, life, starting)
                 actor = factory(spec)
+                actor.control = control
                 await tasks.start(_run_until_cancelled, actor, life)
         except RemembrancerError as error:
             logger.error("start failed", extra={"code": error.code, "reason": error.message})

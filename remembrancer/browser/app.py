@@ -62,7 +62,7 @@ class Browser:
     ) -> None:
         self._access = VisitorAccess(paths.home, no_token=no_token)
         templates = environment()
-        self._shared = Shared(service, tools, templates, self._access, writes, shown, paths.control_endpoint)
+        self._shared = Shared(service, tools, templates, self._access, writes, shown)
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))).hexdigest()[:12]
         templates.globals |= {"prefix": PREFIX, "name_of": name_of, "names_of": names_of, "directory_of": directory_of}
         templates.globals["assets"] = f"{PREFIX}/assets/{digest}"

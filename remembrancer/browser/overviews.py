@@ -20,13 +20,9 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
 from remembrancer.protocol.browsing import GraphNode, ReadGraph
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
-from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, Files, ListFiles, Workspace
-from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.problems import find_problems, of_embedding
 from remembrancer.protocol.reads import DescribeStore, GraphEntity, GraphFound, GraphRelationship, SearchGraph
-from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.tracing import last_durations_s
 from remembrancer.protocol.writes import MENTIONED_WITH
 from remembrancer.toolsets.files.memory_read import read_note
@@ -36,7 +32,6 @@ LISTED: Final = 100
 DRAWN: Final = 300
 """The number of entities that are drawn, the most important ones."""
 FILES: Final = 200
-CONTROL_S: Final = 2.0
 
 
 async def projects(view: View) -> Response:
@@ -46,30 +41,16 @@ async def projects(view: View) -> Response:
 
 
 async def health(view: View) -> Response:
-    """The problems of the processes, the queue and the embedding, and the latency of the last calls."""
-    asked_of_store = view.ask(DescribeStore(view.project, view.session))
-    (status, why), store = await asyncio.gather(_running(view), asked_of_store)
-    problems = [why] if why else []
-    if status is not None:
-        problems += map(str, find_problems(status))
-    else:
-        problems += map(str, of_embedding(store.embedding))
+    """The problems of the runtime, as far as they concern the visitor, and the latency of the last calls."""
+    (problems, status), store = await asyncio.gather(
+        view.shared.service.look(None if view.is_owner else view.project),
+        view.ask(DescribeStore(view.project, view.session)),
+    )
     lasted = last_durations_s() if view.is_owner else []  # of this gateway
     latency = [(place, round(each * 1000, 2)) for place, each in enumerate(lasted, 1)]
     latencies = json.dumps(latency)
-    return view.page("health.html", status=status, store=store, problems=problems, latency=latencies, calls=latency)
-
-
-async def _running(view: View) -> tuple[RuntimeStatus | None, str]:
-    """The state of the processes, for the owner only, or the reason why it is unknown."""
-    if not view.is_owner:
-        return None, ""
-    try:
-        async with Dealer(view.shared.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
-            await launcher.wait_connected(CONTROL_S)
-            return await launcher.request(AskStatus(), timeout_s=CONTROL_S), ""
-    except RemembrancerError as error:
-        return None, error.message
+    shown = status if view.is_owner else None
+    return view.page("health.html", status=shown, store=store, problems=problems, latency=latencies, calls=latency)
 
 
 async def notes(view: View) -> Response:

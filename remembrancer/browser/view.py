@@ -66,7 +66,6 @@ class Shared:
     writes: Writes
     shown: Callable[..., Sequence[Any]]
     """Reads the log of which memories were shown to whom, the latest entries first."""
-    control_endpoint: str
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a page."""

@@ -31,7 +31,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.problems import Problem
+from remembrancer.protocol.problems import Problem, launcher_silent
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
@@ -107,11 +107,7 @@ def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
     except (PeerUnavailable, PeerLost, DeadlineExceeded):
         if not is_up(paths):  # it has stopped meanwhile
             return None
-        pid = read_record(paths)
-        who = "the launcher" if pid is None else f"the launcher (process {pid})"
-        what = f"{who} does not answer: look at {paths.logs / 'launcher.log'}"
-        advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
-        return Problem("peer_unavailable", "problem", what, advice)
+        return launcher_silent(paths.logs / "launcher.log", read_record(paths))
 
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:

@@ -175,7 +175,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskStatus(Request[RuntimeStatus], frozen=True):
-    """Command to launcher: report the state of the runtime."""
+    """Command or gateway to launcher: report the state of the runtime."""
 
 
 class AskScale(Request[int], frozen=True):

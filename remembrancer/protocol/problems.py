@@ -9,9 +9,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from remembrancer.protocol.control import GatewayHealth, ProcessState, RemoteEmbedders, RuntimeStatus, StoreHealth
+from remembrancer.protocol.control import ProcessState, RemoteEmbedders, RuntimeStatus, StoreHealth
 from remembrancer.protocol.errors import JournalAway, size_in_words
 from remembrancer.protocol.reads import EmbeddingSummary
+from remembrancer.protocol.writes import ProjectRef
 
 MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
@@ -48,16 +49,24 @@ SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
 OPENING: Final = "the memories of an older release are being upgraded, which may take a minute"
 
 
-def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
-    """Everything that makes the runtime degraded, the most important first; empty when all is well."""
+def find_problems(status: RuntimeStatus, seen_by: ProjectRef | None = None) -> tuple[Problem, ...]:
+    """Everything that makes the runtime degraded, the most important first; empty when all is well. A project that it
+    is `seen_by` is told nothing of other projects."""
     away = {process.role for process in status.processes if process.state != "ready"}
     return (
         *_of_release(status),
         *_of_disk(Path(status.home)),
         *_of_processes(status),
-        *_of_gateway(status, away),
-        *_of_store(status, away),
+        *_of_gateway(status, away, seen_by),
+        *_of_store(status, away, seen_by),
     )
+
+
+def launcher_silent(log: Path, pid: int | None = None) -> Problem:
+    """The problem that the launcher does not answer, so that no other is known."""
+    who = "the launcher" if pid is None else f"the launcher (process {pid})"
+    advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
+    return Problem("peer_unavailable", "problem", f"{who} does not answer: look at {log}", advice)
 
 
 OLDER: Final = "the running memory was started before this release was installed"
@@ -98,7 +107,7 @@ def _not_reported(role: str, away: set[str]) -> Iterator[Problem]:
         yield Problem("not_reported", "warning", f"the {role} has not reported", "try again")
 
 
-def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
+def _of_gateway(status: RuntimeStatus, away: set[str], seen_by: ProjectRef | None) -> Iterator[Problem]:
     gateway = status.gateway
     if gateway is None:
         yield from _not_reported("gateway", away)
@@ -107,14 +116,10 @@ def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
         what = f"the gateway cannot reach the store ({gateway.store}, {gateway.store_attempts} attempts): "
         advice = f"it is retried in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue is applied"
         yield Problem("store_away", "warning", what + "writes are queued, reads come from the cache", advice)
-    yield from of_queue(gateway)
-
-
-def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
-    """The problems of the write queue and of HTTP, as reported by the gateway."""
     for lane, why in gateway.queue_stuck.items():
-        what = f"queued writes to {_whose(lane, gateway.queue_stuck_at)} have to wait: {why}"
-        yield Problem("queued", "warning", what, "they are retried automatically")
+        if seen_by is None or lane in ("user", seen_by.id):
+            what = f"queued writes to {_whose(lane, gateway.queue_stuck_at)} have to wait: {why}"
+            yield Problem("queued", "warning", what, "they are retried automatically")
     if gateway.http_error is not None:
         advice = "fix that, and run 'remembrancer down'; sessions work meanwhile"
         yield Problem("http_unusable", "warning", gateway.http_error, advice)
@@ -142,7 +147,7 @@ def _whose(lane: str, paths: Mapping[str, str]) -> str:
     return "the user's memory" if lane == "user" else f"the project {path}"
 
 
-def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
+def _of_store(status: RuntimeStatus, away: set[str], seen_by: ProjectRef | None) -> Iterator[Problem]:
     store = status.store
     if store is None:
         yield from _not_reported("store", away)
@@ -156,13 +161,15 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
         advice = "until that is fixed, its memories are missing from answers; 'remembrancer doctor' checks all files"
         yield Problem("file_unusable", "warning", reason, advice)
     for lane in store.cut_off:
+        if seen_by is not None and lane.project not in ("", seen_by.path):
+            continue
         whose = f"the project {lane.project.removesuffix('/.git')}" if lane.project else "your own memories"
         what = f"nothing of {whose} is exchanged with the other machines: "
         passes = lane.code == JournalAway.code
         advice = "it is retried automatically" if passes else "'remembrancer share status' shows more"
         yield Problem("lane_cut_off", "warning" if passes else "problem", what + str(lane.problem), advice)
     if not status.is_resting:
-        yield from of_embedding(store.embedding)
+        yield from _of_embedding(store.embedding)
     if not (store.embedding.error or store.embedding.workers) and any(
         process.role == "embedder" for process in status.processes
     ):
@@ -173,7 +180,7 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
         yield from _of_other_hosts(store.remote, has_own=any(each.role == "embedder" for each in status.processes))
 
 
-def of_embedding(embedding: EmbeddingSummary) -> Iterator[Problem]:
+def _of_embedding(embedding: EmbeddingSummary) -> Iterator[Problem]:
     """The problems of the vectors, as reported by the store."""
     if embedding.error:
         advice = "fix that; until then, search is by words only"

@@ -8,7 +8,8 @@ import msgspec
 
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import GatewayHealth
+from remembrancer.protocol.control import GatewayHealth, RuntimeStatus
+from remembrancer.protocol.problems import Problem
 from remembrancer.protocol.reads import EmbeddingState
 from remembrancer.protocol.store_client import StoreAvailability
 from remembrancer.protocol.wire import Notice, Request
@@ -142,6 +143,10 @@ class MemoryService(Protocol):
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """Report writes that the store has applied, which may change resources."""
+
+    async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
+        """The problems of the runtime, as far as they concern a project (None: all), and its state, if the launcher
+        answers."""
 
     def health(self) -> GatewayHealth:
         """The state of the write queue and of the store."""

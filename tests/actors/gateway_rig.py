@@ -14,10 +14,12 @@ import anyio
 from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import RuntimeStatus, StoreHealth
 from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.wire import Request
@@ -166,6 +168,7 @@ class Rig:
         async with anyio.create_task_group() as tasks:
             self.gateway = GatewayActor(spec)
             await tasks.start(self.gateway.run)
+            self.gateway.access.ask_status = self._status
             self._is_running = True
             self._note_requests()
             self.gateway.access.writes.listeners.append(self.written.append)
@@ -175,6 +178,11 @@ class Rig:
             yield self.gateway
             self._is_running = False
             tasks.cancel_scope.cancel()
+
+    async def _status(self) -> RuntimeStatus:
+        """The launcher's report, if all but the gateway is well."""
+        store = StoreHealth(None, EmbeddingSummary("onnx", "a model", 0, 0, 0))
+        return RuntimeStatus(str(self.paths.home), (), self.gateway.health(), store)
 
     def _wait(self, *, patiently: bool) -> None:
         self._is_patient = patiently

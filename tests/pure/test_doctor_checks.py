@@ -33,6 +33,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sharing import LaneState
+from remembrancer.protocol.writes import ProjectRef
 from tests.cases import cases
 from tests.operations import store_operation
 from tests.spaces import write_rows
@@ -219,6 +220,15 @@ def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(
     finding = processes_of(at, status, monkeypatch)
     assert (finding.status, bool(finding.advice)) == (expected, True)
     assert [says in problem.what for problem in find_problems(status)] == [True]
+
+
+def test_a_project_is_told_no_problem_of_another_one() -> None:
+    stuck = runtime(gateway={"queue_stuck": {"p_1": "locked"}, "queue_stuck_at": {"p_1": "/srv/shop/.git"}})
+    for status in (stuck, cut_off("journal_away")):
+        seen = [
+            find_problems(status, ProjectRef(name, path)) for name, path in (("p_1", "/srv/shop/.git"), ("p_2", "/"))
+        ]
+        assert seen == [find_problems(status), ()]
 
 
 def test_refused_writes_are_said_once_by_runtime_or_queue(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,7 +268,7 @@ def caller(session: str = SESSION, project: ProjectRef = PROJECT) -> Caller:
 def test_queries_are_counted_and_each_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store: Any = SimpleNamespace(health=SimpleNamespace(usable=False))
     nothing: Any = None
-    access = StoreAccess(store, nothing, Settings(), str(tmp_path), nothing, nothing)
+    access = StoreAccess(store, nothing, Settings(), str(tmp_path), nothing, nothing, nothing)
     for session, ids in (("s", ("a", "b")), ("s", ("b", "c")), ("s", ()), ("other", ("z",))):
         access.shown(caller(session), ids)
     state = access.session(caller("s"))

@@ -19,7 +19,7 @@ from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import GatewayHealth, PeerGone
+from remembrancer.protocol.control import AskStatus, GatewayHealth, PeerGone, RuntimeStatus
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.store_client import StoreClient
@@ -37,6 +37,9 @@ BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (8080, 0)
 """The ports for the memory browser, first the one of `up --http`, so that a bookmark stays valid. If they are taken,
 any other."""
+
+STATUS_S: Final = 2.0
+"""The time to wait for the launcher's report, which takes 0.5 s if a process hangs."""
 
 
 class GatewayActor(Actor):
@@ -70,7 +73,7 @@ class GatewayActor(Actor):
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 access = self.access = StoreAccess(
-                    self._store, self._queue, settings, str(paths.home), tasks, self._browser_url
+                    self._store, self._queue, settings, str(paths.home), tasks, self._browser_url, self._ask_status
                 )
                 tools = load_tools()
                 by_name = {each.name: each for each in tools}
@@ -153,6 +156,9 @@ class GatewayActor(Actor):
             if self._http.url is None:
                 raise MemoryUnavailable(self._http.error or "HTTP is off")
         return self._http.browser_url
+
+    async def _ask_status(self) -> RuntimeStatus:
+        return await self.control.request(AskStatus(), timeout_s=STATUS_S)
 
     def _queue_notices(self) -> list[Notice]:
         """Notices for the first answer to every session."""

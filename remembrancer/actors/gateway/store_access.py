@@ -26,7 +26,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.changes import texts_of
 from remembrancer.memory.contexts import in_sections
 from remembrancer.memory.sentences import quotable
-from remembrancer.protocol.control import GatewayHealth
+from remembrancer.protocol.control import GatewayHealth, RuntimeStatus
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     Failure,
@@ -42,6 +42,7 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.problems import Problem, find_problems, launcher_silent
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
@@ -166,6 +167,7 @@ class StoreAccess(MemoryService):
         home: str,
         tasks: anyio.abc.TaskGroup,
         open_browser: Callable[[], Awaitable[str]],
+        ask_status: Callable[[], Awaitable[RuntimeStatus]],
     ) -> None:
         self.settings = settings
         self.home = home
@@ -186,10 +188,18 @@ class StoreAccess(MemoryService):
             logger.warning("a memory was only partly erased when an earlier release was killed: erase it again")
             erasing.unlink()
         self.open_browser = open_browser
+        self.ask_status = ask_status
 
     async def run(self) -> None:
         """Drain the write queue, until cancelled."""
         await self._drain.run()
+
+    async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
+        try:
+            status = await self.ask_status()
+        except RemembrancerError:
+            return (launcher_silent(RuntimePaths(Path(self.home)).logs / "launcher.log"),), None
+        return find_problems(status, seen_by), status
 
     def health(self) -> GatewayHealth:
         queue, store = self._queue, self.store_health

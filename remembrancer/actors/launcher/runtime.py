@@ -328,7 +328,7 @@ class Supervisor:
         self._events.put_nowait(functools.partial(self._core.on_health, name, incarnation, health))
 
     async def _report(self, peer: Peer, asked: int) -> None:
-        """Answer a command's request for the state of the runtime, after fresh reports of the processes."""
+        """Answer a request for the state of the runtime, after fresh reports of the processes."""
         with anyio.move_on_after(FRESH_ANSWERS_S):
             async with anyio.create_task_group() as asking:
                 for process in self._core.processes:

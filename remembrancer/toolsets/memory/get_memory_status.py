@@ -8,7 +8,6 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.memory.sentences import cut_at_word
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
-from remembrancer.protocol.problems import of_queue
 from remembrancer.protocol.reads import DescribeStore, StoreDescription
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.memory.answers import iso
@@ -90,10 +89,7 @@ async def get_memory_status(call: Call) -> Answer:
     if not is_fresh:
         last = "the figures are the last known" if store else "there are no figures yet"
         call.warn("memory_unavailable", f"{health.explain_away()}: {last}")
-    stuck = {lane: why for lane, why in gateway.queue_stuck.items() if lane in (caller.project.id, "user")}
-    state = msgspec.structs.replace(gateway, queue_depth=0, queue_stuck=stuck, queue_problem=None)
-    for problem in of_queue(state):
-        call.warn(problem.code, str(problem))
+    answer |= non_empty(problems=msgspec.to_builtins((await service.look(caller.project))[0]))
     if is_degraded or call.notices:
         answer["degraded"] = is_degraded
     return answer
