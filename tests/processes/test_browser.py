@@ -643,7 +643,7 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
         visit.stored(f"{source} {relation} Valkey", related_entities=[subject, thing])
     drawn = json.loads(visit.get("/graph.json"))
     assert {each["id"] for each in drawn["nodes"]} == {"Valkey", "Anna Lindqvist", "Checkout"}
-    assert "and 2 identifiers" in Page(visit.get("/graph")).text
+    assert "show 2 identifiers, too" in Page(visit.get("/graph")).text
     everything = json.loads(visit.get("/graph.json", all=1))
     assert {"legacy_id", "SHOP-12"} <= {each["id"] for each in everything["nodes"]}
     links = {(each["source"], each["type"], each["target"]) for each in drawn["links"]}
