@@ -213,7 +213,7 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:
 
 
 def _author_of(change: MemoryChanged) -> tuple[str, str]:
-    """The session, and of a person, whose session has the same id on all machines, the machine."""
+    """The session; for a person, whose session has the same id on all machines, also the machine."""
     return change.session_id, change.member if change.session_id in (BROWSER_SESSION, SHELL_SESSION) else ""
 
 

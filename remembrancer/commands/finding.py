@@ -578,7 +578,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
 
 
 def _changed(before: str, after: str) -> tuple[str, str]:
-    """Two values; at a terminal, those of long texts only from shortly before the first difference on."""
+    """Two values; at a terminal, long texts begin shortly before their first difference."""
     if not sys.stdout.isatty() or max(len(before), len(after)) <= LONGEST:
         return before, after
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))

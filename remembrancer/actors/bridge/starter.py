@@ -85,7 +85,7 @@ class Starter:
         self._pause(now)
 
     def _pause(self, now: float) -> None:
-        """After a failed attempt: make no other for a while, which doubles after each failure in a row."""
+        """After a failed attempt, wait before the next one; the wait doubles with each failure in a row."""
         self._not_before = now + self._pause_s
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 

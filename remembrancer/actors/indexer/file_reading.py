@@ -100,7 +100,7 @@ class WorkspaceFiles(TreeFiles):
         return path == self.root or any(path.is_relative_to(place) for place in self._places)
 
     def _is_due(self, file: FoundFile, known: FileState | None, asked: ToRead | None) -> bool:
-        """True if a file is to be read now: it is new or has changed, or a client has it read all the same."""
+        """True if a file is to be read now: it is new or has changed, or a client asks for it anyway."""
         is_known = known is not None and (known.mtime_ns, known.size) == (file.mtime_ns, file.size)
         if is_known and not (asked is not None and asked.force):
             return False

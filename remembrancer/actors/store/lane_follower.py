@@ -55,7 +55,7 @@ class LaneFollower:
         self._following: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._purged = -1
-        """The newest erasure that the journal is known to quote no more; -1 before the journal was looked at."""
+        """The newest erasure that the journal is known to no longer quote; -1 before the journal was checked."""
         self._due_at: float | None = None
         """The time at which this host removes erased memories from the journal, unless another one does."""
 

@@ -63,7 +63,7 @@ def _weekend(match: Match, now: datetime) -> Span:
 
 
 def _weekday(match: Match, now: datetime) -> Span:
-    """The latest one before today, which would be called "today"."""
+    """The latest such weekday before today, since today's would be called "today"."""
     index = [name[:3] for name in WEEKDAYS].index(match["weekday"].lower()[:3])
     of = now - DAY * ((now.weekday() - index - 1) % 7 + 1)
     return spans.part_of_day(of, match["of_day"].lower()) if match["of_day"] else spans.day(of)

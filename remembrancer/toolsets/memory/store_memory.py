@@ -148,8 +148,8 @@ def changes_of(
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One answer for several memories: their ids in order, what all the answers have alike, and those memories about
-    which there is more to say."""
+    """One answer for several memories: their ids in order, what all the answers have alike, and the memories that need
+    a remark."""
     ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
     alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
     alike.pop("memory_id", None)

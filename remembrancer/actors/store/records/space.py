@@ -18,7 +18,7 @@ Arguments = Sequence[object] | Mapping[str, object]
 
 
 def _of_spaces(*numbers: int) -> tuple[str, str]:
-    """Return what a statement says for its space, and what it has to say to apply to these."""
+    """Return the text in a statement that stands for its space, and the text that makes it apply to these."""
     if len(numbers) == 1:
         return "@SPACE", str(numbers[0])
     return "= @SPACE", f"IN ({', '.join(map(str, numbers))})"
