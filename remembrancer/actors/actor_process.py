@@ -6,7 +6,6 @@ the launcher is dead, and an actor never outlives it.
 
 import abc
 import contextlib
-import ctypes
 import logging
 import math
 import os
@@ -38,6 +37,7 @@ from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, Remembra
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
+from remembrancer.protocol.system import end_with_parent
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
@@ -48,13 +48,10 @@ EXIT_ORPHANED: Final = 71
 work is durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
 """The time that a process has to finish the work in hand after SIGTERM."""
-_PR_SET_PDEATHSIG: Final = 1
 MANY_FILES: Final = 10_240
 """The files that a process may have open if the system allows so many (macOS allows no more): each index takes some."""
 LOCK_WAIT_S: Final = 10.0
 """The time that a new actor waits for a dying predecessor's lock."""
-NICENESS: Final = 10
-"""Of 19: a client's request goes first, and this work still gets done on a busy machine."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
 KEPT_LOGS: Final = 3
 
@@ -292,9 +289,8 @@ async def _end_on_signal(life: _Life) -> None:
 
 
 def _start_parent_watchdog(launch_input: BinaryIO) -> None:
-    """End this process when the launcher dies. On Linux the kernel does so even if this process is stopped or hangs."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """End this process when the launcher dies."""
+    end_with_parent()
 
     def watch() -> None:
         while launch_input.read(1):
@@ -318,16 +314,3 @@ async def acquire(lock: FileLock, owner: str) -> None:
     except OSError as error:
         raise HomeUnusable(f"{lock.path} cannot be locked: {error.strerror or error}: move it away") from error
     raise HomeUnusable(f"another {owner} still holds {lock.path}: 'remembrancer status' shows it")
-
-
-def lower_priority() -> None:
-    """Give this process the lowest priority: for the processor, and for the disk where the system supports that."""
-    import psutil  # not needed by the urgent processes
-
-    process = psutil.Process()
-    try:
-        process.nice(NICENESS)
-        if sys.platform == "linux":
-            process.ionice(psutil.IOPRIO_CLASS_IDLE)
-    except (psutil.Error, OSError) as error:
-        logger.info("the priority stays as it is", extra={"reason": str(error), "pid": os.getpid()})

@@ -16,6 +16,7 @@ import msgspec
 
 from remembrancer.code.read_files import ReadFile, read_file
 from remembrancer.code.tree import SourceFile
+from remembrancer.protocol.system import limit_memory
 
 DEADLINE_S: Final = 10
 """Seconds of processor time for reading, parsing and counting one file."""
@@ -57,7 +58,6 @@ if __name__ == "__main__":
     os.nice(5)
     for each in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(each, signal.SIG_DFL)
-    if sys.platform != "darwin":  # macOS refuses this limit
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    limit_memory(MOST_MEMORY)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answer(requests.decode(sys.stdin.buffer.read()), sys.stdout.buffer)

@@ -9,18 +9,17 @@ share. Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https
 their own.
 """
 
-# ruff: noqa: PTH123
 from __future__ import annotations
 
 import json
 import os
 import select
-import sys
 import time
 
 from remembrancer.actors.bridge.places import find_places, working_directory
 from remembrancer.commands.hook_files import Session
 from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_EVENTS
+from remembrancer.protocol.system import started_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def whole(text: str) -> str:
 
 def main(argv: list[str]) -> int:
     """Record the event that `argv` or the input names. Returns 0, whatever happens."""
-    began, failure = _started(), "the event is not recorded"
+    began, failure = started_at(), "the event is not recorded"
     try:
         if {"-h", "--help"} & set(argv):
             _write(1, USAGE)
@@ -179,20 +178,6 @@ def main(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the session must go on, and the line says what was wrong
         _complain(f"{failure}: {error or 'an unexpected error'}")
     return 0
-
-
-def _started() -> float:
-    """The monotonic time at which this process was started. The start of Python counts, because the session waits for
-    it and it takes a while on a busy machine. From the kernel (proc(5), field 22), or else estimated from the CPU time.
-    """
-    if sys.platform == "linux":
-        try:
-            with open("/proc/self/stat", "rb", buffering=0) as file:
-                ticks = int(file.read().rpartition(b")")[2].split()[19])
-            return time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError):
-            pass
-    return time.monotonic() - time.process_time()
 
 
 def _event_of(argument: str, given: Given) -> tuple[str, str]:

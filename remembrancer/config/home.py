@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_file, first_of, named_home
 from remembrancer.protocol.paths import read_file
+from remembrancer.protocol.system import memory_storage
 
-MEMORY_STORAGE: Final = Path("/dev/shm")  # noqa: S108 - private: owner and mode are checked
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 
@@ -57,15 +57,11 @@ def locate(environ: Mapping[str, str]) -> Home:
 
 
 def memory_directory(on_disk: Path) -> Path:
-    """The home in `embedded-memory` mode, the same for all sessions of a user that name the same home.
-
-    It lies in a RAM file system where there is one (Linux). TMPDIR is not used, since it may differ between sessions.
-    """
+    """The home in `embedded-memory` mode, the same for all sessions of a user that name the same home."""
     import hashlib
 
-    shared = MEMORY_STORAGE if os.access(MEMORY_STORAGE, os.W_OK | os.X_OK) else Path("/tmp")  # noqa: S108
     digest = hashlib.sha256(os.fsencode(on_disk)).hexdigest()[:16]
-    return shared.resolve() / f"remembrancer-memory-{os.getuid()}-{digest}"
+    return Path(memory_storage(), f"remembrancer-memory-{os.getuid()}-{digest}")
 
 
 def _location_settings(file: Path) -> dict[str, str]:

@@ -5,7 +5,8 @@ start of a bridge, so this module imports nothing that the bridge has not import
 from __future__ import annotations
 
 import os
-import sys
+
+from remembrancer.protocol.system import DATA_DIRECTORY, real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,11 +44,11 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
                 f"{variable} is {named[:1000]!r}, and would mean another memory in each directory: give an absolute "
                 f"path, such as {os.path.abspath(home)}"
             )
-        return variable, os.path.realpath(home)
+        return variable, real_path(home)
     data = environ.get("XDG_DATA_HOME", "").strip()
     if not os.path.isabs(data):  # the specification ignores relative ones
-        data = os.path.expanduser("~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share")
-    return "default", os.path.realpath(os.path.join(data, "remembrancer"))
+        data = os.path.expanduser(DATA_DIRECTORY)
+    return "default", real_path(os.path.join(data, "remembrancer"))
 
 
 def config_file(environ: Mapping[str, str], home: str) -> str | None:

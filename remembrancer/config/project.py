@@ -6,14 +6,13 @@ Worktrees of one repository have the same git common directory, so they share a 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remembrancer.protocol.paths import read_file
+from remembrancer.protocol.system import real_path
 from remembrancer.protocol.writes import ProjectRef
 
 if TYPE_CHECKING:
@@ -25,26 +24,14 @@ def project_of(directory: Path) -> ProjectRef:
 
     Bytes of the path that are not UTF-8 count for the id, and are shown as U+FFFD, since messages can carry only text.
     """
-    real = Path(os.path.realpath(directory))  # unlike Path.resolve, it accepts a loop of symbolic links
-    root = _as_stored(os.fsencode(_git_common_directory(real) or real))
+    real = Path(real_path(directory))
+    root = os.fsencode(_git_common_directory(real) or real)
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
-
-
-def _as_stored(path: bytes) -> bytes:
-    """The path as the file system stores it: macOS also finds a directory by other case or Unicode composition."""
-    if sys.platform == "darwin":
-        with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                path = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
-            finally:
-                os.close(descriptor)
-    return path
 
 
 def working_tree_of(directory: Path) -> Path:
     """The root of the working tree that contains a directory, or else the directory; symbolic links resolved."""
-    real = Path(os.path.realpath(directory))
+    real = Path(real_path(directory))
     return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
 
 
@@ -52,7 +39,7 @@ def directory_of(path: str) -> str:
     """The directory that a person works in, given the path of a project: without the `.git` that identifies it, and for
     a submodule, which lies in the repository around it, the working tree that its configuration names."""
     if f"{os.sep}.git{os.sep}modules{os.sep}" in path:
-        with contextlib.suppress(OSError, ValueError, RuntimeError):
+        with contextlib.suppress(OSError, ValueError):
             return str(_configured_tree(Path(path)) or path)
     return path.removesuffix("/.git")
 
@@ -72,7 +59,7 @@ def is_gone(project: ProjectRef) -> bool:
 
 
 def _git_common_directory(directory: Path) -> Path | None:
-    """The git common directory of the working tree that contains a directory; None outside of any.
+    """The git common directory of the working tree that contains a directory, given its real path; None outside of any.
 
     See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared one. A
     file or a link may have come with somebody else's files, so it is followed only if its target points back, as git
@@ -85,17 +72,17 @@ def _git_common_directory(directory: Path) -> Path | None:
                 return dot_git
             if dot_git.is_dir():
                 if (dot_git / "HEAD").is_file():
-                    return dot_git.resolve()
+                    return dot_git
             elif dot_git.is_file():
                 mark, _, named = os.fsdecode(read_file(dot_git)).partition(":")
                 if mark != "gitdir":
                     continue
-                target = (parent / named.strip()).resolve()
+                target = Path(real_path(parent / named.strip()))
                 if not (target / "HEAD").is_file():
                     continue
-                beside = target if target.parent == dot_git.parent.resolve() else None
+                beside = target if target.parent == parent else None
                 return _shared_by(target, dot_git) or beside or dot_git
-        except (OSError, ValueError, RuntimeError):  # unreadable, a NUL in a path, or a loop of symbolic links
+        except (OSError, ValueError):  # unreadable, or a NUL in a path
             continue
     return None
 
@@ -108,18 +95,18 @@ def _shared_by(target: Path, dot_git: Path) -> Path | None:
     """
     back = target / "gitdir"
     if back.is_file():
-        if (target / os.fsdecode(read_file(back)).strip()).resolve() != dot_git.resolve():
+        if real_path(target / os.fsdecode(read_file(back)).strip()) != str(dot_git):
             return None
-        common = (target / os.fsdecode(read_file(target / "commondir")).strip()).resolve()
+        common = Path(real_path(target / os.fsdecode(read_file(target / "commondir")).strip()))
         return common if target.parent == common / "worktrees" and (common / "HEAD").is_file() else None
-    return target if _configured_tree(target) == dot_git.parent.resolve() else None
+    return target if _configured_tree(target) == dot_git.parent else None
 
 
 def _configured_tree(repository: Path) -> Path | None:
-    """The working tree that the configuration of a git directory names. Raises `OSError`, `ValueError` and
-    `RuntimeError` if it cannot be read."""
+    """The working tree that the configuration of a git directory names. Raises `OSError` or `ValueError` if
+    it cannot be read."""
     for line in os.fsdecode(read_file(repository / "config")).splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "worktree":
-            return (repository / value.strip().strip('"')).resolve()
+            return Path(real_path(repository / value.strip().strip('"')))
     return None

@@ -12,8 +12,8 @@ from remembrancer.protocol.environment import NETWORK_VARIABLES
 from remembrancer.protocol.work import ModelChoice
 
 PREFIX: Final = "REMEMBRANCER_"
-NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S"})
-"""Names with our prefix that locate the home, or belong to a session or the bridge rather than the runtime."""
+NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S", "PORTABLE"})
+"""Names with our prefix that locate the home, belong to a session or the bridge, or are for tests."""
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Weight = Annotated[float, Meta(ge=0, le=1)]

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-_SOCKET_PATH_LIMIT: Final = 107
-"""The longest path of a Unix socket on Linux in bytes, without its terminating NUL (unix(7)); macOS allows 103."""
+from remembrancer.protocol.system import LONGEST_SOCKET_PATH
+
 _LONGEST_SOCKET_NAME: Final = len("/gateway-control.sock") + 4
 
 
@@ -66,7 +66,7 @@ class RuntimePaths:
 def _run_directory(home: Path) -> Path:
     """`run` in the home, or a short private directory if a socket's path in the home would be too long."""
     inside = home / "run"
-    if len(os.fsencode(inside)) + _LONGEST_SOCKET_NAME <= _SOCKET_PATH_LIMIT - 4:
+    if len(os.fsencode(inside)) + _LONGEST_SOCKET_NAME <= LONGEST_SOCKET_PATH:
         return inside
     import hashlib
 

@@ -40,6 +40,13 @@ def test_one_module_of_commands_opens_databases() -> None:
     assert opening == ["home_reader"]
 
 
+def test_one_module_knows_what_linux_or_macos_alone_has() -> None:
+    knowing = [
+        path.stem for path in ROOT.rglob("*.py") if re.search(r"sys\.platform|/proc/|/dev/shm", path.read_text())
+    ]
+    assert sorted(knowing) == ["clients", "runtime", "system"]  # the clients' own files, and a docstring
+
+
 def loaded_by(*modules: str) -> set[str]:
     """The modules that a process has once it has imported these, beside those that every process has."""
     program = f"import sys; before = set(sys.modules); import {', '.join(modules)}; print(*(set(sys.modules) - before))"

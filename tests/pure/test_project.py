@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.config.project import directory_of, project_of, workspace_root
+from remembrancer.config.named_home import named_home
+from remembrancer.config.project import directory_of, project_of, working_tree_of, workspace_root
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.wire import encoder
 from tests.git import git
@@ -117,13 +118,21 @@ def test_a_git_file_or_link_that_points_into_another_s_repository_is_not_followe
 
 
 def test_a_directory_in_other_letters_is_one_project_on_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As macOS does; the file system is played by a second name of the directory."""
-    (tmp_path / "App").mkdir()
-    (tmp_path / "app").mkdir()
-    assert project_of(tmp_path / "App") != project_of(tmp_path / "app")
-    stored = os.fsencode(os.path.realpath(tmp_path / "App")) + b"\0" * 3
-    monkeypatch.setattr("remembrancer.config.project.sys.platform", "darwin")
+    """As macOS does; the file system is played by a second name of the directory, and stores what is in lower case."""
+
+    def stored(descriptor: int, *_: object) -> bytes:
+        return os.fsencode(str(Path(f"/proc/self/fd/{descriptor}").readlink()).lower()) + b"\0" * 3
+
+    written, as_stored = tmp_path / "App", tmp_path.resolve() / "app"
+    written.mkdir()
+    as_stored.mkdir()
+    assert project_of(written) != project_of(as_stored)
+    monkeypatch.setattr("remembrancer.protocol.system.sys.platform", "darwin")
     monkeypatch.setattr("fcntl.F_GETPATH", 50, raising=False)
-    monkeypatch.setattr("fcntl.fcntl", lambda *_: stored)
-    assert project_of(tmp_path / "App") == project_of(tmp_path / "app")
-    assert project_of(tmp_path / "app").path == str(tmp_path.resolve() / "App")
+    monkeypatch.setattr("fcntl.fcntl", stored)
+    assert project_of(written) == project_of(as_stored)
+    (as_stored / ".git").symlink_to(written)  # nobody else's repository, wherever it leads
+    assert project_of(as_stored).path == f"{as_stored}/.git"
+    (as_stored / ".git").unlink()
+    assert project_of(written).path == str(working_tree_of(written)) == str(as_stored)
+    assert named_home({"REMEMBRANCER_HOME": str(written / "Home")})[1] == str(as_stored / "Home")

@@ -13,7 +13,7 @@ from typing import Final, get_args
 import anyio
 import anyio.abc
 
-from remembrancer.actors.actor_process import Actor, LaunchSpec, lower_priority
+from remembrancer.actors.actor_process import Actor, LaunchSpec
 from remembrancer.actors.consolidator.maintenance import maintain
 from remembrancer.actors.consolidator.promoting import promote_now
 from remembrancer.actors.consolidator.reflecting import reflect
@@ -33,6 +33,7 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.errors import Failure, InternalError, RemembrancerError
+from remembrancer.protocol.system import lower_priority
 from remembrancer.protocol.writes import ProjectRef
 
 POLL_S: Final = 10.0

@@ -18,17 +18,16 @@ from remembrancer.actors.actor_process import Actor, LaunchSpec
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import (
     embed_texts,
-    give_back_memory,
     in_words,
     load_engine,
     load_with_scale,
     question_vector,
-    yield_to_others,
 )
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, InternalError, ModelUnusable, PeerUnavailable
 from remembrancer.protocol.sockets import Dealer
+from remembrancer.protocol.system import give_back_memory, lower_thread_priority
 from remembrancer.protocol.work import (
     CALIBRATED,
     AskWorker,
@@ -73,7 +72,7 @@ class EmbedderActor(Actor):
         self._store = self._dealer()
         self._load = load or partial(load_engine, spec.settings, spec.threads)
         self._load_timeout_s = spec.settings.model_load_timeout_s
-        self._passages = ThreadPoolExecutor(1, "passages", yield_to_others)
+        self._passages = ThreadPoolExecutor(1, "passages", lower_thread_priority)
         self._questions = ThreadPoolExecutor(1, "questions")
         self._choice, _ = model_choices(spec.settings)
         self._engine: Engine | None = None

@@ -3,11 +3,7 @@
 An error of one text is an answer; one that makes the model unusable is raised.
 """
 
-import ctypes
 import logging
-import os
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +13,7 @@ from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_o
 from remembrancer.actors.embedder.passages import MeasuredPassage, split_passages
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
+from remembrancer.protocol.system import give_back_memory
 from remembrancer.protocol.work import CosineScale, EmbeddedText, Passage
 
 BATCH_TOKENS: Final = 2048
@@ -187,27 +184,3 @@ def question_vector(engine: Engine, question: str) -> bytes:
         passages = passages[:2] + passages[-2:]
     vectors = finite(engine.embed_questions([question[each.start : each.end] for each in passages]))
     return unit_rows(vectors.mean(axis=0, keepdims=True)).astype("<f4").tobytes()
-
-
-NICENESS: Final = 10
-"""For the thread that embeds passages, which are less urgent than the work of the store and the gateway."""
-
-
-def yield_to_others() -> None:
-    """Lower the priority of the calling thread, and of the threads that it starts. On Linux; no effect elsewhere.
-
-    Linux has a niceness for each thread (sched(7)); questions are answered by another thread, which keeps its own.
-    """
-    if sys.platform == "linux":
-        try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        except OSError as error:
-            logger.debug("priority not lowered", extra={"reason": str(error)})
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system, where the C library can (glibc). Loading a model frees about 80 MB."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

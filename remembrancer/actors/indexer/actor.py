@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import anyio.abc
 
-from remembrancer.actors.actor_process import Actor, LaunchSpec, lower_priority
+from remembrancer.actors.actor_process import Actor, LaunchSpec
 from remembrancer.actors.indexer.code_reading import CodeReaders
 from remembrancer.actors.indexer.code_trees import CodeFiles
 from remembrancer.actors.indexer.file_reading import WorkspaceFiles
@@ -19,6 +19,7 @@ from remembrancer.actors.indexer.watching import Indexer, TreeFiles
 from remembrancer.protocol.control import IndexerHealth
 from remembrancer.protocol.files import AwaitIndexerWork, IndexedTree
 from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.system import lower_priority
 
 POLL_S: Final = 10.0
 """The time for which a request for work stays open."""

@@ -26,6 +26,7 @@ from remembrancer.actors.migrations import NO_ROOM
 from remembrancer.code.read_files import ReadFile
 from remembrancer.protocol.errors import RemembrancerError, disk_full
 from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
+from remembrancer.protocol.system import IS_PORTABLE
 
 UNWATCHED_LOOK_S: Final = 10.0
 """The interval between comparisons where the system cannot report changes."""
@@ -248,6 +249,7 @@ class Indexer:
                 rust_timeout=FIRST_REPORT_MS,
                 yield_on_timeout=True,
                 recursive=recursive,
+                force_polling=IS_PORTABLE or None,  # None: where the system cannot report changes
             ):
                 if reported or is_first:  # changes before the watch began were not reported
                     self._wake.set()

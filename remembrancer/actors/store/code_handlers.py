@@ -52,6 +52,7 @@ from remembrancer.protocol.ids import check_project_id
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths, delete_database, write_whole
 from remembrancer.protocol.reads import Filters, Recalled
+from remembrancer.protocol.system import real_path
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 
@@ -365,14 +366,14 @@ def _is_readable(root: str, project: ProjectRef) -> bool:
 def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
     """The real path of a directory that may be indexed. Raises `InvalidInput` with the reason why it may not."""
     path = request.path
-    root = os.path.realpath(Path(path).expanduser())
+    root = real_path(Path(path).expanduser())
     if not _is_readable(root, request.project):  # before revealing whether it exists
         raise InvalidInput(f"{shown(path)} is not in this project: give a directory in it", field="path")
     if not Path(root).is_absolute() or not Path(root).is_dir():
         raise InvalidInput(f"{shown(path)} is not a directory: give the path of a repository", field="path")
     if not os.access(root, os.R_OK | os.X_OK):
         raise InvalidInput(f"{shown(path)} cannot be read by the user that Remembrancer runs as", field="path")
-    user, home = (Path(os.path.realpath(each)) for each in (Path.home(), paths.home))
+    user, home = (Path(real_path(each)) for each in (Path.home(), paths.home))
     if user.is_relative_to(root) or home.is_relative_to(root):
         raise InvalidInput(f"{shown(path)} is more than a repository: give a directory in it", field="path")
     for each in (home, *SYSTEM_DIRECTORIES):

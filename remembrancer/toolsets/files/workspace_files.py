@@ -25,6 +25,7 @@ from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import FileSource
+from remembrancer.protocol.system import real_path
 
 ENDINGS: Final = (".md", ".markdown")
 VSCODE: Final = "vscode"
@@ -233,7 +234,7 @@ def _folder_name(root: Path) -> str:
 def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
     """True if a transcript belongs to a workspace: by the `directory` named in it, or else by its folder."""
     if directory:
-        return Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(root))
+        return Path(real_path(directory)).is_relative_to(real_path(root))
     return _folder_name(root) in transcript.parts
 
 

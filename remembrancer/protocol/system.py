@@ -1,0 +1,126 @@
+"""The calls that Linux or macOS alone has, each with what is done where it is missing.
+
+With `REMEMBRANCER_PORTABLE` in the environment those of Linux are left out: tests run so once. Hooks and the bridge
+import this module: keep it small.
+"""
+
+# ruff: noqa: PTH118, PTH123
+import os
+import sys
+import time
+
+IS_PORTABLE = "REMEMBRANCER_PORTABLE" in os.environ
+DATA_DIRECTORY = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
+"""The platform's directory for the data of programs."""
+MEMORY_STORAGE = "/dev/shm"  # noqa: S108 - private: owner and mode are checked
+LONGEST_SOCKET_PATH = 103
+"""The longest path of a Unix socket on macOS in bytes, without its terminating NUL. Linux allows 107 (unix(7))."""
+NICENESS = 10
+"""Of 19: a client's request goes first, and this work still gets done on a busy machine."""
+_PR_SET_PDEATHSIG = 1
+
+
+def started_at() -> float:
+    """The monotonic time at which this process was started, before Python itself, which takes a while on a busy
+    machine. From the kernel (proc(5), field 22), or else estimated from the CPU time."""
+    if sys.platform == "linux" and not IS_PORTABLE:
+        try:
+            with open("/proc/self/stat", "rb", buffering=0) as file:
+                ticks = int(file.read().rpartition(b")")[2].split()[19])
+            return time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            pass
+    return time.monotonic() - time.process_time()
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """The absolute path without links, as the file system stores it: macOS also finds a file by other case or Unicode
+    composition. Accepts a loop of links, unlike `Path.resolve`."""
+    return _as_stored(os.path.realpath(path))
+
+
+def _as_stored(path: str) -> str:
+    if sys.platform == "darwin":
+        import fcntl
+
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # does not block on a pipe
+        except FileNotFoundError:
+            above, name = os.path.split(path)
+            return os.path.join(_as_stored(above), name) if name else path
+        except OSError:
+            return path
+        try:
+            path = os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+        finally:
+            os.close(descriptor)
+    return path
+
+
+def memory_storage() -> str:
+    """A directory in RAM that all processes of this machine see, or else `/tmp`. Not TMPDIR, which may differ between
+    sessions."""
+    is_there = not IS_PORTABLE and os.access(MEMORY_STORAGE, os.W_OK | os.X_OK)
+    return os.path.realpath(MEMORY_STORAGE if is_there else "/tmp")  # noqa: S108
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process with its parent, even if this process is stopped or hangs. No effect elsewhere:
+    callers notice the end of their input as well."""
+    if sys.platform == "linux" and not IS_PORTABLE:
+        import ctypes
+        import signal
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Limit the address space of this process. No effect on macOS, which refuses this limit."""
+    if sys.platform != "darwin" and not IS_PORTABLE:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system, where the C library can (glibc). Loading a model frees about 80 MB."""
+    if sys.platform == "linux" and not IS_PORTABLE:
+        import ctypes
+
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+def lower_priority() -> None:
+    """Lower the priority of this process: for the processor, and for the disk where the system supports that."""
+    _set_niceness(0)
+    if sys.platform == "linux" and not IS_PORTABLE:
+        import psutil  # not needed by the urgent processes
+
+        try:
+            psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+        except (psutil.Error, OSError) as error:
+            _log(error)
+
+
+def lower_thread_priority() -> None:
+    """Lower the priority of the calling thread, and of the threads that it starts. No effect elsewhere: Linux alone has
+    a niceness for each thread (sched(7))."""
+    if sys.platform == "linux" and not IS_PORTABLE:
+        import threading
+
+        _set_niceness(threading.get_native_id())
+
+
+def _set_niceness(which: int) -> None:
+    try:
+        os.setpriority(os.PRIO_PROCESS, which, NICENESS)
+    except OSError as error:  # it is lower already
+        _log(error)
+
+
+def _log(error: Exception) -> None:
+    import logging
+
+    logging.getLogger(__name__).info("the priority stays as it is", extra={"reason": str(error), "pid": os.getpid()})
