@@ -149,7 +149,8 @@ def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     which a process is left then.
     """
     for variable in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_", "CLAUDE_"))]:
-        monkeypatch.delenv(variable)
+        if variable != "REMEMBRANCER_PORTABLE":
+            monkeypatch.delenv(variable)
     root = DISK if request.node.get_closest_marker("on_disk") else ROOT_OF_FILES
     directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=root))
     monkeypatch.setenv("REMEMBRANCER_HOME", str(directory))

@@ -26,6 +26,7 @@ from remembrancer.protocol.control import AskStatus
 from remembrancer.protocol.errors import HomeUnusable, VersionMismatch
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.system import IS_PORTABLE
 from remembrancer.protocol.wire import PROTOCOL_VERSION
 from tests import patience
 from tests.conftest import processes_of
@@ -139,7 +140,7 @@ def test_the_children_of_a_killed_launcher_leave_by_themselves(home: Path) -> No
         assert processes_of(home) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends them")
+@pytest.mark.skipif(sys.platform != "linux" or IS_PORTABLE, reason="the kernel ends them")
 def test_a_stopped_process_of_a_killed_launcher_ends_too(home: Path) -> None:
     with runtime(home) as running:
         stopped = running.until_ready()["store"]
