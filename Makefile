@@ -15,7 +15,7 @@ PROGRESS := awk '/^Collecting/ {printf "\r\033[K    %d of about %d packages: %s"
 	END {printf "\r\033[K"}'
 NPM := npm install --silent --no-audit --no-fund --prefix .clients
 
-.PHONY: demo demo-week test behaviour check bench conformance clients browser pictures package packages clean
+.PHONY: demo demo-week test behaviour portable check bench conformance clients browser pictures package packages clean
 
 # A minute: two sessions and one memory. The long story is demo-week.
 demo: $(VENV)/.runtime
@@ -32,6 +32,10 @@ test: $(VENV)/.dev
 behaviour: $(VENV)/.dev $(VENV)/.compiled
 	@echo "==> running the tests, four at a time"
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal $(TESTS)
+
+# What could differ on macOS, without what Linux alone has.
+portable: $(VENV)/.dev
+	REMEMBRANCER_PORTABLE=1 $(BIN)/python -m pytest -q -n 4 --dist worksteal tests/processes tests/faults tests/contracts tests/actors/test_embedder.py
 
 # Once, and not by each of the four processes that run them: pytest rewrites the assertions of a module as it compiles it.
 $(VENV)/.compiled: $(VENV)/.dev $(wildcard tests/*.py tests/*/*.py)
