@@ -337,6 +337,13 @@ async def test_a_home_is_private_with_all_in_it(home: Path, tmp_path: Path, monk
             return is_complete and (await asyncio.to_thread(command, "doctor", home=home)).returncode == 0
 
         await patience.until(is_well)
+
+        def is_chroma_open() -> bool:
+            """True once the present store moves the vectors there, which its upkeep does whenever it comes to it."""
+            own, lines = f'"pid": {runtime.pid("store")}', (home / "logs" / "store.log").read_text().splitlines()
+            return any("Chroma is open" in line and own in line for line in lines)
+
+        await patience.until(is_chroma_open)
         assert wide(home) == []
     await runtime.down()
     assert wide(home) == []
