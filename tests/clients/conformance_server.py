@@ -181,7 +181,7 @@ class _NoRecords:
 def http_server(home: Path, call_tool: CallTool | None = None, settings: Settings | None = None) -> HttpServer:
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
-    service = McpService("conformance", build(), call_tool, load_tools(), registry)
+    service = McpService("conformance", build, call_tool, load_tools(), registry)
     return HttpServer(home, settings, service, no_token=True)
 
 

@@ -58,6 +58,7 @@ class Client:
         self.stamp_ms = 1_700_000_000_000
         if connected:
             assert self.conversation.connect(self.stamp_ms) == []
+            self.conversation.welcome()
 
     def say(self, data: bytes) -> tuple[bytes | None, dict[str, Any] | None]:
         to_gateway, to_client = self.conversation.from_client(data, self.now, self.stamp_ms)
@@ -75,6 +76,7 @@ class Client:
         self.conversation.disconnect()
         self.stamp_ms += 5000
         replayed = [split_stamp(each.removesuffix(b"\n")) for each in self.conversation.connect(self.stamp_ms)]
+        self.conversation.welcome()
         return [(stamp, json.loads(text)) for stamp, text in replayed]
 
     def shake_hands(self) -> None:
@@ -203,7 +205,9 @@ def test_what_is_open_when_the_gateway_goes_away_waits_as_long_as_the_next_one_m
     client.conversation.disconnect(client.now + 1.0)
     client.request(2)
     assert client.conversation.expire(client.now + 12.0) == []
-    client.conversation.connect(client.stamp_ms, client.now + 12.0)
+    client.conversation.connect(client.stamp_ms)
+    assert client.conversation.next_expiry() == client.now + 30.0, "it may still load something"
+    client.conversation.welcome(client.now + 12.0)
     assert client.conversation.next_expiry() == client.now + 12.0 + BUDGET_S, "and then as long as any other"
     client.conversation.disconnect(client.now + 13.0)
     assert client.conversation.next_expiry() == client.now + 30.0, "but not for ever"
@@ -222,6 +226,7 @@ def test_a_long_tool_may_take_its_time_but_waits_for_no_gateway_longer_than_othe
     client.conversation.disconnect(client.now + 60.0)
     assert client.conversation.next_expiry() == client.now + 60.0 + BUDGET_S
     client.conversation.connect(client.stamp_ms)
+    client.conversation.welcome()
     assert client.conversation.next_expiry() == longest
 
 

@@ -276,7 +276,7 @@ class Bridge:
         self._dormant = self._welcomed = False
         self._from_gateway = LineBuffer()
         self._to_gateway = bytearray(self._hello)
-        for line in self._conversation.connect(int(time.time() * 1000), time.monotonic()):
+        for line in self._conversation.connect(int(time.time() * 1000)):
             self._to_gateway += line
         self._end_said = False
         if self._ended:
@@ -327,6 +327,7 @@ class Bridge:
     def _obey(self, line: bytes) -> None:
         if line.startswith(WELCOME):
             self._welcomed = True
+            self._conversation.welcome(time.monotonic())
             self._fruitless = 0
             self._starter.connected()
         elif line.startswith((INVALID, REFUSED)):

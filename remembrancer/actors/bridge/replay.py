@@ -98,9 +98,11 @@ class Conversation:
         self._asked: set[RequestId] = set()
         self._replays = 0
         self._unserved = False
-        """True if the handshake was answered here and no gateway has connected since: one is still starting."""
+        """True if the handshake was answered here and no gateway has served since: one is still starting."""
         self.connected = False
         """True if a gateway is connected. Set by `connect` and `disconnect`."""
+        self._served = False
+        """True if it has welcomed this conversation, too: until then, it may still be starting."""
 
     @property
     def has_open(self) -> bool:
@@ -157,7 +159,7 @@ class Conversation:
             is_long = method == "tools/call" and parameter(message, "name") in LONG_TOOLS
             longest = now + (LONG_BUDGET_S if is_long else self._budget_s)
         request = self._open[request_id] = OpenRequest(message, line, stamp_ms, longest, patient)
-        request.expires = longest if self.connected else patient
+        request.expires = longest if self._served else patient
         self._open_bytes += len(line)
         return (stamped(line, stamp_ms) if self.connected else None), None
 
@@ -222,20 +224,22 @@ class Conversation:
             case "resources/unsubscribe":
                 self._subscriptions.pop(str(parameter(message, "uri")), None)
 
-    def connect(self, stamp_ms: int, now: float = -math.inf) -> list[bytes]:
-        """Note a connected gateway. Returns the lines that bring it to the state of the last one. Waiting requests get
-        the same time limit as new ones."""
+    def connect(self, stamp_ms: int) -> list[bytes]:
+        """Note a connected gateway. Returns the lines that bring it to the state of the last one."""
         self.connected = True
-        self._unserved = False
         self._asked.clear()
-        for request in self._open.values():
-            request.expires = max(request.longest, min(now + self._budget_s, request.patient))
         lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
         if self._initialize and self._initialized is not None:
             lines.append(stamped(self._initialized, stamp_ms))
         lines += [self._again(message, stamp_ms) for message in self._subscriptions.values()]
         lines += [stamped(request.line, request.stamp_ms) for request in self._open.values()]
         return lines
+
+    def welcome(self, now: float = -math.inf) -> None:
+        """Note that the gateway serves this conversation. Waiting requests get the same time limit as new ones."""
+        self._served, self._unserved = True, False
+        for request in self._open.values():
+            request.expires = max(request.longest, min(now + self._budget_s, request.patient))
 
     def _again(self, message: dict[str, Any], stamp_ms: int) -> bytes:
         """Repeat a request that the client already has the answer to, under a new id: the new answer is dropped."""
@@ -246,7 +250,7 @@ class Conversation:
     def disconnect(self, now: float = math.inf) -> None:
         """Note that the gateway is gone. Its own requests to the client are dropped; open requests wait as long as a
         new gateway may take to start."""
-        self.connected = False
+        self.connected = self._served = False
         self._asked.clear()
         for request in self._open.values():
             request.expires = max(request.patient, min(request.expires, now + self._budget_s))
@@ -263,11 +267,11 @@ class Conversation:
             self._close(key)
             if self._prepared is not None and self._is_prepared(request.message):
                 self._remember(request.message)
-                self._unserved = not self.connected
+                self._unserved = not self._served
                 answer = {"jsonrpc": "2.0", "id": key, "result": self._prepared.result(request.message)}
                 answers.append(json.dumps(answer, separators=(",", ":")).encode())
             else:
-                missed = "did not answer" if self.connected else "could not be reached"
+                missed = "did not answer" if self._served else "could not be reached"
                 answers.append(error_line(key, UNAVAILABLE, _TOO_LATE.format(missed), retry=True))
         return answers
 

@@ -2,7 +2,7 @@
 
 import gc
 
-gc.disable()  # imports leave no garbage: collections among the MCP models take a sixth of the start
+gc.disable()  # imports leave no garbage
 
 from remembrancer.actors.actor_process import run_actor  # noqa: E402
 from remembrancer.actors.gateway.actor import GatewayActor  # noqa: E402

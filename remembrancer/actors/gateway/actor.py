@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
 import msgspec
 
 from remembrancer.actors.actor_process import Actor, LaunchSpec, acquire
-from remembrancer.actors.gateway.conversations import Listener, McpService
+from remembrancer.actors.gateway.conversations import Listener, McpService, Session, ToolCalls
 from remembrancer.actors.gateway.hook_events import HookIntake
 from remembrancer.actors.gateway.markdown_index import MarkdownIndex
-from remembrancer.actors.gateway.server import Handlers, build_server
 from remembrancer.actors.gateway.session_registry import ClientConversation, SessionRegistry
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import Subscriptions
@@ -29,6 +29,7 @@ from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import choose_tools, load_tools
 
 if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
     from starlette.types import ASGIApp
 
     from remembrancer.actors.gateway.http_server import HttpServer
@@ -81,7 +82,18 @@ class GatewayActor(Actor):
                 subscriptions = self._subscriptions = Subscriptions(tasks)
                 access.writes.listeners.append(subscriptions.heard_write)
                 access.on_recall.append(subscriptions.heard_recall)
-                handlers = Handlers(access, resources, subscriptions)
+                calls = ToolCalls(access)
+
+                @functools.cache
+                def server() -> Server[Any]:
+                    gc.disable()  # imports leave no garbage: collections would take a sixth of the time
+                    try:
+                        from remembrancer.actors.gateway.server import Handlers, build_server  # loads the SDK
+
+                        return build_server(Handlers(calls, resources, subscriptions))
+                    finally:
+                        gc.freeze()
+                        gc.enable()
 
                 index = MarkdownIndex(access)
 
@@ -93,9 +105,9 @@ class GatewayActor(Actor):
                 registry.on_known += [subscriptions.move, attend]
                 registry.on_left.append(subscriptions.close)
                 self._service = McpService(
-                    self.spec.incarnation, build_server(handlers), handlers.call, tools, registry, self._queue_notices
+                    self.spec.incarnation, server, calls.call, tools, registry, self._queue_notices
                 )
-                self._listener = Listener(paths.gateway_socket, self._service, settings, tasks)
+                self._listener = Listener(paths.gateway_socket, self._service, self._load_mcp, settings, tasks)
                 tasks.start_soon(self._store.run)
                 tasks.start_soon(registry.run)
                 tasks.start_soon(access.run)
@@ -115,6 +127,12 @@ class GatewayActor(Actor):
         finally:
             await self._queue.aclose()
             self._lock.release()
+
+    def _load_mcp(self) -> type[Session]:
+        self._service.server()
+        from remembrancer.actors.gateway.mcp_session import McpSession
+
+        return McpSession
 
     async def _open_http(self, settings: Settings) -> None:
         from remembrancer.actors.gateway.http_server import HttpServer  # loads uvicorn, which is rarely needed

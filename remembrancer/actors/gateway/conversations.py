@@ -1,38 +1,35 @@
-"""MCP conversations over the gateway's Unix socket. A bridge connects, sends its hello and gets a session, which reads
-and writes messages and knows whose memory they are about."""
+"""Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session, which reads and
+writes messages and knows whose memory they are about.
+
+Hooks and commands only call tools, for which the MCP SDK is not needed. Loading it takes most of the gateway's start,
+and an assistant's first prompt waits for a hook, so it is loaded for the first bridge.
+"""
+
+from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.abc
 import anyio.to_thread
-import mcp_types as mcp
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.elicitation import Asking, Questions
+from remembrancer.actors.gateway.elicitation import Questions
 from remembrancer.actors.gateway.hello import Hello, directory_of, read_hello, setting_warnings
 from remembrancer.actors.gateway.session_registry import ClientConversation, SessionRegistry
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.environment import TOOLSETS_VARIABLE
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import InternalError, InvalidInput, RemembrancerError
 from remembrancer.protocol.gateway_link import (
     BYE,
     CONTROL,
@@ -42,7 +39,6 @@ from remembrancer.protocol.gateway_link import (
     MAX_HELLO_BYTES,
     MAX_LINE_BYTES,
     MAX_STAMP_BYTES,
-    PARSE_ERROR,
     REFUSED,
     WELCOME,
     split_stamp,
@@ -50,29 +46,33 @@ from remembrancer.protocol.gateway_link import (
 from remembrancer.protocol.tracing import note_call
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
-from remembrancer.toolsets.service import Caller
-from remembrancer.toolsets.tools import CallResult, Tool, choose_tools
+from remembrancer.toolsets.service import Caller, MemoryService
+from remembrancer.toolsets.tools import (
+    Call,
+    CallResult,
+    Tool,
+    answer_text,
+    choose_tools,
+    error_result,
+    text_result,
+    unknown_tool,
+)
 
-CALL: Final = "tools/call"
-STREAM: Final = "subscriptions/listen"
-"""A request that stays open until the client ends it, so a stop does not wait for it."""
-ROOTS_WAIT_S: Final = 1.0
-"""The time that a tool call waits for the client's list of roots."""
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
 MAX_IN_FLIGHT: Final = 512
 """The most requests of one session that run at once; further ones wait in its connection."""
 MAX_VALUES: Final = 300_000
 """The most values in one message, counted by separators: parsing more would block every session for seconds."""
-MAX_WAITING: Final = 64
-"""The most messages that wait for the SDK's server, or come from it."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
-"""While more bytes than this are unsent, the SDK's server waits, and no line is read."""
+"""While more bytes than this are unsent, no line is read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
 """The time until a session that has enough to do looks at its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
-MAX_CLIENT_NAME: Final = 100
 
 _json = msgspec.json.Encoder()
 logger = logging.getLogger(__name__)
@@ -97,23 +97,62 @@ CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[C
 
 @dataclass(frozen=True, slots=True)
 class McpService:
-    """Everything that a transport needs to serve clients. `notices` go with the first answer to every session; without
-    `call_tool` the SDK answers tool calls."""
+    """Everything that a transport needs to serve clients. `server` returns the SDK's server; the first call loads the
+    SDK. `notices` go with the first answer to every session; without `call_tool` the SDK answers tool calls."""
 
     incarnation: str
-    server: Server[Any]
+    server: Callable[[], Server[Any]]
     call_tool: CallTool | None
     tools: Sequence[Tool[Any]]
     registry: SessionRegistry
     notices: Callable[[], list[Notice]] = list
+    questions: Questions = field(default_factory=Questions)
 
 
-def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
-    """The context of the request that a handler answers, as set by its session."""
-    request: Any = ctx.request
-    context = request if isinstance(request, CallContext) else request.scope["remembrancer"]
-    assert isinstance(context, CallContext)
-    return context
+class ToolCalls:
+    """Answers the tool calls of all sessions."""
+
+    def __init__(self, service: MemoryService) -> None:
+        self._service = service
+
+    async def call(
+        self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]
+    ) -> CallResult:
+        """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
+        session = context.session
+        tool = session.tools.get(name)
+        context.tool = "unknown tool" if tool is None else name
+        try:
+            if name in session.withheld:
+                raise InvalidInput(f"this token is read only, and {name} may change something", field="name")
+            if tool is None:
+                raise InvalidInput(unknown_tool(name, session.tools), field="name")
+            caller = await session.caller()
+            call = Call(
+                name,
+                caller,
+                request_id,
+                context.received_at,
+                arguments,
+                self._service,
+                lambda: [*session.take_notices(), *self._service.take_refused(caller)],
+            )
+            fields = await tool.answer(call, tool.decoder.decode(arguments))
+            answer = text_result(fields) if tool.answers_text else CallResult(fields, answer_text(fields))
+        except RemembrancerError as error:
+            answer = self._error_result(error, tool)
+        except Exception:
+            logger.exception("a tool failed", extra={"tool": name})
+            answer = self._error_result(InternalError("the memory service failed on this call: see gateway.log"), tool)
+        return answer
+
+    def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> CallResult:
+        as_text = tool is not None and tool.answers_text
+        return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
+
+    def is_degraded(self, error: RemembrancerError) -> bool:
+        """True if the store is away. A caller's own mistake gets a full answer even then."""
+        return error.retry_possible and not self._service.store_health.usable
 
 
 class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
@@ -142,7 +181,8 @@ def plain_call_in(text: bytes) -> PlainCall | None:
 
 
 class Session(ClientConversation):
-    """One client's session. Call `serve` once. `tools` are the session's tools; `notices` go with its first answer."""
+    """The session of a hook or a command, which only calls tools. Call `serve` once. `tools` are the session's tools;
+    `notices` go with its first answer."""
 
     def __init__(
         self,
@@ -153,40 +193,29 @@ class Session(ClientConversation):
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         service: McpService,
-        questions: Questions,
     ) -> None:
         super().__init__(key, tools, notices, hello.directory)
         self.hello = hello
         self._reader, self._writer = reader, writer
         self._service = service
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
-        self._inbox_send, self._inbox = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
-        self._asking = Asking(key, questions, self._write, hello.environment)
-        self._roots_request = f"remembrancer-roots-{key}"
-        self._roots_known = anyio.Event()
-        self._expects_roots = False
         self._roots: list[str] = []
         self._directory_thread = anyio.CapacityLimiter(1)
         """The session's own thread, so that a hanging directory blocks no thread of the common pool."""
         self._caller: Caller | None = None
         self._open: dict[int | str, CallContext] = {}
         """The requests that have no answer yet."""
-        self._handshake: int | str | None = None
-        self._has_plain_calls = False
-        """True if the client uses a protocol with a handshake, whose calls carry no client information."""
+        self._has_plain_calls = True
+        """True if the client's calls carry no client information."""
 
     async def serve(self) -> None:
         """Serve until the connection ends. Calls in progress are finished."""
-        server = self._service.server
-        outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
         async with self._tasks:
-            self._tasks.create_task(self._send_messages(outbox_receive))
-            self._tasks.create_task(self._take_lines())
-            await server.run(self._inbox, outbox, server.create_initialization_options())
+            await self._take_lines()
             self._writer.close()  # the client is gone
 
     def say_goodbye(self, reason: str) -> None:
-        """Tell the bridge that the runtime stops in good order."""
+        """Tell the client that the runtime stops in good order."""
         self._write(BYE + reason.encode() + b"\n")
 
     @property
@@ -195,14 +224,9 @@ class Session(ClientConversation):
         return all(request.is_stream for request in self._open.values())
 
     async def caller(self) -> Caller:
-        """The caller of the requests. Waits a moment for the client's roots, if it has announced any."""
-        if self._caller is None:
-            if self._expects_roots:
-                with anyio.move_on_after(ROOTS_WAIT_S):
-                    await self._roots_known.wait()
-            while self._caller is None:  # new roots may make the project unknown again
-                await self._settle()
-        assert self._caller is not None
+        """The caller of the requests."""
+        while self._caller is None:  # new roots may make the project unknown again
+            await self._settle()
         return self._caller
 
     async def _settle(self) -> None:
@@ -215,8 +239,8 @@ class Session(ClientConversation):
         if named is not None and named.id != project.id:
             project, tree = named, directory  # it has no notes
         before = self._caller
-        known = ProjectRef(project.id, _as_text(project.path))
-        caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))
+        known = ProjectRef(project.id, as_text(project.path))
+        caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, as_text(str(tree)))
         if roots is not self._roots or caller == before:
             return
         self._caller, self.directory = caller, caller.directory
@@ -228,8 +252,6 @@ class Session(ClientConversation):
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:
             self._service.registry.known(self, caller)
-
-    # --- messages in ---
 
     async def _take_lines(self) -> None:
         """Take the bridge's lines until the connection ends. After that, requests get no answers."""
@@ -243,15 +265,14 @@ class Session(ClientConversation):
             logger.warning("a connection has ended", extra={"reason": str(error)})
         finally:
             self._open.clear()
-            self._inbox_send.close()
 
     @property
     def _is_full(self) -> bool:
         """True if the next line has to wait."""
-        return len(self._open) >= MAX_IN_FLIGHT or self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
+        return len(self._open) >= MAX_IN_FLIGHT
 
     def take_line(self, line: bytes) -> None:
-        """Begin to serve a line of the bridge: a message with a timestamp, or a control line."""
+        """Begin to serve a line: a message with a timestamp, or a control line."""
         read_at = time.monotonic()
         if line.startswith(CONTROL):
             self.has_said_end = self.has_said_end or line.rstrip() == END
@@ -272,119 +293,37 @@ class Session(ClientConversation):
         call_tool, call = self._service.call_tool, plain_call_in(text)
         if call_tool is None or call is None:
             return False
-        context = self._open_request(call.id, CALL, sent_ms, read_at)
+        context = self._open_request(call.id, sent_ms, read_at)
         self._tasks.create_task(self._call(call_tool, call, context))
         return True
 
-    def _open_request(self, request_id: int | str, method: str, sent_ms: int, read_at: float) -> CallContext:
+    def _open_request(
+        self, request_id: int | str, sent_ms: int, read_at: float, *, is_stream: bool = False
+    ) -> CallContext:
         began = min(read_at, time.monotonic() - time.time() + sent_ms / 1000)
-        context = self._open[request_id] = CallContext(self, sent_ms / 1000, began, method == STREAM)
+        context = self._open[request_id] = CallContext(self, sent_ms / 1000, began, is_stream)
         return context
 
     def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
-        """Pass a message to the SDK's server, unless it is for the session itself."""
-        try:
-            message = _decode(text)
-        except (ValueError, RecursionError) as error:
-            self._refuse(text, PARSE_ERROR, f"not an MCP message ({type(error).__name__})")
-            return
-        metadata = ServerMessageMetadata(request_context=CallContext(self, sent_ms / 1000))
-        match message:
-            case mcp.JSONRPCRequest(id=request_id):
-                self._note_request(message)
-                metadata.request_context = self._open_request(request_id, message.method, sent_ms, read_at)
-                metadata.on_request_unanswered = partial(self._forget, request_id)
-            case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
-                given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
-                self._tasks.create_task(self._settle_replacement(str(answered), self._asking.decided(given)))
-                return
-            case mcp.JSONRPCResponse(id=self._roots_request) | mcp.JSONRPCError(id=self._roots_request):
-                self._take_roots(message.result if isinstance(message, mcp.JSONRPCResponse) else {})
-                return
-            case mcp.JSONRPCNotification(method="notifications/initialized" | "notifications/roots/list_changed") if (
-                self._expects_roots
-            ):
-                question = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
-                self._write(_json.encode(question) + b"\n")
-            case mcp.JSONRPCNotification(method="notifications/initialized"):
-                self._tasks.create_task(self.caller())
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ends
-            self._inbox_send.send_nowait(SessionMessage(message, metadata))
+        """Refuse any other request. A handshake, which some releases send, needs no answer."""
+        if _id_in(text) is not None:
+            self._refuse(text, INVALID_REQUEST, "a session of this kind only calls tools")
 
     def _refuse(self, text: bytes, code: int, message: str) -> None:
         error = {"jsonrpc": "2.0", "id": _id_in(text), "error": {"code": code, "message": message}}
         self._write(_json.encode(error) + b"\n")
 
-    def _note_request(self, request: mcp.JSONRPCRequest) -> None:
-        if self.client is None:
-            self.client = client_name(request.params)
-        if request.method == "initialize":
-            self._handshake = request.id
-            capabilities = (request.params or {}).get("capabilities")
-            self._asking.note_capabilities(capabilities)
-            self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
-
-    async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> None:
-        arguments = call.params.arguments
-        result = await call_tool(context, call.id, call.params.name, arguments)
+    async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> Mapping[str, Any] | None:
+        """Answer a call. Returns the answer's fields."""
+        result = await call_tool(context, call.id, call.params.name, call.params.arguments)
         self._open.pop(call.id, None)
         self._write(result.response(call.id) + b"\n")
         note_call(context.tool, context.began)
-        self._asking.heard(call.params.name, arguments, result.answer)
-
-    async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
-        if arguments is not None and "update_memory" in self.tools and self._service.call_tool is not None:
-            await self._service.call_tool(CallContext(self, time.time()), request_id, "update_memory", arguments)
-
-    def _take_roots(self, result: dict[str, Any]) -> None:
-        roots = result.get("roots")
-        if isinstance(roots, list):
-            uris = [root.get("uri") for root in roots if isinstance(root, dict)]
-            self._roots = [uri for uri in uris if isinstance(uri, str)]
-        self._roots_known.set()
-        # Not earlier: without the roots, the session would get the wrong project. A call waits for a limited time.
-        self._tasks.create_task(self._settle())
-
-    async def _forget(self, request_id: int | str) -> None:
-        """Drop a request that the client has cancelled; it gets no answer."""
-        self._open.pop(request_id, None)
-
-    # --- messages out ---
-
-    async def _send_messages(self, outbox: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        async with outbox:
-            async for each in outbox:
-                message, request = each.message, None
-                if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError) and message.id is not None:
-                    request = self._open.pop(message.id, None)
-                self._write(self._dump(message) + b"\n")
-                if request is not None:
-                    note_call(request.tool, request.began)
-                with suppress(OSError):  # `_take_lines` notes the loss
-                    await self._writer.drain()
+        return result.answer
 
     def _write(self, data: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(data)
-
-    def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
-        if isinstance(message, mcp.JSONRPCResponse):
-            if message.id == self._handshake:
-                self._has_plain_calls = message.result.get("protocolVersion") in HANDSHAKE_PROTOCOL_VERSIONS
-            return _json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
-        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-
-
-def _decode(text: bytes) -> mcp.JSONRPCMessage:
-    """Decode a JSON-RPC message. Lone surrogates are accepted here: the check of the field can name it.
-
-    Raises:
-        ValueError: it is not a message.
-    """
-    try:
-        return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except ValidationError:
-        return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
 
 
 class _Head(msgspec.Struct):
@@ -403,29 +342,20 @@ def _id_in(text: bytes) -> int | str | None:
         return None
 
 
-def client_name(params: Any) -> str | None:
-    """The client's name in a request's parameters: in its handshake, or (2026-07-28) in each request's envelope."""
-    if not isinstance(params, dict):
-        return None
-    envelope, info = params.get("_meta"), params.get("clientInfo")
-    if info is None and isinstance(envelope, dict):
-        info = envelope.get(mcp.CLIENT_INFO_META_KEY)
-    name = info.get("name") if isinstance(info, dict) else None
-    return _as_text(" ".join(name.split()))[:MAX_CLIENT_NAME] or None if isinstance(name, str) else None
-
-
-def _as_text(text: str) -> str:
+def as_text(text: str) -> str:
     """The text in a form that can be sent: lone surrogates, which a path may have, become question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 class Listener:
-    """Accepts bridges on a socket from `open` until `aclose`."""
+    """Accepts clients on a socket from `open` until `aclose`. `load_mcp` returns the class of the sessions that speak
+    MCP; the first call loads the SDK."""
 
     def __init__(
         self,
         path: Path,
         service: McpService,
+        load_mcp: Callable[[], type[Session]],
         settings: Settings,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
@@ -433,14 +363,15 @@ class Listener:
         self._service = service
         self._settings = settings
         self._tasks = tasks
-        self._questions = Questions()
+        self._load_mcp = load_mcp
+        self._loading = anyio.Lock()
         self._numbers = itertools.count(1)
         self._socket: asyncio.Server | None = None
         self._sessions: set[Session] = set()
 
     @property
     def sessions(self) -> int:
-        """The number of connected bridges that have sent their hello."""
+        """The number of connected clients that were welcomed."""
         return len(self._sessions)
 
     async def open(self) -> None:
@@ -471,14 +402,17 @@ class Listener:
             self._path.unlink(missing_ok=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a bridge's hello, and serve it unless it has to be refused."""
+        """Answer a client's hello, and serve it unless it has to be refused."""
         writer.transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         try:
             async with asyncio.timeout(HELLO_WAIT_S):
                 line = await reader.readline()
             if line.endswith(b"\n"):
-                hello = self._greet(line, writer)
-                await self._converse(hello, reader, writer)
+                hello = self._read_hello(line)
+                make = Session if hello.passing else await self._mcp_sessions()
+                welcome = {"version": __version__, "incarnation": self._service.incarnation}
+                writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
+                await self._converse(make, hello, reader, writer)
         except RemembrancerError as error:
             logger.warning("a bridge was refused", extra={"code": error.code, "reason": error.message})
             reason = " ".join(error.message.split()).encode("utf-8", "replace") + b"\n"
@@ -488,24 +422,31 @@ class Listener:
         finally:
             writer.close()
 
-    def _greet(self, line: bytes, writer: asyncio.StreamWriter) -> Hello:
+    def _read_hello(self, line: bytes) -> Hello:
         if len(line) > MAX_HELLO_BYTES:
             raise InvalidInput(f"a hello may have at most {MAX_HELLO_BYTES} bytes")
         if len(self._sessions) >= MAX_SESSIONS:
             raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
-        hello = read_hello(line)
-        welcome = {"version": __version__, "incarnation": self._service.incarnation}
-        writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
-        return hello
+        return read_hello(line)
 
-    async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _mcp_sessions(self) -> type[Session]:
+        async with self._loading:
+            return await anyio.to_thread.run_sync(self._load_mcp, abandon_on_cancel=True)
+
+    async def _converse(
+        self,
+        make: type[Session],
+        hello: Hello,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         """Serve one session. An error in it ends this session only."""
         tools, notices = choose_tools(self._service.tools, hello.environment.get(TOOLSETS_VARIABLE))
         notices += [*setting_warnings(hello.environment, self._settings), *self._service.notices()]
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._service.incarnation}-{next(self._numbers)}"
-        session = Session(hello, key, tools, notices, reader, writer, self._service, self._questions)
+        session = make(hello, key, tools, notices, reader, writer, self._service)
         self._sessions.add(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:

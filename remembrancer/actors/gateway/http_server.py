@@ -36,14 +36,13 @@ from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from remembrancer.actors.gateway.conversations import (
-    MAX_CLIENT_NAME,
     CallContext,
     CallTool,
     McpService,
     PlainCall,
-    client_name,
     plain_call_in,
 )
+from remembrancer.actors.gateway.mcp_session import MAX_CLIENT_NAME, client_name
 from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
@@ -229,8 +228,9 @@ class HttpServer:
         self._app: ASGIApp = self._answer_always
         self._names: frozenset[str] | None = None
         """The names under which it is reached; None: any."""
-        self._manager = Sessions(service.server, self._session_ended)
-        self._alone = StreamableHTTPSessionManager(service.server, stateless=True)
+        server = service.server()
+        self._manager = Sessions(server, self._session_ended)
+        self._alone = StreamableHTTPSessionManager(server, stateless=True)
         """Answers requests that need no session."""
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None

@@ -13,7 +13,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.conversations import CallContext, request_context
+from remembrancer.actors.gateway.conversations import CallContext, ToolCalls
 from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import UNAVAILABLE
@@ -27,18 +27,10 @@ from remembrancer.toolsets.memory.resources import (
     quoted,
     unknown_resource,
 )
-from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import (
     COMPLETE,
-    Call,
-    CallResult,
-    Tool,
-    answer_text,
     error_envelope,
-    error_result,
     instructions_of,
-    text_result,
-    unknown_tool,
 )
 
 NAME: Final = "remembrancer"
@@ -65,13 +57,8 @@ logger = logging.getLogger(__name__)
 class Handlers:
     """One method for each request of MCP. Each request comes with a `CallContext` as its transport's context."""
 
-    def __init__(
-        self,
-        service: MemoryService,
-        resources: Resources,
-        subscriptions: Subscriptions,
-    ) -> None:
-        self._service = service
+    def __init__(self, calls: ToolCalls, resources: Resources, subscriptions: Subscriptions) -> None:
+        self.calls = calls
         self._resources = resources
         self._subscriptions = subscriptions
 
@@ -86,47 +73,8 @@ class Handlers:
     async def call_tool(self, ctx: Context, params: mcp.CallToolRequestParams) -> Any:
         """`tools/call`."""
         assert ctx.request_id is not None
-        answer = await self.call(request_context(ctx), ctx.request_id, params.name, params.arguments or {})
+        answer = await self.calls.call(request_context(ctx), ctx.request_id, params.name, params.arguments or {})
         return answer.as_mcp()
-
-    async def call(
-        self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]
-    ) -> CallResult:
-        """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
-        session = context.session
-        tool = session.tools.get(name)
-        context.tool = "unknown tool" if tool is None else name
-        try:
-            if name in session.withheld:
-                raise InvalidInput(f"this token is read only, and {name} may change something", field="name")
-            if tool is None:
-                raise InvalidInput(unknown_tool(name, session.tools), field="name")
-            caller = await session.caller()
-            call = Call(
-                name,
-                caller,
-                request_id,
-                context.received_at,
-                arguments,
-                self._service,
-                lambda: [*session.take_notices(), *self._service.take_refused(caller)],
-            )
-            fields = await tool.answer(call, tool.decoder.decode(arguments))
-            answer = text_result(fields) if tool.answers_text else CallResult(fields, answer_text(fields))
-        except RemembrancerError as error:
-            answer = self._error_result(error, tool)
-        except Exception:
-            logger.exception("a tool failed", extra={"tool": name})
-            answer = self._error_result(InternalError("the memory service failed on this call: see gateway.log"), tool)
-        return answer
-
-    def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> CallResult:
-        as_text = tool is not None and tool.answers_text
-        return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
-
-    def is_degraded(self, error: RemembrancerError) -> bool:
-        """True if the store is away. A caller's own mistake gets a full answer even then."""
-        return error.retry_possible and not self._service.store_health.usable
 
     async def list_resources(self, _: Context, __: mcp.PaginatedRequestParams | None) -> Any:
         """`resources/list`."""
@@ -220,6 +168,14 @@ class Handlers:
         return {"description": find_prompt(params.name, tools).description, "messages": [message], **COMPLETE}
 
 
+def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
+    """The context of the request that a handler answers, as set by its session."""
+    request: Any = ctx.request
+    context = request if isinstance(request, CallContext) else request.scope["remembrancer"]
+    assert isinstance(context, CallContext)
+    return context
+
+
 def build_server(handlers: Handlers) -> Server[Any]:
     """Build the server. Every request comes with a `CallContext` as its transport's context."""
 
@@ -233,11 +189,11 @@ def build_server(handlers: Handlers) -> Server[Any]:
             except MCPError:
                 raise
             except RemembrancerError as error:
-                raise as_mcp(error, ctx.protocol_version, degraded=handlers.is_degraded(error)) from error
+                raise as_mcp(error, ctx.protocol_version, degraded=handlers.calls.is_degraded(error)) from error
             except Exception as error:
                 logger.exception("a request failed", extra={"method": ctx.method})
                 failure = InternalError("the memory service failed on this request: see gateway.log")
-                raise as_mcp(failure, ctx.protocol_version, degraded=handlers.is_degraded(failure)) from error
+                raise as_mcp(failure, ctx.protocol_version, degraded=handlers.calls.is_degraded(failure)) from error
 
         return run
 

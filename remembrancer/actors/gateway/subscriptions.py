@@ -7,7 +7,6 @@ from typing import Final
 
 import anyio
 import anyio.abc
-from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.memory.short_ids import has_part
@@ -27,6 +26,8 @@ class SessionWatcher:
     """The resources that one session watches. `bus` carries the events of its 2026-07-28 streams."""
 
     def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
+        from mcp.server.subscriptions import InMemorySubscriptionBus  # loaded by now, with the SDK's server
+
         self.caller = caller
         self.bus = InMemorySubscriptionBus()
         self._tasks = tasks
@@ -84,6 +85,8 @@ class SessionWatcher:
             self._tasks.start_soon(self._tell)
 
     async def _tell(self) -> None:
+        from mcp.server.subscriptions import ResourceUpdated
+
         while self._marked:
             await anyio.sleep(COALESCE_S)
             marked, self._marked = self._marked, set()

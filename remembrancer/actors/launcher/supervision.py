@@ -198,8 +198,8 @@ class Supervision:
         return [instruction for process in self.processes for instruction in process.beat(now, late_s)]
 
     def _arrange_embedders(self, now: float) -> list[Instruction]:
-        if _is_beginning(self._gateway):
-            return []  # the models take both cores to load, and clients wait for the gateway
+        if _is_beginning(self._gateway) or _is_beginning(self._store):
+            return []  # the models take both cores to load, and clients wait for these two
         running = {number: each.model for number, each in self._embedders.items()}
         wanted = 0 if self.is_resting else self._wanted
         store = self._store_health
