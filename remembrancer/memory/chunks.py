@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import Final, NamedTuple
-
-from markdown_it import MarkdownIt
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS, estimate_tokens, truncate
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 SECTION_SHARE: Final = 1 / 4
 """A heading starts a new chunk if the current one is at least this full; shorter sections share a chunk."""
@@ -27,8 +29,6 @@ _FRONT_MATTER: Final = re.compile(r"---[ \t]*(?:\r\n?|\n)(?s:.*?)(?:\r\n?|\n)---
 _HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
 _SENTENCE: Final = re.compile(r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+|[。！？｡][”’」』）]{0,3}\s*""")
 _WORD: Final = re.compile(r"\s+")
-_BLOCKS: Final = MarkdownIt("commonmark").enable("table").disable("reference")
-_BLOCKS.core.ruler.enableOnly(["normalize", "block"])
 
 
 class Chunk(NamedTuple):
@@ -235,6 +235,15 @@ def shown_chunk(text: str, begin: int) -> str:
     return f"{above}\n{own}" if above else own
 
 
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt  # a process that only serves memories does without it
+
+    parser = MarkdownIt("commonmark").enable("table").disable("reference")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
 def _blocks_of(text: str, starts: Sequence[int]) -> list[Block]:
     """The outermost blocks of a text in order; `starts` are its `line_starts`."""
     front = _FRONT_MATTER.match(text)
@@ -242,7 +251,7 @@ def _blocks_of(text: str, starts: Sequence[int]) -> list[Block]:
     body = text[starts[first] :] if first < len(starts) else ""
     blocks = [Block(0, first)] if first else []
     path: list[tuple[int, str]] = []
-    tokens = _BLOCKS.parse(body)
+    tokens = _parser().parse(body)
     for place, token in enumerate(tokens):
         if token.level or token.nesting < 0:
             continue
