@@ -71,10 +71,10 @@ def is_stale(status: Status, last_accessed_at: float, access_count: int, now: fl
 
 
 def should_archive(memory: Material, now: float) -> bool:
-    """True if an active memory of a project or of the user is about an event, and weak enough to be archived. Lasting
-    facts do not fade."""
+    """True if an active memory of a project or of the user is about an event, or sums up events, and is weak enough to
+    be archived. Lasting facts do not fade."""
     rule = FADING.get(memory.scope)
-    if rule is None or memory.status != "active" or memory.type != "episodic":
+    if rule is None or memory.status != "active" or not (memory.type == "episodic" or memory.is_summary):
         return False
     return (
         strength_of(memory, now) < rule.strength_below

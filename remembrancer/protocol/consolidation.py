@@ -5,7 +5,7 @@ sessions, the time of the last maintenance), so the job of a consolidator that d
 back as operations.
 """
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,9 @@ ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
 """The sorts of jobs; one job of each sort runs at a time: reflections, which an assistant waits for; ends of sessions
 and promotions; work on a whole space."""
+
+LEAST_MEMBERS: Final = 3
+"""The least number of memories that are summed up."""
 
 
 class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -200,6 +203,11 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     def is_derived(self) -> bool:
         """True if it was derived from other memories."""
         return bool(self.derived_from)
+
+    @property
+    def is_summary(self) -> bool:
+        """True if it sums up events: as a fact that was derived from enough memories for a cluster."""
+        return self.kind == "fact" and len(self.derived_from) >= LEAST_MEMBERS
 
 
 class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):

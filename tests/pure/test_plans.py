@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.consolidator import session_end
-from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
 from remembrancer.actors.consolidator.derived_memories import (
     LONGEST_SOURCE,
     SUMMARY_CHARACTERS,
@@ -24,7 +23,7 @@ from remembrancer.actors.consolidator.maintenance import plan_archiving, plan_fo
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_connection import PART_EDITS, Group, packed
-from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.consolidation import LEAST_MEMBERS, Material
 from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef

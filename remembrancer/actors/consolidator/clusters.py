@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 from remembrancer.memory.wording import stem
-from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.consolidation import LEAST_MEMBERS, Material
 
 TOPIC_COSINE: Final = 0.31
 """The least mean similarity within a topic, above the background, with the default model."""
@@ -26,7 +26,6 @@ WORDS_BONUS: Final = 0.4
 """The most that words in common add to a cosine: by vectors alone, any notes about slow software are one topic."""
 ENTITY_BONUS: Final = 0.1
 """The most that entities in common add to a cosine."""
-LEAST_MEMBERS: Final = 3
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
 """The cosine assumed for two unrelated memories, before the memories at hand are considered."""

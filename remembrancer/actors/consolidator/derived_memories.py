@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, central_memory, cluster_memories
+from remembrancer.actors.consolidator.clusters import central_memory, cluster_memories
 from remembrancer.actors.consolidator.store_connection import derive
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import count
-from remembrancer.protocol.consolidation import Material, Pattern
+from remembrancer.protocol.consolidation import LEAST_MEMBERS, Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
