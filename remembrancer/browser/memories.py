@@ -45,7 +45,7 @@ DONE: Final = {
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "The run was undone."},
 }
-"""The messages that an address can name to say what was just done; no other text from an address is shown."""
+"""The messages about the last change that an address can name; no other text from an address is shown."""
 
 
 class Version(NamedTuple):

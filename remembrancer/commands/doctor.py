@@ -314,7 +314,7 @@ def check_processes(at: Examination) -> Finding:
     if at.runtime is None:
         pid = read_record(at.paths)
         killed = "" if pid is None else f"; process {pid} was killed, and the next start clears that away"
-        return Finding("ok", f"nothing runs, and the first session starts everything{killed}")
+        return Finding("ok", f"nothing is running: the first session starts everything{killed}")
     problems = find_problems(at.runtime)
     if not problems:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")

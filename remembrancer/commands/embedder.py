@@ -1,5 +1,5 @@
-"""`remembrancer admin embedder`: make vectors here for the memory of another host; or, on that host, manage the invited
-ones."""
+"""`remembrancer admin embedder`: make vectors here for the memory of another host, or manage the hosts invited to do so
+for this one."""
 
 from __future__ import annotations
 

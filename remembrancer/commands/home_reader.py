@@ -184,7 +184,7 @@ class HomeReader:
         return ProjectsDescribed(tuple(map(_with_directory, projects)), any(row[0] == USER for row in rows))
 
     def clients(self) -> dict[str, float]:
-        """Return the assistants that have used this memory, the last one first, with the time of the last use."""
+        """Return the assistants that have used this memory, the most recent first, with the time of the last use."""
         with self._records(leaves_no_log=True) as file:
             rows = (
                 []

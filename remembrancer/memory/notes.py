@@ -18,7 +18,8 @@ MAX_LEVEL: Final = 6
 MAX_NAMED: Final = 20
 """The number of headings that an error message names."""
 MAX_REPLACED: Final = 20_000
-"""The most characters that one change may remove: they are returned in the answer, so that nothing is lost unseen."""
+"""The maximum number of characters that one change may remove: they are returned in the answer, so that nothing is lost
+unnoticed."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")

@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 
 
 class NoteFiles:
-    """Writes the notes of one project, on its own thread, so that nothing else waits for their disk. `run` has work
-    done on the thread of that name."""
+    """Writes the notes of one project, on its own thread, so that nothing else waits for their disk. `run` runs work on
+    the thread of that name."""
 
     def __init__(self, records: Records, run: Callable[[str, Callable[[], Outcome]], Awaitable[Outcome]]) -> None:
         self._records = records
@@ -166,7 +166,7 @@ def _replace(directory: int, name: str, edit: Callable[[str, float], Edited]) ->
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
                 os.fsync(directory)
                 return done
-        raise MemoryUnavailable(f"{name} is being saved by another program again and again: try again")
+        raise MemoryUnavailable(f"{name} keeps being saved by another program: try again")
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)

@@ -30,7 +30,7 @@ def described(tree: TreeDescription) -> Answer:
     return answer | non_empty(watch=tree.watch, **shown, skipped=tree.skipped, error=tree.error)
 
 
-@tool("Index a repository's code for search_code, in the background; again: read what has changed.", marks_data=False)
+@tool("Index a repository's code for search_code, in the background; a second call reads changes.", marks_data=False)
 async def index_project(
     call: Call, path: str, watch: Annotated[bool, Meta(description="Follow changes")] = True
 ) -> Answer:

@@ -354,7 +354,7 @@ def _memories(
 
 
 MOST_WORDS: Final = 4
-"""The number of words, separated by blanks, that a name in a text may have."""
+"""The number of words, separated by spaces, that a name in a text may have."""
 MOST_PARTS: Final = 8
 """The number of runs of letters and digits that a name may have: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100

@@ -4,8 +4,8 @@ The records know which texts have no vectors of a model. A lease keeps a text fr
 it goes to a worker until its result is stored. If the worker leaves, its texts may go to others. The launcher, or a
 ping from the store, notices one that hangs.
 
-A text may kill its worker. The records count that: such a text is then handed out alone, so that the cause is certain,
-and one that killed several workers becomes a dead letter.
+A text may kill its worker. The records count such deaths: that text is then handed out alone, so that the cause is
+certain, and one that killed several workers becomes a dead letter.
 """
 
 import math
