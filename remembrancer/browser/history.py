@@ -137,7 +137,7 @@ async def today(view: View) -> Response:
         "today.html",
         day=day,
         is_today=day == current,
-        parts=parts_of(activity, queries, await view.sessions(), can_undo=day == current),
+        parts=parts_of(activity, queries, await view.sessions()),
         totals=_totals(activity.changes),
         texts=await view.texts(
             memory_id for several in queries.values() for each in several[:FEW] for memory_id in each.memory_ids[:FEW]
@@ -157,16 +157,18 @@ def _start(day: date) -> float:
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
     """The changes of a day, the memories shown on it, and the previous day with changes."""
     begins, ends = _start(day), _start(day + timedelta(1))
-    activity = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins))
+    activity = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins, with_undo=True))
     before = await view.ask(ReadActivity(view.project, view.session, begins, 1))
     earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
     return activity, await view.shown(since=begins, until=ends), earlier
 
 
 def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:
-    """The number of memories for each kind of change."""
+    """The number of memories for each kind of change that was not undone."""
     done: dict[str, set[str]] = {}
     for each in changes:
+        if each.is_undone or each.change == UNDONE:
+            continue
         done.setdefault(_verb(each), set()).add(each.memory_id)
     return dict(sorted(((verb, len(ids)) for verb, ids in done.items()), key=lambda each: -each[1]))
 
@@ -175,28 +177,21 @@ def _verb(change: MemoryChanged) -> str:
     return verb_of(change).partition(" (")[0]
 
 
-def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
-    """The changes, the latest first, with one line for each memory. `can_undo`: nothing has changed since the first of
-    them. What was undone or moved back is not undone again: that would undo a change before these."""
+def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
+    """The changes, the latest first, with one line for each memory, and the undo of one of them."""
     by_memory: dict[str, list[MemoryChanged]] = {}
     for each in changes:
         by_memory.setdefault(each.memory_id, []).append(each)
     lines = []
     for several in by_memory.values():
-        last, undo = several[0], ""
+        last, version = several[0], max(each.undo_at for each in several)
+        undo = f"undo/{version}" if version else ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
-        elif can_undo and last.previous_scope != "session" and 2 * _count_undone(several) < len(several):
-            undo = f"undo/{last.version}"
         did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
         did += f" by {last.member}" if last.member else ""
         lines.append(Line(last, did, undo))
     return lines
-
-
-def _count_undone(changes: Sequence[MemoryChanged]) -> int:
-    moves = sum(each.change in ("promoted", "taken back") for each in changes)
-    return sum(each.change == UNDONE for each in changes) + moves // 2
 
 
 def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:
@@ -218,7 +213,7 @@ def _author_of(change: MemoryChanged) -> tuple[str, str]:
 
 
 def parts_of(
-    activity: ActivityRead, queries: Mapping[str, list[Asked]], sessions: Mapping[str, ListedSession], *, can_undo: bool
+    activity: ActivityRead, queries: Mapping[str, list[Asked]], sessions: Mapping[str, ListedSession]
 ) -> list[Part]:
     """A day by session, the most recently active first. A memory belongs to the session that changed it last, or to
     the person there, who has a part for each machine of a share, and to the background only if nobody else changed it;
@@ -240,7 +235,7 @@ def parts_of(
         own = [each.at for each in changes if _author_of(each) == (session_id, member)]
         own = own or [each.at for each in changes]
         times = [*own, *(each.at for each in runs), *(each.at for each in questions)]
-        lines = lines_of(changes, can_undo=can_undo)
+        lines = lines_of(changes)
         name = "In other projects" if session_id == OTHERS else who(session_id, sessions, member)
         parts.append(Part(session_id, name, min(times), max(times), lines, runs, questions))
     return sorted(parts, key=lambda each: (each.session_id == OTHERS, -each.ends))
@@ -284,7 +279,7 @@ async def session(view: View) -> Response:
     seen_as = name if view.is_owner else view.session
     since = about.started_at or 0.0
     done = await view.ask(ReadActivity(view.project, seen_as, limit=MOST, after=since))
-    lines = lines_of([each for each in done.changes if each.session_id == name], can_undo=False)
+    lines = lines_of([each for each in done.changes if each.session_id == name])
     queries = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
     texts = await view.texts([*opened, *(one for each in queries for one in each.memory_ids)])

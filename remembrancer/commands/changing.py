@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from remembrancer.commands.finding import author_of_change, clients_of, log_of
+from remembrancer.commands.finding import author_of_change, clients_of, log_of, minute
 from remembrancer.commands.report import Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     WHERE_TO,
@@ -26,7 +26,7 @@ from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
-from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
+from remembrancer.protocol.runs import IMPORTS
 from remembrancer.protocol.session_life import SHELL_SESSION
 
 RUN: Final = "run:"
@@ -326,17 +326,19 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
 )
 def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
     """Bring back forgotten memories, or an earlier version of one. 'backup restore' restores a backup."""
+    texts = {}
     if len(memories) > 1:
         if version is not None:
             raise InvalidInput("--version needs a single ID")
-        _texts_of(where, memories)
+        texts = _texts_of(where, memories)
     answers = [where.ask("restore_memory", memory_id=each, version=version, reason=reason) for each in memories]
     lines = []
-    for each in answers:
+    for memory, each in zip(memories, answers, strict=True):
         is_so_already = version is not None and each.get("restored_fields") == []
         line = UNCHANGED if is_so_already else f"Restored, as version {each.get('version', '?')}"
         if each.get("proposed_again"):
             line = "It is proposed to the user again: 'remembrancer list --review' shows it"
+        line += f": {texts[memory]}  {short(memory)}" if memory in texts else ""
         lines.append(_if_applied(each, line))
     return _all_done("restored", answers, lines)
 
@@ -349,28 +351,29 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         "change",
         required=False,
         metavar="[ID]",
-        help="A memory, a run of maintenance, or an import (default: the last change today).",
+        help="A memory, a run of maintenance, or an import (default: the last change here).",
     ),
     YES,
     name="undo",
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
-    """Undo the last change of a memory, a run of maintenance, an import, or (without an ID) the last change here today.
+    """Undo the last change of a memory, a run of maintenance, an import, or (without an ID) the last change of this
+    project and of your own memories, whoever made it; it asks first.
 
     Once more undoes the change before that.
     """
-    if change is not None and change.startswith(RUN):
-        return undo_run(where, change)
+    version = None
     if change is None:
-        memory = _last_changed(where, yes)
-        if (imported := _import_of(memory)) is not None:
-            return undo_run(where, imported)
-    else:
+        change, version = _last_change(where, yes)
+    if change.startswith(RUN):
+        return undo_run(where, change)
+    if version is None:
         memory = where.ask("get_memory", memory_id=memory_id(change), detail=True)
-        if not yes and _would_forget(where, memory):
+        change, version = memory["id"], memory["version"]
+        if not yes and memory.get("undo_forgets"):
             where.close()
-            confirm(f"Only its storing is left to undo. This forgets: {excerpt(memory['content'])}", yes=yes)
-    answer = where.ask("restore_memory", memory_id=memory["id"], version=memory["version"], undo=True)
+            confirm(f"Undo its last change? This forgets: {excerpt(memory['content'])}", yes=yes)
+    answer = where.ask("restore_memory", memory_id=change, version=version, undo=True)
     if "undone" not in answer:
         return _done(answer, "")  # it is queued
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
@@ -401,54 +404,38 @@ def undo_run(where: Where, run_id: str) -> Report:
     )
 
 
-def _last_changed(where: Where, yes: bool) -> Answer:
-    """The memory of today's last change, or import, that is not undone, once the person has agreed.
+def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
+    """The memory of the last change here that is not undone, with the version of which an undo takes it back, or the
+    run of a later import, once the person has agreed.
 
     Raises:
         MemoryUnavailable: a later change may be missing from the log, such as one that is queued.
     """
-    answer, warnings = log_of(where, None)
+    answer, warnings = log_of(where, latest=True)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
         raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
-    memories: dict[str, Answer] = {}
-    for each in reversed(answer["changes"]):
-        if each["id"] not in memories:
-            memories[each["id"]] = where.ask("get_memory", memory_id=each["id"], detail=True)
-        memory = memories[each["id"]]
-        if memory.get("undoes") == each["version"] and memory.get("forgotten_reason") != IMPORT_UNDONE:
-            history = memory["history"]  # the latest part of it
-            entry = next((entry for entry in history if entry["version"] == each["version"]), history[0])
-            author = "" if entry["session_id"] == SHELL_SESSION else author_of_change(entry, clients_of(where))
-            author = each.get("member", author)  # of a shared memory
-            did = f"{each['did']} by {author}" if author else each["did"]
-            is_import = _import_of(memory) is not None
-            question = "Undo the whole import that brought this?" if is_import else f"Undo this? {did}:"
-            where.close()
-            confirm(f"{question} {excerpt(each['text'])}", yes=yes)
-            return memory
-    raise NotFound("there is nothing left to undo from today: 'remembrancer undo ID' undoes an older change")
-
-
-def _import_of(memory: Answer) -> str | None:
-    """The run id of the import that brought a memory, if nothing was done to it since; its former changes were made
-    elsewhere."""
-    run_id = memory["history"][-1].get("imported")
-    return None if run_id is None else str(run_id)
-
-
-def _would_forget(where: Where, memory: Answer) -> bool:
-    """True if undoing would forget a memory: only its storing is left to undo, no move, and nothing that it replaces is
-    to be made valid again first."""
-    first = memory["history"][0]
-    if first["version"] != memory.get("undoes") or "previous_scope" in first:
-        return False
-    for link in memory.get("links", ()):
-        if link["relation"] == "supersedes":
-            with suppress(NotFound):
-                if where.ask("get_memory", memory_id=link["target"], detail=True).get("valid_until"):
-                    return False
-    return True
+    imports = [each for each in answer["imports"] if not each.get("undone")]
+    changes = [each for each in answer["changes"] if each.get("undo_at")]
+    last = max(changes[-1:] + imports[-1:], key=lambda each: each["at"], default=None)
+    if last is None:
+        elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
+        raise NotFound(f"there is nothing left to undo here{elsewhere}")
+    if "run_id" in last:
+        total = sum(each["memories"] for each in imports if each["run_id"] == last["run_id"])
+        where.close()
+        confirm(f"Undo the whole import of {count(total, 'memory')} ({minute(last['at'])})?", yes=yes)
+        return last["run_id"], None
+    memory = where.ask("get_memory", memory_id=last["id"], detail=True)
+    history = memory["history"]  # the latest part of it
+    entry = next((each for each in history if each["version"] == last["version"]), history[0])
+    author = "" if entry["session_id"] == SHELL_SESSION else author_of_change(entry, clients_of(where))
+    author = last.get("member", author)  # of a shared memory
+    did = f"{last['did']} by {author}" if author else last["did"]
+    owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
+    where.close()
+    confirm(f"Undo this? {did}: {excerpt(last['text'])} ({owner}, {minute(last['at'])})", yes=yes)
+    return last["id"], last["undo_at"]
 
 
 def _effect_of(answer: Answer, after: Answer) -> str:

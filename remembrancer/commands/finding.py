@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -106,7 +107,14 @@ FILTERS: Final = (
     option("--type", multiple=True, type=click.Choice(MEMORY_TYPES), metavar="TYPE", help=", ".join(MEMORY_TYPES)),
     option("--tag", "tags", multiple=True, metavar="TAG", help="Only memories with one of these tags."),
     option("--scope", multiple=True, type=click.Choice(("session", "project", "user")), help="Only this scope."),
-    option("--since", "after", type=since, metavar="WHEN", help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week."),
+    option(
+        "--since",
+        "after",
+        type=since,
+        metavar="WHEN",
+        help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week: by the "
+        "day that lists show, that of the event or of storing.",
+    ),
     option("--until", "before", type=until, metavar="WHEN", help="Like --since; the whole day or week is included."),
     flag("--forgotten", "include_forgotten", help="Include forgotten memories."),
 )
@@ -348,7 +356,7 @@ def _listing(
         kind = str(memory.get("kind") or memory.get("type") or "")
         fields = [place, day, scope, kind, one_line(memory["content"]), ", ".join(marks)]
         piped.append("\t".join(fields + [memory.get("project_name", "")] * has_projects))
-        coloured = [f"[{COLOURS.get(mark, 'dim')}]{mark}[/]" for mark in marks]
+        coloured = [f"[{COLOURS.get(mark.partition(' ')[0], 'dim')}]{mark}[/]" for mark in marks]
         coloured += [f"[cyan]#{escape(tag)}[/cyan]" for tag in memory.get("tags", ())]
         text = memory.get("summary") or memory["content"]
         text = escape(text if len(text) <= LONGEST else excerpt(text, LONGEST))
@@ -367,10 +375,14 @@ def _place(memory: Answer) -> str:
 
 
 def _marks(memory: Answer) -> list[str]:
-    """The marks of a memory in a list: forgotten, no longer valid or done, what probably replaces it, its due date, and
-    how well it answers."""
+    """The marks of a memory in a list: forgotten, no longer valid, done, or changed since; what probably replaces it,
+    its due date, and how well it answers."""
     is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
-    marks = [name for name in ("forgotten", "expired", "done") if memory.get(name) or (name == "expired" and is_past)]
+    marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and is_past)]
+    if at := memory.get("forgotten_at"):
+        marks.insert(0, f"forgotten {_local(at)[:10]}")
+    elif (changed := _local(memory.get("updated", ""))[:10]) > _day(memory):
+        marks.append(f"changed {changed}")
     if newer := memory.get("superseded_by"):
         marks.append(f"replaced by {short(newer[0])}")
     elif newer := memory.get("possibly_superseded_by"):
@@ -389,11 +401,8 @@ def _forgotten(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    """The day of a memory's last change (its forgetting, if it is forgotten), or else of the event that it
-    describes."""
-    return _local(
-        str(memory.get("forgotten_at") or memory.get("updated") or _happened(memory)).removesuffix("T00:00:00Z")
-    )[:10]
+    """The day by which lists are ordered and filtered: that of the event that a memory describes, or of its storing."""
+    return _local(_happened(memory).removesuffix("T00:00:00Z"))[:10]
 
 
 def _stale(where: Where) -> Report:
@@ -519,13 +528,13 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     state += _marks({name: answer[name] for name in ("valid_until", "done", "due", "overdue") if name in answer})
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
-    changed = f", changed {_minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
+    changed = f", changed {minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
     first = next((each for each in answer["history"] if each["version"] == 1), answer)
     author = author_of_change(first, clients)
     by = f" by {author}" if author else ""  # the consolidator has no session
-    lines.append(f"stored {_minute(answer['created_at'])}{by}{changed}")
+    lines.append(f"stored {minute(answer['created_at'])}{by}{changed}")
     if answer.get("access_count"):
-        lines.append(f"used {count(answer['access_count'], 'time')}, last {_minute(answer['last_accessed'])}")
+        lines.append(f"used {count(answer['access_count'], 'time')}, last {minute(answer['last_accessed'])}")
     entities = [each["name"] for each in answer.get("related_entities", ())]
     named = {"about": [*entities, *answer.get("found_entities", ())], **{name: answer.get(name) for name in names}}
     lines += [f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in named.items() if value]
@@ -573,7 +582,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
             if name in each
         ]
         what = ", ".join(changes)
-        rows.append((str(each["version"]), _minute(each["at"]), each["change"], author_of_change(each, clients), what))
+        rows.append((str(each["version"]), minute(each["at"]), each["change"], author_of_change(each, clients), what))
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
@@ -680,14 +689,15 @@ def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
     return author_of(session, client, member) if session else ""
 
 
-def _minute(at: str) -> str:
+def minute(at: str) -> str:
+    """A time of an answer as the clock here shows it."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _local(text: str) -> str:
     """A time of an answer as the clock here shows it. Another text, such as a day, stays as it is."""
     with suppress(OverflowError):  # at the end of the calendar
-        return _minute(text) if TIME.fullmatch(text) else text
+        return minute(text) if TIME.fullmatch(text) else text
     return text
 
 
@@ -704,12 +714,17 @@ def _plain(value: Any) -> str:
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."), name="log")
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show the changes of a day in order: stored, changed, decided, closed, and what maintenance has archived."""
+    """Show the changes of a day in order: stored, changed, decided, closed, imported, and what maintenance has
+    archived."""
     from remembrancer.toolsets.memory.day_log import dates_of
 
-    answer, warnings = log_of(where, " ".join(day) or None, include_archived=True)
+    answer, warnings = log_of(where, day=" ".join(day) or None, include_archived=True)
     dates = dates_of(*(datetime.fromisoformat(answer[edge]).timestamp() for edge in ("begins", "ends")))
-    if not answer["changes"]:
+    entries = [(each["at"], each["did"], each["text"], short(each["id"]), each) for each in answer["changes"]]
+    entries += [
+        (each["at"], "imported", count(each["memories"], "memory"), each["run_id"], each) for each in answer["imports"]
+    ]
+    if not entries:
         return Report(
             answer,
             notes=(
@@ -718,26 +733,30 @@ def log(where: Where, day: Sequence[str]) -> Report:
             ),
         )
     rows, piped = [], []
-    for each in answer["changes"]:
-        minute, text, mark = _minute(each["at"]), one_line(each["text"]), "forgotten" if "forgotten" in each else ""
-        start = excerpt(without_marks(each["text"]), LONGEST)
-        rows.append((minute, each["did"], f"{start} ({mark})" if mark else start, short(each["id"])))
-        piped.append("\t".join((short(each["id"]), minute, each["did"], text, mark)))
+    for at, did, text, name, each in sorted(entries, key=lambda entry: str(entry[0])):
+        mark = next((mark for mark in ("undone", "forgotten") if mark in each), "")
+        start = excerpt(without_marks(text), LONGEST)
+        rows.append((minute(at), did, f"{start} ({mark})" if mark else start, name))
+        piped.append("\t".join((name, minute(at), did, one_line(text), mark)))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
     return Report(answer, lines, notes=as_notes(warnings), piped=piped)
 
 
-def log_of(where: Where, day: str | None, **included: bool) -> tuple[Answer, dict[str, str]]:
-    """The log of a day (None: today) in all places, joined, and the warnings."""
+def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
+    """The log in all places, joined, and the warnings. Each change names the directory of the place that was read."""
     where.refuse_user("the log has a project's changes together with your own")
     answer: Answer = {}
     changes: dict[tuple[str, int], Answer] = {}
+    imports: dict[tuple[str, str], Answer] = {}
     warnings: dict[str, str] = {}
-    for _, conversation in where.conversations():
-        answer = conversation.call("read_log", day=day, include_forgotten=True, **included)
-        changes |= {(each["id"], each["version"]): each for each in answer["changes"]}
+    for place, conversation in where.conversations():
+        answer = conversation.call("read_log", include_forgotten=True, **arguments)
+        own = {"project": place.label}
+        changes |= {(each["id"], each["version"]): each | own for each in answer["changes"]}
+        imports |= {(each["run_id"], "" if each["of_user"] else place.directory): each for each in answer["imports"]}
         warnings |= warnings_of(answer)
-    return answer | {"changes": sorted(changes.values(), key=lambda each: str(each["at"]))}, warnings
+    joined = {"changes": changes.values(), "imports": imports.values()}
+    return answer | {name: sorted(each, key=itemgetter("at")) for name, each in joined.items()}, warnings
 
 
 COMMANDS = {"search": search, "list": list_, "show": show, "log": log}

@@ -135,8 +135,8 @@ BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 COMPARED_S: Final = 10.0
 """The time limit of the search for near-duplicates."""
-MOST_COPIES: Final = 10
-"""The maximum number of near-duplicates printed."""
+MOST_NAMED: Final = 10
+"""The maximum number of memories printed of those to be imported, of forgotten ones, and of near-duplicates."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -184,21 +184,24 @@ def _submit(operations: dict[str, Operation], contents: Contents) -> None:
             contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
 
 
-def _operations(memories: Sequence[PlacedMemory], run_id: str) -> list[Operation]:
-    """The operations that import memories. There is none for a memory that exists already, in its project or, after a
-    promotion, among the user's, unless undoing an import has forgotten it. The second of two with the same id counts as
-    existing."""
+def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str]]:
+    """The operations that import memories, and the ids of those that are forgotten here, but not in the file. There is
+    no operation for a memory that exists already, in its project or, after a promotion, among the user's, unless
+    undoing an import has forgotten it. The second of two with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     found = HomeReader(paths_here()).find(projects, [memory.id for _, memory in memories])
     present = {(each.place, each.id) for each in found if each.forgotten != IMPORT_UNDONE}
-    operations = []
+    hidden = {(each.place, each.id) for each in found if each.forgotten not in (None, IMPORT_UNDONE)}
+    operations, forgotten = [], []
     for project, memory in memories:
-        place = USER if project is None else project.id
-        if present.isdisjoint(((place, memory.id), (USER, memory.id))):
-            present.add((place, memory.id))
+        places = {(USER if project is None else project.id, memory.id), (USER, memory.id)}
+        if present.isdisjoint(places):
+            present |= places
             change = ImportMemory(memory, run_id=run_id)
             operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
-    return operations
+        elif not hidden.isdisjoint(places) and memory.forgotten_at is None:
+            forgotten.append(memory.id)
+    return operations, forgotten
 
 
 def _near_copies(memories: Sequence[PortableMemory], project: ProjectRef) -> tuple[list[dict[str, str]], int]:
@@ -251,15 +254,17 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     run_id = IMPORTS + new_ulid()
     with said_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
-        operations = _operations(contents.memories, run_id)
+        operations, forgotten = _operations(contents.memories, run_id)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
         _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
-    facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")}
-    if client is not None and not dry_run:
-        memories = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
+    facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")} | {"forgotten": forgotten}
+    memories = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
+    if dry_run:
+        facts["memories"] = [{"id": each.id, "content": each.content} for each in memories]
+    elif client is not None:
         imported = [memory for memory in memories if memory.id not in contents.refused]
         with said_when_slow("Looking for near-duplicates"):
             facts["near_copies"], facts["not_compared"] = _near_copies(imported, project_here)
@@ -358,12 +363,21 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     line = f"{count(imported, 'memory')} {verb}, {present:,} {were} there already"
     if facts["skipped"]:
         line += f"; {len(facts['skipped']):,} skipped, for the reasons above"
-    if not imported or facts["dry_run"]:
-        return [f"{line}."]
-    they, their = ("It", "its") if imported == 1 else ("They", "their")
     everywhere = " --all-projects" if is_elsewhere else ""
+    lines = [f"{line}."]
+    if forgotten := facts["forgotten"]:
+        named = " ".join(map(short, forgotten[:MOST_NAMED])) + (" …" if len(forgotten) > MOST_NAMED else "")
+        are, them = ("is", "it") if len(forgotten) == 1 else ("are", "them")
+        restore = f"'remembrancer restore {named}{everywhere}'"
+        lines.append(f"Of these, {len(forgotten):,} {are} forgotten: {restore} brings {them} back.")
+    if coming := facts.get("memories"):
+        lines += [f"  {excerpt(each['content'])}" for each in coming[:MOST_NAMED]]
+        lines += [f"  … and {len(coming) - MOST_NAMED:,} more"] if len(coming) > MOST_NAMED else []
+    if not imported or facts["dry_run"]:
+        return lines
+    they, their = ("It", "its") if imported == 1 else ("They", "their")
     return [
-        f"{line}.",
+        *lines,
         f"{they} can be found by {their} words now, and by {their} meaning as {their} vectors are made "
         "('remembrancer model' says how many are left).",
         *_lines_of_copies(facts.get("near_copies", ()), facts.get("not_compared", 0)),
@@ -375,7 +389,7 @@ def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> 
     review = "the page Review ('remembrancer ui')"
     lines = [
         f"Nearly the same as {short(each['near_copy_of'])}: {short(each['id'])}, {each['content']}"
-        for each in copies[:MOST_COPIES]
+        for each in copies[:MOST_NAMED]
     ]
     if copies:
         lines.append(f"{count(len(copies), 'near-duplicate')}: {review} shows each beside the other text.")

@@ -2,7 +2,7 @@
 written."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -29,7 +29,9 @@ from remembrancer.protocol.writes import (
 )
 
 UNDONE: Final = "undone"
-"""The name in the history of a change that undoes others, and the reason of a move that undoes a move."""
+"""The name in the history of a change that undoes others."""
+MOVE_UNDONE: Final = "the move was undone"
+"""The reason of a move between lanes that undoes another one."""
 RELEASED: Final = "released"
 """The name in the history of a change that reactivates a memory because no other memory represents it any longer."""
 REVIVED: Final = "revived"
@@ -164,19 +166,34 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 # --- Undoing changes.
 
 
-def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """The changes of a memory that were not undone, the oldest first, without those that nobody made. A change says
-    which version its undoing went back to; a move between lanes is undone by a move."""
+class Undoing(NamedTuple):
+    """The changes of a memory that stand, the oldest first, and the versions of those that were undone."""
+
+    standing: list[HistoryEntry]
+    undone: set[int]
+
+
+def undoing(history: Iterable[HistoryEntry]) -> Undoing:
+    """Tell the changes that were undone from those that stand; both without those that nobody made. A change says which
+    version its undoing went back to; a move between lanes is undone by a move."""
     changes: list[HistoryEntry] = []
+    undone = set[int]()
     for entry in history:
         if entry.change == UNDONE or "as_of" in entry.details:
             as_of = entry.details.get("as_of")
-            changes = [each for each in changes if isinstance(as_of, int) and each.version <= as_of]
-        elif entry.change in ("promoted", "taken back") and entry.details.get("reason") == UNDONE:
-            del changes[-1:]
-        elif entry.change not in (RELEASED, REVIVED):
-            changes.append(entry)
-    return changes
+            kept = [each for each in changes if isinstance(as_of, int) and each.version <= as_of]
+        elif entry.change in ("promoted", "taken back") and entry.details.get("reason") == MOVE_UNDONE:
+            kept = changes[:-1]
+        else:
+            kept = changes if entry.change in (RELEASED, REVIVED) else [*changes, entry]
+        undone |= {each.version for each in changes} - {each.version for each in kept}
+        changes = kept
+    return Undoing(changes, undone)
+
+
+def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
+    """The changes of a memory that were not undone, the oldest first."""
+    return undoing(history).standing
 
 
 def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:

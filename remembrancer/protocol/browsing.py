@@ -13,7 +13,11 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change of a memory by a session (empty id: by background work). `begins` is the start of the memory's text
     after the change; `changed_later`: the present text differs. `fields` are the changed fields, and `done` is the
     state of an open end since. `is_forgotten`: the memory is forgotten now. `member`: the machine that made a change of
-    shared memories. `previous_scope`: the scope that the change moved it from."""
+    shared memories.
+
+    Read on request: `is_undone`; and `undo_at`, the version of the memory of which an undo takes this change back (0:
+    it takes back another one, or nothing here).
+    """
 
     memory_id: str
     change: str
@@ -27,12 +31,13 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     is_forgotten: bool = False
     changed_later: bool = False
     member: str = ""
-    previous_scope: str = ""
+    is_undone: bool = False
+    undo_at: int = 0
 
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run of the consolidator, and the number of memories that it changed. `undone_at`: the time at which it was
-    undone."""
+    """A run of the consolidator, or an import, and the number of memories that it changed. `undone_at`: the time at
+    which it was undone. `of_user`: it changed the user's memories."""
 
     run_id: str
     kind: str
@@ -40,6 +45,7 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
     session_id: str = ""
     changes: int = 0
     undone_at: float | None = None
+    of_user: bool = False
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
@@ -58,6 +64,7 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     after: float = 0.0
     characters: int = 200
     """The number of characters read of each text."""
+    with_undo: bool = False
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):

@@ -354,7 +354,7 @@ class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
     """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
 
     `strength` and `is_stale` follow the formulas of `memory/decay.py`. `reasons` say, in sentences, why the memory is
-    in its scope.
+    in its scope. `undo_forgets`: an undo would forget it.
     """
 
     memory: PortableMemory
@@ -363,6 +363,7 @@ class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
     strength: float | None = None
     is_stale: bool = False
     reasons: tuple[str, ...] = ()
+    undo_forgets: bool = False
 
 
 class GetMemory(SessionRequest[MemoryShown], frozen=True):

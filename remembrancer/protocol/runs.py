@@ -18,6 +18,8 @@ Place = Literal["project", "user"]
 RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
 IMPORTS: Final = "run:import-"
 """The prefix of the ids of imports, which are undone as runs are."""
+IMPORT: Final = "import"
+"""The kind of the run that an import is."""
 IMPORT_UNDONE: Final = "its import was undone"
 """The reason for forgetting that allows a memory to be imported again."""
 PromotionReason = Literal["importance", "explicit", "pattern_match"]

@@ -115,7 +115,7 @@ def test_a_day_tells_a_person_s_changes_on_another_machine_from_those_here() -> 
     here = MemoryChanged("m_1", "stored", 2.0, SHELL_SESSION)
     there = MemoryChanged("m_2", "stored", 1.0, SHELL_SESSION, member="laptop")
     question = {SHELL_SESSION: [Asked(3.0, "which?", "recall_memories", ())]}
-    parts = parts_of(ActivityRead((here, there)), question, {}, can_undo=True)
+    parts = parts_of(ActivityRead((here, there)), question, {})
     assert [(each.who, [line.change for line in each.lines], len(each.asked)) for each in parts] == [
         ("You, in the shell", [here], 1),
         ("laptop, in the shell", [there], 0),
@@ -131,7 +131,7 @@ def test_a_memory_that_was_summarised_later_stays_with_the_session_that_stored_i
     summarised = MemoryChanged("m_1", "consolidated", 2.0, version=2)
     stored = MemoryChanged("m_1", "stored", 1.0, "session:shell", version=1)
     summary = MemoryChanged("m_2", "derived", 2.0, version=1)
-    parts = parts_of(ActivityRead((summary, summarised, stored)), {}, {}, can_undo=True)
+    parts = parts_of(ActivityRead((summary, summarised, stored)), {}, {})
     assert [(each.who, [line.change for line in each.lines], each.ends) for each in parts] == [
         ("In the background", [summary], 2.0),
         ("You, in the shell", [summarised], 1.0),
@@ -139,17 +139,13 @@ def test_a_memory_that_was_summarised_later_stays_with_the_session_that_stored_i
     assert parts[1].lines[0].did == "stored, consolidated"
 
 
-@pytest.mark.parametrize(
-    ("changes", "undo"),
-    [
-        (("tagged",), "undo/9"),
-        (("undone", "tagged"), ""),
-        (("undone", "tagged", "updated"), "undo/9"),
-        (("taken back", "promoted"), ""),
-        (("promoted", "taken back", "promoted"), "undo/9"),
-    ],
-)
-def test_today_undoes_no_change_of_another_day(changes: tuple[str, ...], undo: str) -> None:
-    several = [MemoryChanged("m_1", change, 2.0, version=9 - place) for place, change in enumerate(changes)]
-    (line,) = lines_of(several, can_undo=True)
-    assert line.undo == undo
+def test_today_offers_the_undo_that_the_store_names_and_to_restore_what_is_forgotten() -> None:
+    """Which change an undo takes back is tested with the store."""
+    for several, undo in (
+        ((MemoryChanged("m", "tagged", 2.0, version=9, undo_at=9), MemoryChanged("m", "stored", 1.0)), "undo/9"),
+        ((MemoryChanged("m", "undone", 2.0, version=9), MemoryChanged("m", "stored", 1.0, undo_at=9)), "undo/9"),
+        ((MemoryChanged("m", "undone", 2.0, version=9), MemoryChanged("m", "tagged", 1.0, is_undone=True)), ""),
+        ((MemoryChanged("m", "forgotten", 2.0, version=9, is_forgotten=True),), "restore"),
+    ):
+        (line,) = lines_of(several)
+        assert line.undo == undo

@@ -258,7 +258,6 @@ async def test_a_memory_is_shown_whole_with_its_history(client: RawClient) -> No
         "forgotten_reason": "outdated",
         "embedded": False,
         "is_stale": False,
-        "undoes": 3,
         "access_count": 0,
     }
     assert [(line["version"], line["change"]) for line in history] == [(1, "stored"), (2, "updated"), (3, "forgotten")]

@@ -290,7 +290,7 @@ def test_undoing_leaves_everything_as_it_was_and_is_done_once(rig: RunsRig) -> N
     assert undone.skipped == ()
     assert whole(rig) == before
     summary = rig.shown(SUMMARY)
-    assert (summary.forgotten_reason, summary.links) == ("undone: run", ())
+    assert (summary.forgotten_reason, summary.links) == ("the run that made it was undone", ())
     assert summary.forgotten_at is not None
     assert [entry.change for entry in rig.shown(FOUR).history] == ["stored", "promoted", "undone"]
     assert rig.records.portable(FOUR, OTHER_SESSION) is None
@@ -330,7 +330,7 @@ def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(rig: RunsR
     for run_id in ("third", "second", "run"):
         assert rig.undo(run_id).skipped == ()
     assert whole(rig) == before
-    assert rig.shown(SUMMARY).forgotten_reason == "undone: run"
+    assert rig.shown(SUMMARY).forgotten_reason == "the run that made it was undone"
     four = {each.id: each for each in rig.records.materials(ReadMemories(None), None).memories}[FOUR]
     assert four.undone == "promoted"
 

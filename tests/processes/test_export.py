@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -178,15 +179,36 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     done("backup", "export", file, home=home)
     done("backup", "import", file, home=second)
     refused = command("undo", *here, home=second)
-    assert "Undo the whole import that brought this? The quay is wet." in refused.stderr
+    assert "Undo the whole import of 2 memories (20" in refused.stderr
+    memory_id = json.loads(done("list", *here, "--json", home=second))["memories"][0]["id"]
+    done("tag", memory_id, "port", *here, home=second)
+    assert "Undone, tags as before" in done("undo", "--yes", *here, home=second), "the change since comes first"
     assert ": 2 memories forgotten\n" in done("undo", "--yes", *here, home=second)
     again = command("undo", "--yes", *here, home=second)
-    assert "there is nothing left to undo from today" in again.stderr
+    assert "there is nothing left to undo here" in again.stderr
     note = tmp_path / "notes.md"
     note.write_text("# Boats\n\nThe boat is red.\n\n# Docks\n\nThe dock is old.\n")
     monkeypatch.chdir(tmp_path)
     done("backup", "import", str(note), home=second)
     assert ": 2 memories forgotten\n" in done("undo", "--yes", home=second)
+    old = write_lines(home / "old", "one", "two", "three", project=project_of(tmp_path))
+    done("backup", "import", str(old), home=second)
+    assert "\timported\t3 memories\t" in done("log", home=second)
+    done("forget", memory("one").id, home=second)
+    repeated = done("backup", "import", str(old), home=second)
+    assert "0 memories imported, 3 were there already.\nOf these, 1 is forgotten: 'remembrancer restore " in repeated
+    done(*re.findall(r"'remembrancer (restore) (\w+)'", repeated)[0], home=second)
+    assert "Undone, it is forgotten" in done("undo", "--yes", home=second)
+    assert "Undone, it is no longer forgotten" in done("undo", "--yes", home=second)
+    assert ": 3 memories forgotten\n" in done("undo", "--yes", home=second), "although its history is of another day"
+    assert "\timported\t3 memories\tundone\n" in done("log", home=second)
+
+
+def test_a_dry_run_shows_what_would_be_imported(home: Path, tmp_path: Path) -> None:
+    file = write_lines(home / "lines", *(f"number {each}" for each in range(12)), project=project_of(tmp_path))
+    first, *lines = done("backup", "import", str(file), "--dry-run", home=home).splitlines()
+    assert first == "12 memories would be imported, 0 were there already."
+    assert lines == [*(f"  what number {each} says" for each in range(10)), "  … and 2 more"]
 
 
 def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(home: Path) -> None:

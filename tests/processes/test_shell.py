@@ -162,6 +162,10 @@ def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> N
     one, two = ids
     assert f"\n{one}\n\nthe port is 5433\n" in shell("show", one, two)
     assert len(shell.json("forget", *ids)["forgotten"]) == 2
+    assert shell("restore", one, two).splitlines() == [
+        f"Restored, as version 3: We deploy on Tuesdays  {one}",
+        f"Restored, as version 3: the port is 5433  {two}",
+    ]
 
 
 @alone
@@ -183,7 +187,8 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
     assert "Undone, it is forgotten" in shell("undo", old, "--yes")
     assert "nothing more to undo" in shell("undo", old, status=exit_codes.USAGE)
     shell("restore", old)
-    assert "Undone, it is forgotten" in shell("undo", old)
+    assert "This forgets: We deploy on Tuesdays" in shell("undo", old, status=exit_codes.USAGE)
+    assert "Undone, it is forgotten" in shell("undo", old, "--yes")
 
 
 @alone
@@ -194,10 +199,14 @@ def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> N
     assert "only the project that it came from can take it back" in elsewhere("undo", memory, status=exit_codes.USAGE)
     shell.json("add", "The port is 5433", "--user")
     elsewhere("add", "We have a boat")
+    asked = elsewhere("undo", status=exit_codes.USAGE)
+    assert re.search(r"Undo this\? stored: We have a boat \(the project other, 20..-..-.. ..:..\)", asked), asked
     elsewhere("undo", "--yes")
+    assert "The port is 5433 (all your projects, " in elsewhere("undo", status=exit_codes.USAGE)
     elsewhere("undo", "--yes")
-    for undo in (("undo", memory), ("undo", "--yes")):
-        assert "came from another project, which alone can take it back" in elsewhere(*undo, status=exit_codes.USAGE)
+    refused = elsewhere("undo", memory, status=exit_codes.USAGE)
+    assert "came from another project, which alone can take it back" in refused
+    assert "there is nothing left to undo here" in elsewhere("undo", "--yes", status=exit_codes.FAILED), "passed over"
     assert elsewhere.json("show", memory)["scope"] == "user"
     assert "Undone, it is moved back to the project" in shell("undo", "--yes")
 
@@ -242,7 +251,19 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
         undone = shell("undo", "--yes")
         assert f"Undone, {effect}" in undone
         assert text in undone
-    assert "there is nothing left to undo from today" in shell("undo", "--yes", status=exit_codes.FAILED)
+    assert "there is nothing left to undo here" in shell("undo", "--yes", status=exit_codes.FAILED)
+
+
+def test_the_log_marks_what_was_undone(shell: Shell) -> None:
+    end = shell.json("add", "paint the boat", "--kind", "open_end")["memory_id"]
+    shell("edit", end, "--done")
+    shell("undo", end)
+    said = [line.split("\t")[2:] for line in shell("log").splitlines()]
+    assert said == [
+        ["opened", "paint the boat", ""],
+        ["closed", "paint the boat", "undone"],
+        ["reopened", "paint the boat", ""],
+    ]
 
 
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
@@ -307,7 +328,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert done.stdout.rstrip().endswith("\thardly")
     assert done.stderr == "Nothing answers this; the nearest:\n"
     shell("forget", memory_id)
-    assert shell("list", "--forgotten").rstrip().endswith("\tforgotten")
+    assert re.search(r"\tforgotten 20..-..-..\n$", shell("list", "--forgotten"))
     later = shell.json("add", "The harbour is quiet")["memory_id"]
     shell("forget", later)
     shell("restore", "--reason", "It was right.", memory_id)

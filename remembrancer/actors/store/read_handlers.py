@@ -19,7 +19,8 @@ import msgspec
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import FileMemories
-from remembrancer.actors.store.records.browsing import BROWSER_READS
+from remembrancer.actors.store.records.browsing import BROWSER_READS, undo_forgets
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import is_memory
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
@@ -362,6 +363,9 @@ def show_memory(
         embedded=is_embedded(view.records_of(ref), ref),
         near_duplicates=near_duplicates(view, ref, request.session_id),
         strength=strength_of(memory, now),
+        undo_forgets=view.reader.spaces.file.read_together(
+            lambda each: undo_forgets(SqliteEdits(each, view.records_of(ref).space, 0.0), memory.id, request.session_id)
+        ),
         is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
         reasons=explain(memory, known.proposal),
     )

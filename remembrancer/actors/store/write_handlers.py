@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.sqlite_records import Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes
-from remembrancer.memory.changes import UNDONE, is_visible, standing, unknown_memory
+from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
@@ -321,7 +321,7 @@ def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation
         changes = [] if memory is None else standing(edits.history(memory.id))
         scope = changes[-1].details.get("previous_scope") if changes else None
         if memory is not None and scope in ("project", "user") and change.version in (None, memory.version):
-            back = PromoteMemory(change.memory_id, scope, UNDONE)
+            back = PromoteMemory(change.memory_id, scope, MOVE_UNDONE)
             return msgspec.structs.replace(operation, change=back)
     return operation
 

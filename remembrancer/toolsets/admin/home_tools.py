@@ -7,12 +7,13 @@ import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.fields import DETAILS, clean_tags
+from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import EraseMemory, MemoryType, Operation, Scope
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
-from remembrancer.toolsets.memory.day_log import read_day, verb_of
+from remembrancer.toolsets.memory.day_log import day_of, read_day, verb_of
 from remembrancer.toolsets.memory.fields import Offset, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, tool
 
@@ -102,17 +103,29 @@ async def open_browser(call: Call) -> Answer:
     return {"url": await call.service.open_browser()}
 
 
-@tool("The changes of a day.", read_only=True, unlisted=("include_forgotten", "include_archived"))
+@tool("The changes of a day.", read_only=True, unlisted=("latest", "include_forgotten", "include_archived"))
 async def read_log(
-    call: Call, day: str | None = None, include_forgotten: bool = False, include_archived: bool = False
+    call: Call,
+    day: str | None = None,
+    latest: bool = False,
+    include_forgotten: bool = False,
+    include_archived: bool = False,
 ) -> Answer:
-    """The log of a day (default: today). Raises `MemoryUnavailable` if the store is away."""
-    period, changes = await read_day(
-        call, given(day, "today"), with_forgotten=include_forgotten, with_archived=include_archived
+    """The log of a day (default: today); with `latest`, of all days as far as it is read. Of a change, `undo_at` is the
+    version of the memory of which an undo takes it back. Raises `MemoryUnavailable` if the store is away."""
+    period = TimeWindow(0.0, call.received_at, 0) if latest else day_of(given(day, "today"), call.received_at)
+    changes, imports = await read_day(
+        call, period, with_forgotten=include_forgotten, with_archived=include_archived, with_undone=True
     )
     entries = [
         {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins, "version": each.version}
-        | non_empty(forgotten=each.is_forgotten, member=each.member)
+        | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone)
+        | ({"undo_at": each.undo_at} if each.undo_at else {})
         for each in changes
     ]
-    return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries}
+    runs = [
+        {"at": iso(each.at), "run_id": each.run_id, "memories": each.changes, "of_user": each.of_user}
+        | non_empty(undone=each.undone_at is not None)
+        for each in imports
+    ]
+    return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries, "imports": runs}

@@ -7,14 +7,16 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.sentences import first_words, without_preface
 from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.protocol.browsing import MemoryChanged, ReadActivity
+from remembrancer.protocol.browsing import MemoryChanged, ReadActivity, RunDone
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
+from remembrancer.protocol.runs import IMPORT
 from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of
 
 MOST: Final = 1000
@@ -51,33 +53,33 @@ def day_of(text: str, now: float) -> TimeWindow:
 
 
 async def read_day(
-    call: Call, text: str, *, with_forgotten: bool = False, with_archived: bool = False
-) -> tuple[TimeWindow, Sequence[MemoryChanged]]:
-    """The day, and the changes that sessions and people made on it, in order. A session's own memory is in it if it was
-    promoted.
+    call: Call, day: TimeWindow, *, with_forgotten: bool = False, with_archived: bool = False, with_undone: bool = False
+) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
+    """The changes that sessions and people made on a day, in order, and its imports. A session's own memory is in it if
+    it was promoted.
 
     Of a memory that has been forgotten since, only the forgetting is listed, without its content, unless
-    `with_forgotten`. `with_archived` adds what maintenance has archived.
+    `with_forgotten`. `with_archived` adds what maintenance has archived, `with_undone` changes that were undone, with
+    their undoing.
 
     Raises:
-        InvalidInput: the text names no day.
         MemoryUnavailable: the store is away.
     """
-    day = day_of(text, call.received_at)
     without_session = (PROMOTED, ARCHIVED) if with_archived else (PROMOTED,)
-    request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE)
+    request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE, with_undo=True)
     reply = await call.ask(request)
     changes = [
         msgspec.structs.replace(each, begins="", changed_later=False)
         if each.is_forgotten and not with_forgotten
         else each
         for each in reversed(reply.changes)
+        if with_undone or not (each.is_undone or each.change == UNDONE)
         if each.change == FORGOTTEN
         or ((each.session_id or each.change in without_session) and (with_forgotten or not each.is_forgotten))
     ]
     if reply.more:
         call.warn("answer_cut", f"Only the last {MOST} changes are shown.")
-    return day, changes
+    return changes, [each for each in reversed(reply.runs) if each.kind == IMPORT]
 
 
 def verb_of(change: MemoryChanged) -> str:
@@ -104,7 +106,8 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     Texts have the last state of that day. They are whole if they fit; except on a small day, a memory that the session
     has seen is named by its first words. Lines that do not fit are cut from the end.
     """
-    day, changes = await read_day(call, text)
+    day = day_of(text, call.received_at)
+    changes, _ = await read_day(call, day)
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
     lines = [f"## {dates_of(day.start, day.end)}", *([DATA] if call.service.is_first_data_for(call.caller) else []), ""]
     seen = frozenset(call.session.seen)

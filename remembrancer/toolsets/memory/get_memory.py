@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.memory.changes import spans_of, standing
+from remembrancer.memory.changes import spans_of
 from remembrancer.memory.fields import DETAILS
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput
@@ -27,7 +27,7 @@ DETAIL: Final = (
         "promotion_chain",
         "promotions",
         "observed_in_projects",
-        "undoes",
+        "undo_forgets",
     ),
 )
 """The fields that only an answer with `detail` has."""
@@ -96,14 +96,13 @@ def shown(reply: MemoryShown, version: int | None = None) -> Answer:
         answer |= non_empty(why=list(reply.reasons))
     else:
         answer = _as_of(memory, version)
-    changes = standing(memory.history)
     listed = memory.history[-MAX_HISTORY:]
     return (
         answer
         | non_empty(
             links=[_link(link, "target") for link in memory.links],
             incoming_links=[_link(link, "source") for link in reply.incoming],
-            undoes=changes[-1].version if changes else None,
+            undo_forgets=reply.undo_forgets,
             near_duplicates=list(reply.near_duplicates),
             copies=copies_of(reply),
             access_count=memory.access_count,

@@ -1,16 +1,21 @@
 """Answers the memory browser as far as the session may see: the timeline, sessions, possible contradictions.
 Every query reads along an index, or a bounded number of rows."""
 
+import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import OF_RUN
+from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
+from remembrancer.actors.store.records.rules import next_undo
 from remembrancer.actors.store.records.space import APART, shown_to
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
+from remembrancer.memory.changes import undoing
 from remembrancer.memory.replacement import are_two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
@@ -28,14 +33,14 @@ from remembrancer.protocol.browsing import (
     RunDone,
     TurnsRead,
 )
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession, Pair
+from remembrancer.protocol.runs import IMPORT
 from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH
 
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
-PAIRS: Final = 500
-"""The maximum number of pairs examined."""
 LINKS: Final = 2
 """The number of relations for each requested entity, on average."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
@@ -49,13 +54,12 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     # The versions are those for which `is_version_visible` is true.
     spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
     changed = f"""
-        SELECT * FROM (SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
+        SELECT * FROM (SELECT @SPACE, h.memory_id, h.change, h.changed_at, h.session_id, h.version,
                substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL,
                m.version > h.version AND m.content != json_extract(h.record, '$.content'),
-               coalesce(json_extract(h.details, '$.member'), ''),
-               coalesce(json_extract(h.details, '$.previous_scope'), '')
+               coalesce(json_extract(h.details, '$.member'), '')
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
@@ -66,21 +70,77 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
         spaces.for_each(changed),
         (before, request.session_id, limit + 1, request.after, request.characters, request.project.id),
     )
-    rows.sort(key=lambda row: -row[2])
+    rows.sort(key=lambda row: -row[3])
     changes = tuple(
-        MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:11]), *row[11:])) for row in rows[:limit]
+        MemoryChanged(*(*row[1:8], _decode_names(row[8]), *map(bool, row[9:12]), *row[12:])) for row in rows[:limit]
     )
     runs = spaces.read(
         spaces.for_each(
-            f"""SELECT run_id, kind, began_at, session_id,
-               (SELECT count(DISTINCT memory_id) {OF_RUN} r.run_id), undone_at
+            f"""SELECT run_id, kind, began_at, session_id, iif(kind = '{IMPORT}',
+               (SELECT count(DISTINCT memory_id) {of_import("r.run_id")}),
+               (SELECT count(DISTINCT memory_id) {OF_RUN} r.run_id)), undone_at, @SPACE
                FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ?1 AND began_at >= ?2
                ORDER BY began_at DESC LIMIT ?3) AS r"""  # noqa: S608 - our names
         ),
         (before, changes[-1].at if len(rows) > limit else request.after, limit),
     )
     runs.sort(key=lambda row: -row[2])
-    return ActivityRead(changes, tuple(RunDone(*row) for row in runs), len(rows) > limit)
+    if request.with_undo:
+        of_spaces = tuple((row[0], change) for row, change in zip(rows, changes, strict=False))
+        changes = spaces.file.read_together(lambda each: _with_undo(each, of_spaces, request))
+    done = [(*row[:-1], row[-1] in records.users) for row in runs]
+    return ActivityRead(changes, tuple(RunDone(*row) for row in done), len(rows) > limit)
+
+
+def _with_undo(
+    connection: sqlite3.Connection, changes: Sequence[tuple[int, MemoryChanged]], request: ReadActivity
+) -> tuple[MemoryChanged, ...]:
+    """Changes, each with the space of its memory, as changes that say whether they are undone, and what undoes them."""
+    undone = dict[tuple[int, str], set[int]]()
+    undo = dict[tuple[int, str, int], int]()
+    for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
+        edits = SqliteEdits(connection, space, 0.0)
+        undone[space, memory_id] = undoing(edits.history(memory_id)).undone
+        last, version = _last_undoable(edits, memory_id, request)
+        undo[space, memory_id, last] = version
+    return tuple(
+        msgspec.structs.replace(
+            each,
+            is_undone=each.version in undone[space, each.memory_id],
+            undo_at=undo.get((space, each.memory_id, each.version), 0),
+        )
+        for space, each in changes
+    )
+
+
+def _last_undoable(space: SqliteEdits, memory_id: str, viewer: ReadActivity) -> tuple[int, int]:
+    """The version of the change of a memory that an undo takes back, and the present version.
+
+    Both are 0 if an undo changes another memory, or is refused in this project, or if the change came with an import,
+    which is undone as a whole.
+    """
+    memory = space.memory(memory_id)
+    try:
+        found = None if memory is None else next_undo(space, memory, viewer.session_id)
+    except InvalidInput:
+        return 0, 0
+    if found is None or found.last is None or found.memory.id != memory_id:
+        return 0, 0
+    last, now = found.last, found.memory.now
+    scope = last.details.get("previous_scope", found.after.scope)
+    can_move = scope in (now.scope, "user") or (scope == "project" and found.memory.source_project == viewer.project.id)
+    imported = any("imported" in each.details and each.version >= last.version for each in space.history(memory_id))
+    return (last.version, found.memory.version) if can_move and not imported else (0, 0)
+
+
+def undo_forgets(space: SqliteEdits, memory_id: str, session_id: str) -> bool:
+    """True if an undo would forget a memory."""
+    memory = space.memory(memory_id)
+    with suppress(InvalidInput):  # it would be refused
+        if memory is not None and not memory.now.forgotten:
+            found = next_undo(space, memory, session_id)
+            return found.last is not None and found.after.forgotten and "previous_scope" not in found.last.details
+    return False
 
 
 def _sessions(records: Reader, request: ListSessions) -> tuple[ListedSession, ...]:

@@ -134,6 +134,12 @@ OF_RUN: Final = f"FROM history INDEXED BY history_by_run WHERE space = @SPACE AN
 """Selects the versions of a memory that a run made; its id follows."""
 
 
+def of_import(run_id: str) -> str:
+    """Select the versions with which an import brought memories. `run_id` is a placeholder or a column. It reads the
+    whole history."""
+    return f"""FROM history WHERE space = @SPACE AND instr(details, '"imported":"' || {run_id} || '"')"""
+
+
 def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
     """Return all versions of a memory, oldest first. Raises `ValueError` if a row cannot be decoded."""
     rows = query(

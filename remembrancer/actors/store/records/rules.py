@@ -6,7 +6,7 @@ writes anything.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.moves import (
     snapshot_of,
     step_of,
 )
-from remembrancer.actors.store.records.run_rules import CHANGED_SINCE, apply_run, undo_run
+from remembrancer.actors.store.records.run_rules import CHANGED_SINCE, apply_run, begin_run, undo_run
 from remembrancer.actors.store.records.sessions import session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Memory
@@ -31,6 +31,7 @@ from remembrancer.memory.changes import (
     check_remembered,
     invalidated,
     is_version_visible,
+    is_visible,
     joined,
     reverted,
     spans_of,
@@ -44,8 +45,8 @@ from remembrancer.memory.decay import has_ended
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
-from remembrancer.protocol.runs import IMPORT_UNDONE, ApplyRun, UndoRun
-from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
+from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE, ApplyRun, UndoRun
+from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
     Change,
     ErasedResult,
@@ -191,6 +192,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
             return ImportedResult(memory.id, "present")
         after = msgspec.structs.replace(present.now, forgotten=False, forgotten_reason=None)
         writer.revise(present, after, "restored", imported=change.run_id)
+        begin_run(writer, change.run_id, IMPORT, SHELL_SESSION)
         return ImportedResult(memory.id, "imported")
     if change.joins_same and memory.forgotten_at is None:
         again = restating(memory.id, memory, memory.created_at, memory.scope)
@@ -205,6 +207,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
     if change.run_id is not None:
         details = {**history[-1].details, "imported": change.run_id}
         history = (*history[:-1], msgspec.structs.replace(history[-1], details=details))
+        begin_run(writer, change.run_id, IMPORT, SHELL_SESSION)
     writer.space.insert(msgspec.structs.replace(memory, history=history), writer.at, comes_whole=True)
     return ImportedResult(memory.id, "imported")
 
@@ -271,27 +274,49 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
 
 
+class NextUndo(NamedTuple):
+    """What an undo takes back: the last change that stands of this memory, which is `after` without it. None if nothing
+    is left to undo."""
+
+    memory: Memory
+    last: HistoryEntry | None
+    after: MemoryVersion
+
+
+def next_undo(space: SqliteEdits, memory: Memory, session_id: str | None) -> NextUndo:
+    """What an undo of a memory takes back: its last change, or, if it has replaced another memory since, that. Without
+    an earlier version, the memory is forgotten.
+
+    Raises:
+        InvalidInput: the replaced memory has been changed since, or the version before is no longer kept.
+    """
+    changes = standing(space.history(memory.id))
+    if changes and (replaced := _replaced_since(space, memory.id, session_id, changes[-1].changed_at)) is not None:
+        memory, changes = replaced
+    if not changes:
+        return NextUndo(memory, None, memory.now)
+    last = changes[-1]
+    before = {entry.version: entry.record for entry in space.history(memory.id) if entry.version < last.version}
+    if before and last.version - 1 not in before:
+        raise InvalidInput(f"version {last.version - 1} of {memory.id} is no longer kept", remedy="restore_memory")
+    return NextUndo(memory, last, taken_back(memory.now, before.get(last.version - 1), STORING_UNDONE))
+
+
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
-    """Undo the last change of a memory, or of one that it has replaced since. A memory without an earlier version is
-    forgotten. The version that this makes names the one that it goes back to, even if nothing differs.
+    """Undo the last change of a memory, or of one that it has replaced since. The version that this makes names the one
+    that it goes back to, even if nothing differs.
 
     A move between lanes is undone by a move; one that is found here came from elsewhere meanwhile.
     """
-    memory = writer.memory(change.memory_id)
-    if change.version not in (None, memory.version):
-        raise InvalidInput(f"{memory.id} {CHANGED_SINCE}", field="version")
-    if not (changes := standing(writer.space.history(memory.id))):
+    asked = writer.memory(change.memory_id)
+    if change.version not in (None, asked.version):
+        raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
+    memory, last, after = next_undo(writer.space, asked, writer.operation.session_id)
+    if last is None:
         raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
-    if (replaced := _replaced_since(writer, memory.id, changes[-1].changed_at)) is not None:
+    if memory.id != asked.id:
         # A new version, so that a second click is refused.
-        chain = memory.promotion_chain
-        writer.revise(memory, memory.now, UNDONE, chain=chain, undid=SUPERSEDED, as_of=memory.version)
-        memory, changes = replaced
-    last = changes[-1]
-    before = {entry.version: entry.record for entry in writer.space.history(memory.id) if entry.version < last.version}
-    if before and last.version - 1 not in before:
-        raise InvalidInput(f"version {last.version - 1} of {memory.id} is no longer kept", remedy="restore_memory")
-    after = taken_back(memory.now, before.get(last.version - 1), STORING_UNDONE)
+        writer.revise(asked, asked.now, UNDONE, chain=asked.promotion_chain, undid=SUPERSEDED, as_of=asked.version)
     scope = last.details.get("previous_scope", after.scope)
     if scope != memory.now.scope:
         raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
@@ -307,15 +332,17 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields, undone=last.change)
 
 
-def _replaced_since(writer: Writer, memory_id: str, at: float) -> tuple[Memory, list[HistoryEntry]] | None:
+def _replaced_since(
+    space: SqliteEdits, memory_id: str, session_id: str | None, at: float
+) -> tuple[Memory, list[HistoryEntry]] | None:
     """A memory that this one has replaced at that time or later, with its changes. One that the session cannot see
     stays replaced. Raises `InvalidInput` if it has been changed since."""
-    for link in writer.space.links(memory_id):
+    for link in space.links(memory_id):
         if link.source == memory_id and link.relation == SUPERSEDES:
-            old = writer.space.memory(link.target)
-            if old is None or not writer.sees(old):
+            old = space.memory(link.target)
+            if old is None or not is_visible(old.now.scope, old.now.session_id, session_id):
                 continue
-            changes = standing(writer.space.history(old.id))
+            changes = standing(space.history(old.id))
             since = [each for each in changes if each.details.get("by") == memory_id and each.changed_at >= at]
             if since and since[-1] is not changes[-1]:
                 raise InvalidInput(f"it replaced {old.id}, which {CHANGED_SINCE}: undo that first")

@@ -7,7 +7,7 @@ from typing import Final, assert_never
 import msgspec
 
 from remembrancer.actors.store.records.background import prune
-from remembrancer.actors.store.records.memory_rows import OF_RUN
+from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.moves import note_pattern, propose
 from remembrancer.actors.store.records.sqlite_file import as_json
 from remembrancer.actors.store.records.writer import Writer
@@ -43,8 +43,10 @@ from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 
 RUN_UNDONE: Final = "the run was undone"
+MADE_BY_UNDONE: Final = "the run that made it was undone"
 CHANGED_SINCE: Final = "has been changed since"
 _UNDONE_AT: Final = "SELECT undone_at FROM runs WHERE space = @SPACE AND run_id = ?"
+_UNDO: Final = "UPDATE runs SET undone_at = ? WHERE space = @SPACE AND run_id = ?"
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
@@ -53,15 +55,20 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     If the run was undone meanwhile, only the edit that closes its session is applied, since its job is done.
     """
     carrying = _Carrying(writer, change)
-    writer.space.execute(
-        "INSERT OR IGNORE INTO runs (space, run_id, kind, session_id, began_at) VALUES (@SPACE, ?, ?, ?, ?)",
-        (change.run_id, change.kind, change.session_id, writer.at),
-    )
+    begin_run(writer, change.run_id, change.kind, change.session_id)
     ((undone_at,),) = writer.space.query(_UNDONE_AT, (change.run_id,))
     for edit in change.edits:
         is_over = undone_at is not None and not isinstance(edit, CloseSession)
         carrying.note(edit, RUN_UNDONE if is_over else carrying.carry_out(edit))
     return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.orphans, carrying.pruned)
+
+
+def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
+    """Note that a run changes the space, with its first part."""
+    writer.space.execute(
+        "INSERT OR IGNORE INTO runs (space, run_id, kind, session_id, began_at) VALUES (@SPACE, ?, ?, ?, ?)",
+        (run_id, kind, session_id, writer.at),
+    )
 
 
 @dataclass
@@ -274,8 +281,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
         elif obstacle:
             skipped.append(Skipped(memory_id, obstacle))
     writer.space.execute("DELETE FROM promotion_log WHERE space = @SPACE AND run_id = ?", (change.run_id,))
-    undo = "UPDATE runs SET undone_at = ? WHERE space = @SPACE AND run_id = ?"
-    writer.space.execute(undo, (writer.at, change.run_id))
+    writer.space.execute(_UNDO, (writer.at, change.run_id))
     return UndoneResult(change.run_id, tuple(undone), tuple(skipped))
 
 
@@ -290,8 +296,8 @@ def _unknown(change: UndoRun) -> UndoneResult:
 
 def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
     """Forget the memories that an import brought, except those that a session has changed since."""
-    imported = "SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND instr(details, ?) ORDER BY 1"
-    memory_ids = [each for (each,) in writer.space.query(imported, (f'"imported":"{change.run_id}"',))]
+    imported = f"SELECT DISTINCT memory_id {of_import('?')} ORDER BY 1"
+    memory_ids = [each for (each,) in writer.space.query(imported, (change.run_id,))]
     if not memory_ids or writer.operation.session_id != SHELL_SESSION:
         return _unknown(change)
     undone: list[str] = []
@@ -302,13 +308,14 @@ def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
             skipped.append(Skipped(memory_id, "it is gone"))
         elif not memory.now.forgotten:
             history = writer.space.history(memory_id)
-            entries = [each for each in history if each.session_id or "imported" in each.details]
-            if entries[-1].details.get("imported") == change.run_id:  # what came later is background work
-                after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=IMPORT_UNDONE)
-                writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE)
-                undone.append(memory_id)
-            else:
+            brought = max(each.version for each in history if each.details.get("imported") == change.run_id)
+            if any(each.session_id and each.version > brought for each in standing(history)):
                 skipped.append(Skipped(memory_id, f"it {CHANGED_SINCE}"))
+            else:  # what came later is background work
+                after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=IMPORT_UNDONE)
+                writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE, as_of=0)
+                undone.append(memory_id)
+    writer.space.execute(_UNDO, (writer.at, change.run_id))
     return UndoneResult(change.run_id, tuple(undone), tuple(skipped), already=not undone and not skipped)
 
 
@@ -328,7 +335,7 @@ def _undo(writer: Writer, run_id: str, memory_id: str) -> str | None:
     version = undone[-1].version - 1 if undone else 0
     if len(undone) < len(made) or (version and version not in before):
         return f"it {CHANGED_SINCE}"
-    after = taken_back(memory.now, before.get(version), f"undone: {run_id}")
+    after = taken_back(memory.now, before.get(version), MADE_BY_UNDONE)
     chain = tuple(step for step in memory.promotion_chain if step.run_id != run_id)
     writer.revise(
         memory,
