@@ -641,6 +641,7 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
         subject = {"name": source, "type": "person", "relationship": "about"}
         thing = {"name": "Valkey", "type": "custom", "relationship": relation, "subject": source}
         visit.stored(f"{source} {relation} Valkey", related_entities=[subject, thing])
+    assert re.search(r"5, named \d+ times by memories", Page(visit.get("/projects")).text), "no relations"
     drawn = json.loads(visit.get("/graph.json"))
     assert {each["id"] for each in drawn["nodes"]} == {"Valkey", "Anna Lindqvist", "Checkout"}
     assert "show 2 identifiers, too" in Page(visit.get("/graph")).text
