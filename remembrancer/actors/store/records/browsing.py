@@ -100,7 +100,12 @@ def _with_undo(
     undo = dict[tuple[int, str, int], int]()
     for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
         edits = SqliteEdits(connection, space, 0.0)
-        undone[space, memory_id] = undoing(edits.history(memory_id)).undone
+        history = edits.history(memory_id)
+        known = undoing(history)
+        undone[space, memory_id] = known.undone
+        imported = max((each.version for each in history if "imported" in each.details), default=0)
+        if not any(each.version > imported for each in known.standing):
+            continue  # an import is undone as a whole
         last, version = _last_undoable(edits, memory_id, request)
         undo[space, memory_id, last] = version
     return tuple(
@@ -116,8 +121,7 @@ def _with_undo(
 def _last_undoable(space: SqliteEdits, memory_id: str, viewer: ReadActivity) -> tuple[int, int]:
     """The version of the change of a memory that an undo takes back, and the present version.
 
-    Both are 0 if an undo changes another memory, or is refused in this project, or if the change came with an import,
-    which is undone as a whole.
+    Both are 0 if an undo changes another memory, or is refused in this project.
     """
     memory = space.memory(memory_id)
     try:
@@ -129,8 +133,7 @@ def _last_undoable(space: SqliteEdits, memory_id: str, viewer: ReadActivity) -> 
     last, now = found.last, found.memory.now
     scope = last.details.get("previous_scope", found.after.scope)
     can_move = scope in (now.scope, "user") or (scope == "project" and found.memory.source_project == viewer.project.id)
-    imported = any("imported" in each.details and each.version >= last.version for each in space.history(memory_id))
-    return (last.version, found.memory.version) if can_move and not imported else (0, 0)
+    return (last.version, found.memory.version) if can_move else (0, 0)
 
 
 def undo_forgets(space: SqliteEdits, memory_id: str, session_id: str) -> bool:

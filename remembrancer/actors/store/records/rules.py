@@ -290,13 +290,15 @@ def next_undo(space: SqliteEdits, memory: Memory, session_id: str | None) -> Nex
     Raises:
         InvalidInput: the replaced memory has been changed since, or the version before is no longer kept.
     """
-    changes = standing(space.history(memory.id))
+    history = space.history(memory.id)
+    changes = standing(history)
     if changes and (replaced := _replaced_since(space, memory.id, session_id, changes[-1].changed_at)) is not None:
-        memory, changes = replaced
+        memory, history = replaced
+        changes = standing(history)
     if not changes:
         return NextUndo(memory, None, memory.now)
     last = changes[-1]
-    before = {entry.version: entry.record for entry in space.history(memory.id) if entry.version < last.version}
+    before = {entry.version: entry.record for entry in history if entry.version < last.version}
     if before and last.version - 1 not in before:
         raise InvalidInput(f"version {last.version - 1} of {memory.id} is no longer kept", remedy="restore_memory")
     return NextUndo(memory, last, taken_back(memory.now, before.get(last.version - 1), STORING_UNDONE))
@@ -334,20 +336,21 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
 
 def _replaced_since(
     space: SqliteEdits, memory_id: str, session_id: str | None, at: float
-) -> tuple[Memory, list[HistoryEntry]] | None:
-    """A memory that this one has replaced at that time or later, with its changes. One that the session cannot see
+) -> tuple[Memory, tuple[HistoryEntry, ...]] | None:
+    """A memory that this one has replaced at that time or later, with its history. One that the session cannot see
     stays replaced. Raises `InvalidInput` if it has been changed since."""
     for link in space.links(memory_id):
         if link.source == memory_id and link.relation == SUPERSEDES:
             old = space.memory(link.target)
             if old is None or not is_visible(old.now.scope, old.now.session_id, session_id):
                 continue
-            changes = standing(space.history(old.id))
+            history = space.history(old.id)
+            changes = standing(history)
             since = [each for each in changes if each.details.get("by") == memory_id and each.changed_at >= at]
             if since and since[-1] is not changes[-1]:
                 raise InvalidInput(f"it replaced {old.id}, which {CHANGED_SINCE}: undo that first")
             if since:
-                return old, changes
+                return old, history
     return None
 
 
