@@ -82,7 +82,20 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     (near,) = answer["near"]
     assert near["content"] == "the ‹system> listens on port 8080"
     assert near["replaced_by"].endswith(answer["memory_id"])
-    assert answer["if_replaced"] == "forget_memory(id)"
+    assert (answer["if_replaced"], answer["if_both_hold"]) == ("forget_memory(id)", "restore_memory(id)")
+
+
+async def test_an_answer_says_how_to_take_back_that_a_memory_is_replaced(patient_rig: Rig) -> None:
+    async with patient_rig.over_store() as (_, client):
+        old = (await client.store("the pool has two threads"))["memory_id"]
+        new = await client.store("the pool has four threads", supersedes=[old])
+        assert new["if_wrong"] == "restore_memory(superseded id)"
+        await client.call("restore_memory", memory_id=old)
+        again = await client.call("update_memory", memory_id=new["memory_id"], supersedes=[old])
+        assert again["if_wrong"] == "restore_memory(superseded id)"
+        await client.call("restore_memory", memory_id=old)
+        known = await client.call("get_memory", memory_id=old, detail=True)
+    assert known.keys().isdisjoint({"valid_until", "superseded_by"})
 
 
 @pytest.fixture

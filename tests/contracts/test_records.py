@@ -392,6 +392,24 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
     assert (rig.shown(one).valid_until, rig.shown(one).version, rig.loaded(one).superseded_by) == (None, 3, ())
 
 
+def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig, four: list[str]) -> None:
+    one, two, three, _ = four
+    rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))
+    rig.do(TagMemory(one, ("green",)))
+    restored = rig.do(RestoreMemory(one))
+    assert (restored.version, restored.restored_fields) == (4, ("valid_until",))
+    now = rig.shown(one)
+    assert (now.valid_until, now.tags[-1], rig.loaded(one).superseded_by) == (None, "green", ())
+    assert links_of(rig, two) == []
+    # One that is probably replaced holds as well, and the question is settled.
+    rig.records.link_similar([NearDuplicate(rig.number(three), rig.number(one), 0.9, relation="contradicts")])
+    assert rig.loaded(one).possibly_superseded_by == (three,)
+    assert rig.do(RestoreMemory(one)).version == 4
+    assert rig.loaded(one).possibly_superseded_by == ()
+    assert links_of(rig, three) == [(one, "related_to")]
+    assert "is not forgotten" in rig.refused(RestoreMemory(one)).message
+
+
 # Undoing
 def test_changes_are_undone_one_by_one_from_the_last_and_then_nothing_is_left(rig: RecordsRig, lantern: str) -> None:
     states = [rig.shown(lantern)]

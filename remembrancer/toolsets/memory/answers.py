@@ -17,7 +17,8 @@ from remembrancer.toolsets.tools import DATA, Answer, non_empty
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
 """The number of characters shown of a memory that is probably replaced; enough to decide whether it is."""
-SETTLED: Final = "forget_memory(id)"
+SETTLED: Final = {"if_replaced": "forget_memory(id)", "if_both_hold": "restore_memory(id)"}
+SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
 MOST_LINES, MOST_BESIDE_LIKELY = 5, 2
 """The numbers of memories that get a line in an answer when the caller names no limit: otherwise, and beside a likely
@@ -168,10 +169,10 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 
 
 def near_of(found: Sequence[NearMemory]) -> Answer:
-    """The memories that later ones of the session probably replace, in full, and the call that settles it."""
+    """The memories that later ones of the session probably replace, in full, and the calls that settle it."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
         for each in near.values()
     ]
-    return {"note": DATA, "near": replaced, "if_replaced": SETTLED} if replaced else {}
+    return {"note": DATA, "near": replaced, **SETTLED} if replaced else {}

@@ -55,12 +55,13 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
     return answer
 
 
-@tool("Undo a forget, or return to a version.", destructive=True, marks_data=False, unlisted=("reason", "undo"))
+@tool("Undo a forget or replacement, or revert.", destructive=True, marks_data=False, unlisted=("reason", "undo"))
 async def restore_memory(
     call: Call, memory_id: str, version: Version | None = None, reason: str | None = None, undo: bool = False
 ) -> Answer:
-    """Restore a forgotten memory, or return to an earlier version; or (`undo`) undo its last change, if it still has
-    the given version. The answer to that names the changed memory, which may be one that this one has replaced."""
+    """Restore a forgotten or replaced memory, or return to an earlier version; or (`undo`) undo its last change, if it
+    still has the given version. The answer to that names the changed memory, which may be one that this one has
+    replaced."""
     memory_id = parse_memory_id(memory_id)
     if not undo:
         result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)

@@ -17,7 +17,7 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.writes import MemoryType, Scope, StoredResult, StoreMemory
-from remembrancer.toolsets.memory.answers import near_of
+from remembrancer.toolsets.memory.answers import SUPERSEDED, near_of
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
@@ -110,6 +110,8 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
                 raise
             answers.append({"content": first_words(change.content, 5), "error": error.code, "message": error.message})
     answer = answers[0] if len(answers) == 1 and arguments.memories is None else _together(answers)
+    if any(change.supersedes for _, change in stores):
+        answer |= SUPERSEDED
     return answer | near_of(call.near)
 
 

@@ -13,6 +13,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, GivenKind, Relation
 from remembrancer.protocol.writes import Clearable, LinkRef, TextEdit, UpdatedResult, UpdateMemory
+from remembrancer.toolsets.memory.answers import SUPERSEDED
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
@@ -78,6 +79,8 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     fields = result.updated_fields
     is_known = fields and {_FIELD_OF.get(name, name) for name in named}.issuperset(fields)
     answer: Answer = {"memory_id": change.memory_id} | ({} if is_known else {"updated_fields": list(fields)})
+    if any(link.relation == "supersedes" for link in change.add_links):
+        answer |= SUPERSEDED
     return answer | {"version": result.version} | non_empty(line=result.line)
 
 

@@ -22,7 +22,7 @@ from remembrancer.actors.store.records.moves import (
 from remembrancer.actors.store.records.run_rules import CHANGED_SINCE, apply_run, begin_run, undo_run
 from remembrancer.actors.store.records.sessions import session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
-from remembrancer.actors.store.records.types import Memory
+from remembrancer.actors.store.records.types import Link, Memory
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import (
     UNDONE,
@@ -256,11 +256,21 @@ def _forget(writer: Writer, change: ForgetMemory) -> ForgottenResult:
 
 def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     """Restore a forgotten memory, or return to an earlier version. If the memory is neither forgotten nor invalidated,
-    renew a refused proposal to promote it to the user."""
+    take back that another one replaces it, and renew a refused proposal to promote it to the user."""
     memory = writer.memory(change.memory_id)
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
-    if change.version is None and is_whole and propose_again(writer, memory.id):
-        return RestoredResult(memory.id, memory.version, (), proposed_again=True)
+    if change.version is None and is_whole:
+        links = _replacing(writer, memory)
+        for link in links:
+            source = writer.memory(link.source)
+            _remove_links(writer, source, [(LinkRef(SUPERSEDES, memory.id), memory)])
+            if link.relation == CONTRADICTS:
+                _add_links(writer, source, [(LinkRef(RELATED, memory.id), memory)])
+        proposed_again = propose_again(writer, memory.id)
+        if links or proposed_again:
+            version = writer.memory(memory.id).version
+            fields = ("valid_until",) if version > memory.version else ()
+            return RestoredResult(memory.id, version, fields, proposed_again=proposed_again)
     if change.version is None and memory.now.forgotten:
         after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
     elif change.version is None and memory.now.invalid_reason is not None:
@@ -272,6 +282,17 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     made = writer.revise(memory, after, "restored", reason=change.reason, restored_version=change.version)
     _valid_again(writer, memory, after)
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
+
+
+def _replacing(writer: Writer, memory: Memory) -> list[Link]:
+    """The links of the memories that replace one, or probably do, as far as the session sees them."""
+    links = [link for link in writer.space.links(memory.id) if link.target == memory.id]
+    sources = {link.source: writer.space.memory(link.source) for link in links}
+    return [
+        link
+        for link in links
+        if link.relation in (SUPERSEDES, CONTRADICTS) and (source := sources[link.source]) and writer.sees(source)
+    ]
 
 
 class NextUndo(NamedTuple):
