@@ -2,9 +2,10 @@
 
 FILE is a week of memories (`supersedes`, and questions whose answer made others `stale`), histories of MemoryCode, of
 which the mentor's sentences that state rules are used, or a folder of assistants' days, on which they rewrote memories.
-All pairs of a haystack with near vectors are compared, so that the rates are those of a store. With `superseded.txt`
-and `replaced.json`, which have separate pairs, the weights of `memory/replacement.py` are fitted. Each author's figures
-come from weights fitted without that author; those of MemoryCode, without half of the histories.
+All pairs of a haystack with near vectors are compared, so that the rates are those of a store. With `superseded.txt`,
+`replaced.json` and `corrections.txt` (of one day), which have separate pairs, the weights of `memory/replacement.py`
+are fitted. Each author's figures come from weights fitted without that author; those of MemoryCode, without half of the
+histories.
 """
 
 import argparse
@@ -41,7 +42,8 @@ from remembrancer.memory.replacement import (
 )
 from remembrancer.memory.wording import same_in_words
 
-ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt", "replaced.json"))
+CORRECTIONS: Final = "corrections.txt"
+ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt", CORRECTIONS, "replaced.json"))
 NEVER: Final = tuple(Path(__file__).parent / name for name in ("topics.txt", "series.txt"))
 DAY_S: Final = 86_400.0
 LONG: Final = 500
@@ -196,20 +198,21 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
 
 
 def alone(path: Path, engine: Engine) -> Judged:
-    """Return separate pairs, each three days apart."""
+    """Return separate pairs, each three days apart, corrections a minute."""
     if path.suffix == ".json":
         read_pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
         pairs = [(each["old"], each["new"], bool(each["replaces"])) for each in read_pairs]
     else:
         lines = [line.split(" | ") for line in path.read_text(encoding="utf-8").splitlines()]
         pairs = [(old, new, truth == "replaces") for truth, old, new in lines]
+    apart_s = 60.0 if path.name == CORRECTIONS else 3 * DAY_S
     older = engine.embed_passages([old for old, _, _ in pairs])
     newer = engine.embed_passages([new for _, new, _ in pairs])
     rows, shares = [], []
     for (old, new, _), cosine in zip(pairs, (older * newer).sum(axis=1).tolist(), strict=True):
         one, other = read(old), read(new)
         having = Counter([*one.keys, *other.keys])
-        rows.append(table_of(TextPair(one, other, cosine, 3 * DAY_S, having, 2)))
+        rows.append(table_of(TextPair(one, other, cosine, apart_s, having, 2)))
         shares.append(share_of(one, other))
     return Judged(path.name, np.array(rows), np.array([each[2] for each in pairs]), range(len(pairs)), shares)
 

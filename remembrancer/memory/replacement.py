@@ -64,10 +64,18 @@ _CHANGE: Final = re.compile(
     re.IGNORECASE,
 )
 _FORMER: Final = re.compile(
-    r"\b(?:from|instead of|rather than|in place of|no longer|replac(?:e|es|ed|ing))\s+(?:the\s+|our\s+)?([\w.+#-]*\w)",
+    r"\bfrom\s+((?:\S+\s+){1,4}?)to\s"
+    r"|\b(?:out of|instead of|rather than|in place of|no longer|not|\w+n['’]t|gave up|dropped|replac(?:e[sd]?|ing))\s+"
+    r"((?:[^\s,;!?()]+\s*){1,5})"
+    r"|([^\s,;]+)\s+(?:(?:is|are|was|were)\s+(?:gone|wrong|dropped)|no longer)\b",
     re.IGNORECASE,
 )
-"""The word for the former state in a text about a change: "moved from Redis to Valkey"."""
+"""The words for the former state in a text about a change: "moved from Redis to Valkey", "on Friday, not on Monday"."""
+_MISTAKE: Final = re.compile(
+    r"\A\W*(?:correction|actually|scratch that|sorry|no,)|\b(?:sorry|misread|misspoke|i meant|(?:was|were) wrong)\b",
+    re.IGNORECASE,
+)
+"""The words with which people take back what they said before."""
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
 """Words of requests, which say nothing about the subject."""
@@ -113,6 +121,8 @@ class Read(NamedTuple):
     """All words except articles and the like, in order."""
     former: frozenset[str]
     """The words for the former state, if the text is about a change."""
+    takes_back: bool
+    """True if it says that something said before was wrong."""
     denials: int
     changes: bool
     adds: bool
@@ -129,7 +139,10 @@ class Read(NamedTuple):
 
 def read(text: str) -> Read:
     """The words of a text, as `probability` compares them."""
+    takes_back = bool(_MISTAKE.search(text[:READ]))
     text = without_preface(text[:READ])
+    former_at = [(at.start(at.lastindex or 0), at.end(at.lastindex or 0)) for at in _FORMER.finditer(text)]
+    former: set[str] = set()
     quoted = {each.strip().casefold() for each in _QUOTED.findall(text)}
     order: list[str] = []
     names: set[str] = set()
@@ -162,8 +175,8 @@ def read(text: str) -> Read:
         else:
             continue
         spellings.setdefault(order[-1], word)
-    changes = bool(_CHANGE.search(text))
-    former = [stem(each.casefold()) for each in _FORMER.findall(text)] if changes else []
+        if any(begin <= match.start() < end for begin, end in former_at):
+            former.add(order[-1])
     return Read(
         tuple(order),
         frozenset(order),
@@ -171,8 +184,9 @@ def read(text: str) -> Read:
         frozenset(literals),
         tuple(sequence),
         frozenset(former),
+        takes_back,
         denials,
-        changes,
+        bool(_CHANGE.search(text)),
         adds,
         frozenset(forms_of(text)),
         spellings,
@@ -342,9 +356,18 @@ def are_two_things(earlier: str, later: str) -> bool:
     return bool(pair.both_have(lambda text: text.literals) or _two_things(pair))
 
 
+def _corrects(pair: TextPair) -> float:
+    """1 if the later text has all words of the earlier one and says that one of them no longer holds, or takes it back
+    and has all words but one."""
+    if pair.later.former & pair.earlier.keys:
+        return float(not pair.own[0])
+    return float(pair.later.takes_back and len(pair.own[0]) == 1 and len(pair.shared) > 1)
+
+
 def _same_day(pair: TextPair) -> float:
-    """1 if both texts are of one day, and the later one does not say that it replaces a word of the earlier one."""
-    return float(pair.apart_s < SAME_DAY_S and not pair.later.former & pair.earlier.keys)
+    """1 if both texts are of one day, and the later one does not say that it corrects the earlier one."""
+    says_so = _corrects(pair) or (pair.later.changes and pair.later.former & pair.earlier.keys)
+    return float(pair.apart_s < SAME_DAY_S and not says_so)
 
 
 FEATURES: Final = (
@@ -377,12 +400,13 @@ FEATURES: Final = (
     Feature(
         "denial",
         -0.82,
-        lambda pair: float(pair.earlier.denials != pair.later.denials),
+        lambda pair: float(pair.earlier.denials != pair.later.denials and not _corrects(pair)),
         "a denial is often an additional rule",
     ),
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "two additions are both true"),
     Feature("slots", -4.0, _two_things, "if two values differ in the same sentence, the texts are about two things"),
+    Feature("corrects", 1.72, _corrects, "it says the same of another value, and denies the first"),
     Feature("same_day", -1.85, _same_day, "texts of one day are both true, unless one names what it changes"),
 )
 INTERCEPT: Final = -10.06
