@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -65,17 +65,13 @@ _CHANGE: Final = re.compile(
 )
 _FORMER: Final = re.compile(
     r"\bfrom\s+((?:\S+\s+){1,4}?)to\s"
-    r"|\b(?:out of|instead of|rather than|in place of|no longer|not|\w+n['’]t|gave up|dropped|replac(?:e[sd]?|ing))\s+"
-    r"((?:[^\s,;!?()]+\s*){1,5})"
-    r"|([^\s,;]+)\s+(?:(?:is|are|was|were)\s+(?:gone|wrong|dropped)|no longer)\b",
+    r"|(?:\b(?:out of|instead of|rather than|in place of|no longer|not|replac(?:e[sd]?|ing))|n['’]t)\s+"
+    r"((?:[^\s,;!?()]+\s*){1,5})",
     re.IGNORECASE,
 )
-"""The words for the former state in a text about a change: "moved from Redis to Valkey", "on Friday, not on Monday"."""
-_MISTAKE: Final = re.compile(
-    r"\A\W*(?:correction|actually|scratch that|sorry|no,)|\b(?:sorry|misread|misspoke|i meant|(?:was|were) wrong)\b",
-    re.IGNORECASE,
-)
-"""The words with which people take back what they said before."""
+"""The words for the former state in a text: "moved from Redis to Valkey", "on Friday, not on Monday"."""
+_TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
+"""The first words of people who take back what they said before."""
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
 """Words of requests, which say nothing about the subject."""
@@ -120,9 +116,9 @@ class Read(NamedTuple):
     sequence: tuple[str, ...]
     """All words except articles and the like, in order."""
     former: frozenset[str]
-    """The words for the former state, if the text is about a change."""
+    """The words for the former state, if the text is about a change or denies something."""
     takes_back: bool
-    """True if it says that something said before was wrong."""
+    """True if it begins by taking back what was said before."""
     denials: int
     changes: bool
     adds: bool
@@ -139,16 +135,15 @@ class Read(NamedTuple):
 
 def read(text: str) -> Read:
     """The words of a text, as `probability` compares them."""
-    takes_back = bool(_MISTAKE.search(text[:READ]))
+    takes_back = bool(_TAKING_BACK.match(text))
     text = without_preface(text[:READ])
-    former_at = [(at.start(at.lastindex or 0), at.end(at.lastindex or 0)) for at in _FORMER.finditer(text)]
-    former: set[str] = set()
     quoted = {each.strip().casefold() for each in _QUOTED.findall(text)}
     order: list[str] = []
     names: set[str] = set()
     literals: set[str] = set()
     spellings: dict[str, str] = {}
     sequence: list[str] = []
+    places: dict[str, int] = {}
     denials = 0
     adds = False
     for match in _WORD.finditer(text):
@@ -175,18 +170,19 @@ def read(text: str) -> Read:
         else:
             continue
         spellings.setdefault(order[-1], word)
-        if any(begin <= match.start() < end for begin, end in former_at):
-            former.add(order[-1])
+        places[order[-1]] = match.start()
+    changes = bool(_CHANGE.search(text))
+    spans = [at.span(at.lastindex or 0) for at in _FORMER.finditer(text)] if changes or denials else []
     return Read(
         tuple(order),
         frozenset(order),
         frozenset(names | literals),
         frozenset(literals),
         tuple(sequence),
-        frozenset(former),
+        frozenset(word for word, place in places.items() if any(begin <= place < end for begin, end in spans)),
         takes_back,
         denials,
-        bool(_CHANGE.search(text)),
+        changes,
         adds,
         frozenset(forms_of(text)),
         spellings,
@@ -349,9 +345,11 @@ def _two_things(pair: TextPair) -> float:
     return float(len(slots) > 1 or (begins <= NUMBERED and not values.isdisjoint(one[ends:])))
 
 
+@lru_cache(maxsize=1024)
 def are_two_things(earlier: str, later: str) -> bool:
     """True if two similar texts are about two things: each has its own number, piece of code or quoted word ("sample 1
-    was dry", "sample 2 was dry"), or what `_two_things` says."""
+    was dry", "sample 2 was dry"), or what `_two_things` says. Cached, because Review asks for up to 500 pairs each time
+    that it is opened."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     return bool(pair.both_have(lambda text: text.literals) or _two_things(pair))
 
@@ -406,7 +404,7 @@ FEATURES: Final = (
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "two additions are both true"),
     Feature("slots", -4.0, _two_things, "if two values differ in the same sentence, the texts are about two things"),
-    Feature("corrects", 1.72, _corrects, "it says the same of another value, and denies the first"),
+    Feature("corrects", 1.6, _corrects, "it says the same of another value, and denies the first"),
     Feature("same_day", -1.85, _same_day, "texts of one day are both true, unless one names what it changes"),
 )
 INTERCEPT: Final = -10.06

@@ -16,12 +16,14 @@ from remembrancer.actors.consolidator import promoting
 from remembrancer.actors.consolidator.clusters import SPAN, Vectors, average_link, central_memory, cluster_memories
 from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
 from remembrancer.actors.consolidator.session_end import Edge, find_communities
+from remembrancer.memory import replacement
 from remembrancer.memory.replacement import (
     LONG_EARLIER,
     LONG_LATER,
     POSSIBLE,
     PROBABLE,
     TextPair,
+    are_two_things,
     probability,
     read,
     share_of,
@@ -332,6 +334,13 @@ def test_less_is_replaced_of_one_day_of_a_long_text_or_of_what_others_have_as_we
     assert chance("The shop opens from Monday to Friday", "We open from Monday to Sunday", 0.5, 60.0) < POSSIBLE
     few, many, very_many = (read("word " * number) for number in (LONG_EARLIER, LONG_EARLIER + 1, LONG_LATER + 1))
     assert share_of(few, many) == 1.0 > share_of(few, very_many) == share_of(many, few) > share_of(many, very_many)
+
+
+def test_a_pair_is_not_read_again_when_review_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = "Sample 41 was dry in the morning", "Sample 42 was dry in the morning"
+    assert are_two_things(*pair)
+    monkeypatch.delattr(replacement, "read")
+    assert are_two_things(*pair)
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))
