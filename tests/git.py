@@ -10,6 +10,14 @@ def git(*arguments: str, at: Path) -> None:
     subprocess.run(["git", *IDENTITY, *arguments], cwd=at, check=True, capture_output=True)
 
 
+def make_repository(directory: Path) -> Path:
+    """A repository with a first commit that no other has."""
+    directory.mkdir(parents=True)
+    git("init", at=directory)
+    git("commit", "--allow-empty", "-m", f"first of {directory.name}", at=directory)
+    return directory
+
+
 def make_worktree(repository: Path, at: Path) -> None:
     """Make a repository of a directory, with a commit, and a worktree of it."""
     for arguments in (("init",), ("commit", "--allow-empty", "-m", "one"), ("worktree", "add", str(at))):

@@ -9,12 +9,13 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
 from remembrancer.journal.contract import START, Entry, Journal, LaneMark, NewEntry
+from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.errors import JournalAway, JournalRefused
 from tests.conftest import ROOT_OF_FILES
@@ -79,6 +80,18 @@ class Started:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+def configured(sharing: Sharing, directory: Path, ports: Iterable[int]) -> list[Started]:
+    """Servers as a home configures them, which knows them already."""
+    addresses = [Address("127.0.0.1", port) for port in ports]
+    servers = []
+    for (name, files), address in zip(sharing.configure(addresses).items(), addresses, strict=True):
+        (directory / name).mkdir()
+        for file, text in files.items():
+            (directory / name / file).write_text(text)
+        servers.append(Started(directory / name, f"{address.host}:{address.port}"))
+    return servers
 
 
 class NatsServers:

@@ -34,7 +34,7 @@ from remembrancer.actors.consolidator.actor import JobLoop, Outcome, carry_out
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
 from remembrancer.actors.store import job_finder
 from remembrancer.config.settings import Settings
-from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
+from remembrancer.journal.server_config import CLUSTER_PORT, PORT
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Job, Maintained
 from remembrancer.protocol.control import StoreHealth
@@ -78,7 +78,7 @@ from tests.actors.store_process import Apart, Launched, Launcher
 from tests.conftest import DISK, ROOT_OF_FILES
 from tests.faults.soak import Figures
 from tests.links import Link
-from tests.nats_servers import Started, reached, until_refused
+from tests.nats_servers import Started, configured, reached, until_refused
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
 from tests.spaces import connect_space, dump_of
@@ -542,7 +542,9 @@ class World:
         for host in self.hosts:
             host.home.mkdir(mode=0o700)
         async with AsyncExitStack() as stack:
-            await self._start_servers(stack, sharing)
+            self.servers = configured(sharing, self.directory, self._ports)
+            for server in self.servers:
+                await asyncio.to_thread(stack.enter_context, server)
             begun = [await self._begun(sharing)]
             self.lane = begun[0].lane
             if self._seed is not None:
@@ -570,18 +572,6 @@ class World:
     def _consolidate(self, host: Host) -> None:
         if self._seed is not None:
             host.consolidator.start(self._soak, random.Random(f"{self._seed} consolidator {host.number}"))
-
-    async def _start_servers(self, stack: AsyncExitStack, sharing: Sharing) -> None:
-        """Three NATS servers, as a home configures them: it knows them already."""
-        addresses = [Address(LOOPBACK, port) for port in self._ports]
-        for (name, files), address in zip(sharing.configure(addresses).items(), addresses, strict=True):
-            of_server = self.directory / name
-            of_server.mkdir()
-            for file, text in files.items():
-                (of_server / file).write_text(text)
-            server = Started(of_server, f"{LOOPBACK}:{address.port}")
-            await asyncio.to_thread(stack.enter_context, server)
-            self.servers.append(server)
 
     async def _begun(self, sharing: Sharing) -> Membership:
         await reached(sharing.start)

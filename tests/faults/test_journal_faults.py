@@ -13,12 +13,12 @@ import pytest
 from remembrancer.journal.contract import START, LaneMark, NewEntry
 from remembrancer.journal.jetstream import JetStreamJournal, Server
 from remembrancer.journal.sealing import Keyring, Sealed
-from remembrancer.journal.server_config import CLUSTER_PORT, PORT, Address
+from remembrancer.journal.server_config import CLUSTER_PORT, PORT
 from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, JournalChanged, StorageFull
 from tests.links import Link
-from tests.nats_servers import NatsServers, Started, every_entry, numbered, reached
-from tests.patience import PATIENCE_S
+from tests.nats_servers import NatsServers, configured, every_entry, numbered, reached
+from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
 
 LANE = "shop"
@@ -149,24 +149,15 @@ async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost() ->
             assert await reached(lambda: ids(other)) == there
 
 
-async def until_current(journal: JetStreamJournal, lane: str) -> None:
-    """Return when each of the servers has all of a lane."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            cluster = (await reached(lambda: journal._info(lane)))["cluster"]
-            if all(each["current"] for each in cluster["replicas"]):
-                return
-            await asyncio.sleep(0.05)
+async def is_current(journal: JetStreamJournal, lane: str) -> bool:
+    """True if each of the servers has all of a lane."""
+    cluster = (await reached(lambda: journal._info(lane)))["cluster"]
+    return all(each["current"] for each in cluster["replicas"])
 
 
 async def test_a_lost_server_of_three_is_made_anew_and_takes_what_it_lacks(home: Path, tmp_path: Path) -> None:
-    desk, servers = Sharing(home), list[Started]()
-    addresses = [Address("127.0.0.1", free_port(CLUSTER_PORT - PORT)) for _ in range(3)]
-    for (name, files), address in zip(desk.configure(addresses).items(), addresses, strict=True):
-        (tmp_path / name).mkdir()
-        for file, text in files.items():
-            (tmp_path / name / file).write_text(text)
-        servers.append(Started(tmp_path / name, f"127.0.0.1:{address.port}"))
+    desk = Sharing(home)
+    servers = configured(desk, tmp_path, [free_port(CLUSTER_PORT - PORT) for _ in range(3)])
     lost, other, _ = servers
     with servers[0], servers[1], servers[2]:
         await reached(lambda: desk.start())
@@ -178,7 +169,7 @@ async def test_a_lost_server_of_three_is_made_anew_and_takes_what_it_lacks(home:
                 shutil.rmtree(lost.directory / left)
             mark = await reached(lambda: journal.append(lane.lane, numbered(11, 20), behind=mark))
             lost.start()
-            await until_current(cast("JetStreamJournal", journal._journal), lane.lane)
+            await until(lambda: is_current(cast("JetStreamJournal", journal._journal), lane.lane))
             other.end()
             await reached(lambda: journal.append(lane.lane, numbered(21, 30), behind=mark))
             # Any replica answers a read, also one that is behind: such a page is a beginning, never anything else.

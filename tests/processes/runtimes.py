@@ -75,20 +75,16 @@ def until_dead(processes: Iterable[psutil.Process]) -> None:
 
 
 class RunningRuntime:
-    """A launcher process of a home. Its processes have all the time that they take to stop, unless they have to be
-    `quick_to_stop`, as in every runtime."""
+    """A launcher process of a home. Its processes have all the time that they take to stop."""
 
-    def __init__(
-        self, home: Path, *arguments: str, settings: dict[str, str] | None = None, quick_to_stop: bool = False
-    ) -> None:
+    def __init__(self, home: Path, *arguments: str, settings: dict[str, str] | None = None) -> None:
         self.home = home
         self.paths = RuntimePaths(home)
         descriptor, output_name = tempfile.mkstemp(prefix="rmb-output-")
         self.output = Path(output_name)
         environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **(settings or {})}
         os.close(descriptor)
-        stops_within_s = None if quick_to_stop else PATIENCE_S
-        self.process = ForkedProcess(launch, self.output, stops_within_s, *arguments, environ=environ)
+        self.process = ForkedProcess(launch, self.output, *arguments, environ=environ)
         self.process.stdin.close()
 
     def status(self) -> RuntimeStatus | None:
@@ -131,11 +127,9 @@ def behave(home: Path, name: str, how: str) -> None:
 
 
 @contextmanager
-def runtime(
-    home: Path, *arguments: str, settings: dict[str, str] | None = None, quick_to_stop: bool = False
-) -> Iterator[RunningRuntime]:
+def runtime(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> Iterator[RunningRuntime]:
     """A runtime that is stopped in order at the end, if the test has not ended it."""
-    running = RunningRuntime(home, *arguments, settings=settings, quick_to_stop=quick_to_stop)
+    running = RunningRuntime(home, *arguments, settings=settings)
     try:
         yield running
         if running.process.poll() is None:
@@ -152,7 +146,7 @@ BEHAVIOUR = "behaviour"
 
 
 class BadlyBehaved(Actor):
-    """Hangs, refuses or lingers, as its file says."""
+    """Is of another release, has a child or counts sessions, as its file says."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
@@ -166,11 +160,8 @@ class BadlyBehaved(Actor):
                 setattr(module, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)  # noqa: B010 - it is final
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        match self._behaviour:
-            case "blocks at the start":
-                hang()
-            case "has a child":
-                self._note("child", str(subprocess.Popen(["sleep", "600"]).pid))
+        if self._behaviour == "has a child":
+            self._note("child", str(subprocess.Popen(["sleep", "600"]).pid))
         task_status.started()
         await anyio.sleep_forever()
 
@@ -194,8 +185,6 @@ class BadlyBehaved(Actor):
         self._note("heard", f"stop: {reason}")
         with (self._directory / "ended").open("a") as log:
             log.write(f"{self.spec.name}\n")
-        if self._behaviour == "lingers":
-            hang()
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         self._note("heard", f"gone: {peer.role} {peer.incarnation}")
@@ -205,20 +194,14 @@ class BadlyBehaved(Actor):
             log.write(f"{line}\n")
 
 
-def hang() -> None:
-    time.sleep(60)
-
-
 def main(_: list[str]) -> None:
     run_actor(BadlyBehaved)
 
 
-def launch(output: Path, stops_within_s: float | None, *arguments: str) -> None:
-    """The launcher's process: `remembrancer up` with these actors instead of the real ones. Each has so long to stop
-    before it is made to (None: as long as in every runtime)."""
+def launch(output: Path, *arguments: str) -> None:
+    """The launcher's process: `remembrancer up` with these actors instead of the real ones."""
     redirect(output, output)
-    if stops_within_s is not None:
-        setattr(lifecycle, "ASK_S", stops_within_s)  # noqa: B010 - it is final where nobody is patient
+    setattr(lifecycle, "ASK_S", PATIENCE_S)  # noqa: B010 - it is final where nobody is patient
     with forking():
         setattr(runtime_commands, "ACTOR", lambda role: [sys.executable, "-P", "-m", __name__, role])  # noqa: B010
         raise SystemExit(command_line.main(["up", *arguments]))

@@ -109,17 +109,6 @@ def test_a_process_of_another_release_than_its_launcher_says_so_and_is_not_start
         assert "remembrancer down" in log
 
 
-def test_processes_that_will_not_stop_are_killed(home: Path) -> None:
-    behave(home, "store", "lingers")
-    behave(home, "embedder-1", "blocks at the start")
-    with runtime(home, quick_to_stop=True) as running:
-        running.until_ready("gateway", "store")
-        until(lambda: running.starts("embedder-1"))
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(PATIENCE_S) == 0
-        assert_nothing_left(running)
-
-
 def test_a_runtime_for_sessions_ends_when_the_last_one_has_left(home: Path) -> None:
     behave(home, "sessions", "1")
     with runtime(home, "--for-sessions", settings={"REMEMBRANCER_IDLE_TIMEOUT_S": "1.0"}) as running:

@@ -18,7 +18,7 @@ import pytest
 from bench.client import StdioClient
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
-from tests.git import make_worktree
+from tests.git import make_repository, make_worktree
 from tests.patience import until
 from tests.pure.test_transcripts import lines, said
 from tests.runtime import Runtime, Session, command, note_session
@@ -134,10 +134,7 @@ async def test_a_recall_answers_from_memories_and_notes_and_says_which_is_which(
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    directory = tmp_path / "shop"
-    directory.mkdir()
-    subprocess.run(["git", "init", "-q", str(directory)], check=True)
-    return directory
+    return make_repository(tmp_path / "shop")
 
 
 async def test_what_an_assistant_wrote_itself_is_found_by_another_and_stays_as_it_is(

@@ -22,7 +22,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sharing import MoveProject
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
-from tests.git import git, make_worktree
+from tests.git import git, make_repository, make_worktree
 from tests.operations import memory_id_of, store_operation
 from tests.patience import until
 from tests.runtime import command
@@ -35,14 +35,6 @@ def only_what_the_test_runs(home: Path) -> Iterator[None]:
     with FileLock(RuntimePaths(home).start_lock) as lock:
         assert lock.try_acquire()
         yield
-
-
-def repository(directory: Path) -> Path:
-    directory.mkdir(parents=True)
-    git("init", at=directory)
-    git("commit", "--allow-empty", "-m", f"first of {directory.name}", at=directory)
-    git("commit", "--allow-empty", "-m", "second", at=directory)
-    return directory
 
 
 async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
@@ -61,7 +53,7 @@ async def named(home: Path) -> str:
 
 
 async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:
-    old, new = repository(tmp_path / "my place"), tmp_path / "deeper" / "my place"
+    old, new = make_repository(tmp_path / "my place"), tmp_path / "deeper" / "my place"
     tree = tmp_path / "tree"
     git("worktree", "add", str(tree), at=old)
     rig = Rig(home, PATIENT)
@@ -146,7 +138,7 @@ async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home:
 
 
 async def test_clones_side_by_side_stay_apart_and_nobody_there_is_robbed(home: Path, tmp_path: Path) -> None:
-    one, two = repository(tmp_path / "one"), tmp_path / "two"
+    one, two = make_repository(tmp_path / "one"), tmp_path / "two"
     git("clone", "--quiet", str(one), str(two), at=tmp_path)
     rig = Rig(home, PATIENT)
     async with rig.store(), rig.running():

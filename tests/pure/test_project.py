@@ -11,18 +11,11 @@ from remembrancer.config.named_home import named_home
 from remembrancer.config.project import directory_of, project_of, working_tree_of, workspace_root
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.wire import encoder
-from tests.git import git
-
-
-def repository(directory: Path) -> Path:
-    directory.mkdir(parents=True)
-    git("init", at=directory)
-    git("commit", "--allow-empty", "-m", "first", at=directory)
-    return directory
+from tests.git import git, make_repository
 
 
 def test_the_worktrees_and_the_folders_of_one_repository_are_one_project(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
+    main = make_repository(tmp_path / "main")
     git("worktree", "add", str(tmp_path / "elsewhere" / "tree"), at=main)
     (main / "src" / "deep").mkdir(parents=True)
     (tmp_path / "elsewhere" / "tree" / "src").mkdir()
@@ -37,7 +30,7 @@ def test_the_worktrees_and_the_folders_of_one_repository_are_one_project(tmp_pat
 
 def test_a_bare_repository_beside_the_file_that_names_it_is_one_project_with_its_worktrees(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    git("clone", "--bare", str(repository(tmp_path / "origin")), str(root / ".bare"), at=tmp_path)
+    git("clone", "--bare", str(make_repository(tmp_path / "origin")), str(root / ".bare"), at=tmp_path)
     (root / ".git").write_text("gitdir: ./.bare\n")
     git("worktree", "add", str(root / "tree"), at=root)
     (root / "notes").mkdir()
@@ -45,7 +38,7 @@ def test_a_bare_repository_beside_the_file_that_names_it_is_one_project_with_its
 
 
 def test_two_repositories_a_submodule_and_real_paths_without_git_are_projects(tmp_path: Path) -> None:
-    inner, outer = repository(tmp_path / "inner"), repository(tmp_path / "outer")
+    inner, outer = make_repository(tmp_path / "inner"), make_repository(tmp_path / "outer")
     git("-c", "protocol.file.allow=always", "submodule", "add", str(inner), "library", at=outer)
     projects = {each: project_of(each) for each in (inner, outer, outer / "library")}
     assert len({each.id for each in projects.values()}) == 3
@@ -92,14 +85,14 @@ def test_a_path_that_is_not_utf_8_has_a_project_that_can_be_sent(tmp_path: Path)
     assert projects[0].id != projects[1].id
     assert encoder.encode(projects)
     tree = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + names[0]))
-    main = repository(tree / "main")
+    main = make_repository(tree / "main")
     git("worktree", "add", str(tmp_path / "tree"), at=main)
     assert project_of(tmp_path / "tree") == project_of(main)
 
 
 def test_a_git_file_or_link_that_points_into_another_s_repository_is_not_followed(tmp_path: Path) -> None:
     """As git itself checks a worktree: what is named has to point back."""
-    theirs = repository(tmp_path / "theirs")
+    theirs = make_repository(tmp_path / "theirs")
     git("worktree", "add", str(tmp_path / "tree"), at=theirs)
     for number, content in enumerate((theirs / ".git", theirs / ".git" / "worktrees" / "tree")):
         ours = tmp_path / f"ours {number}"
