@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.index_file import CodeWriter, FileState, NotesWriter, ReadNote
 from remembrancer.actors.indexer import watching
-from remembrancer.actors.indexer.file_reading import BATCH_BYTES, WorkspaceFiles
+from remembrancer.actors.indexer.file_reading import WorkspaceFiles
 from remembrancer.actors.indexer.watching import DAMAGED, Indexer
 from remembrancer.actors.store.file_index import CodeIndex, FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.records.memory_rows import digest_of
@@ -250,15 +250,15 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
     root = tmp_path / "work"
     (root / "memory").mkdir(parents=True)
     for number in range(24):
-        words = " ".join(f"word{number}x{each}" for each in range(1500))
+        words = " ".join(f"word{number}x{each}" for each in range(300))
         (root / "memory" / f"{number:02}.md").write_text(f"lantern{number}\n\n{words}\n")
         os.utime(root / "memory" / f"{number:02}.md", (1, 1))
     monkeypatch.setattr(watching, "RETRY_S", 0.05)
-    monkeypatch.setattr(WorkspaceFiles, "batch_bytes", 60_000)
+    monkeypatch.setattr(WorkspaceFiles, "batch_bytes", 12_000)
     store = Store()
     indexer = indexer_of(root, tmp_path / "index.db", store, Settings(watch=False))
     async with anyio.create_task_group() as tasks:
-        with full_disk(800_000):
+        with full_disk(300_000):
             tasks.start_soon(indexer.run)
             await until(lambda: store.told)
         first, before = store.told[0], len(index.store.listed(ROOT, "", 99))
@@ -271,11 +271,14 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
     assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))
 
 
-async def test_the_store_is_told_how_many_files_are_left(index: NotesIndex, workspace: Path, tmp_path: Path) -> None:
-    settings, store = Settings(watch=False), Store()
+async def test_the_store_is_told_how_many_files_are_left(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorkspaceFiles, "batch_bytes", 2_000)
+    store = Store()
     for number in range(4):
-        (workspace / "memory" / f"{number}.md").write_text(f"note {number} {'word ' * BATCH_BYTES}")
-    indexer = indexer_of(workspace, tmp_path / "index.db", store, settings)
+        (workspace / "memory" / f"{number}.md").write_text(f"note {number} {'word ' * 500}")
+    indexer = indexer_of(workspace, tmp_path / "index.db", store, Settings(watch=False))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         indexer.ask(1, ToRead(indexer.tree))

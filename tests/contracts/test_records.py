@@ -268,7 +268,7 @@ def test_a_passage_is_replaced_where_the_text_has_it_once(rig: RecordsRig, lante
     rig.do(UpdateMemory(lantern, content=TextEdit(" second", "")))
     assert rig.shown(lantern).content == "the lantern"
     for old, new, field, words in (
-        ("ladder", "x", "old", "does not say"),
+        ("ladder", "x", "old", "does not contain"),
         ("n", "x", "old", "several times"),
         ("the lantern", " ", "new", "the memory would be empty"),
     ):
