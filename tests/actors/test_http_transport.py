@@ -22,6 +22,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from remembrancer.actors.gateway import http_server as module
 from remembrancer.actors.gateway.conversations import CallTool
 from remembrancer.actors.gateway.http_server import HttpServer, Sessions
+from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import Tokens
 from remembrancer.toolsets.tools import CallResult
 from tests.clients.conformance_server import http_server
@@ -163,6 +164,23 @@ async def test_a_token_with_too_many_sessions_loses_its_idlest(home: Path, monke
             new = many | session_of(await at.post(BEGIN, **many))
             statuses = [(await at.post(CALL, **each)).status_code for each in (busy, idle, last, new, theirs)]
     assert statuses == [200, 200, 404, 200, 200], "the one that was called last is not the idlest"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(http_certificate="/no/such/file.pem"),
+        Settings(http_certificate=__file__),
+        Settings(http_host=f"{'a' * 64}.example"),
+        Settings(http_hosts=("a*b.example",)),
+    ],
+    ids=["no certificate", "none that can be read", "no name of a host", "a pattern of names"],
+)
+async def test_a_door_that_cannot_open_says_so(home: Path, settings: Settings) -> None:
+    door = http_server(home, settings=settings)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(door.serve)
+    assert (door.url, (door.error or "").startswith("HTTP is off: ")) == (None, True)
 
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'

@@ -348,7 +348,7 @@ BREAKAGES: dict[str, Callable[[bytes], bytes | None]] = {
 def test_what_is_broken_on_disk_is_seen_and_made_anew(exact: Library, folder: Path, name: str) -> None:
     """The segments are what Chroma searches, beside its list of what it holds."""
     in_segments = "segments" in name
-    vectors = unit(2500 if in_segments else 50)
+    vectors = unit(1200 if in_segments else 50)
     numbers = exact.add(*(row[None] for row in vectors))
     with closing(Chroma(folder)) as whole:
         moved(exact.records, whole)

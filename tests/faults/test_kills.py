@@ -28,35 +28,26 @@ from tests.processes.runtimes import is_dead
 from tests.runtime import Runtime, Session
 
 
-async def under_fire(seed: int, kill: Callable[[Killer], Awaitable[None]]) -> None:
-    """Have three sessions work while something is killed: no bridge has to be started again, or gives a request up."""
+@pytest.mark.parametrize("roles", [("store", "gateway", "embedder") * 2, ("launcher",), ()], ids=["each", "one", "all"])
+@pytest.mark.usefixtures("home")
+async def test_kills_lose_nothing_and_sessions_go_on(roles: tuple[str, ...], seed: int) -> None:
+    """No bridge of three sessions has to be started again, or gives a request up. Without roles, all are killed."""
+
+    async def kill(killer: Killer) -> None:
+        for role in roles:
+            await killer.acknowledged_some()
+            killer.runtime.kill(role)
+        await killer.acknowledged_some()
+        if not roles:
+            for process in killer.runtime.processes():
+                process.kill()
+            await killer.acknowledged_some()
+
     found = await soak.run(0, 3, seed, embedders=1, killing=kill)
     assert not found.wrong, found.wrong[:5]
     assert (found.lost, found.doubled) == (0, 0)
     assert {str(CLOSED["code"]), str(UNAVAILABLE)}.isdisjoint(found.errors), found.errors
     assert found.longest_outage_s <= PATIENCE_S
-
-
-@pytest.mark.parametrize(
-    ("role", "times"),
-    [("store", 3), ("gateway", 3), ("embedder", 3), ("launcher", 1), ("", 1)],
-    ids=lambda each: each or "all",
-)
-@pytest.mark.usefixtures("home")
-async def test_kills_lose_nothing_and_sessions_go_on(role: str, times: int, seed: int) -> None:
-    """With an empty role, all processes are killed at once."""
-
-    async def kill(killer: Killer) -> None:
-        for _ in range(times):
-            await killer.acknowledged_some()
-            if role:
-                killer.runtime.kill(role)
-            else:
-                for process in killer.runtime.processes():
-                    process.kill()
-        await killer.acknowledged_some()
-
-    await under_fire(seed, kill)
 
 
 async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_asked(home: Path) -> None:

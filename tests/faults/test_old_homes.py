@@ -255,14 +255,14 @@ def test_a_damaged_old_file_is_named_and_the_rest_comes_when_it_is_restored_or_m
     assert new_portraits(paths)[name]["memories"] == before[name]["memories"]
 
 
-def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
+def test_a_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     ((_, project),) = [item for item in old_files(paths).items() if item[0].startswith("p_")]
-    for number in range(300):
+    for number in range(100):
         shutil.copytree(project.parent, paths.projects / f"p_{number:012x}")
     migrate_old_home(paths)
     counted = rows_of(paths.database, "SELECT count(*) FROM memories GROUP BY space HAVING space > 1")
-    assert counted == rows_of(project, "SELECT count(*) FROM memories") * 301
+    assert counted == rows_of(project, "SELECT count(*) FROM memories") * 101
 
 
 async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
