@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, expression_of, narrowed
 from remembrancer.actors.store.records.types import Phrase
 from remembrancer.actors.store.retrieval.question import MAX_TERMS, phrases_and_units, phrases_of
+from remembrancer.memory.stop_words import language_of
 from remembrancer.memory.subword_tokens import LONGEST, subword_tokens
 from tests.cases import cases
 
@@ -110,6 +111,10 @@ def test_stop_words_and_tails_of_contractions_count_where_nothing_else_does(tabl
     assert match_expression("what is it?") == '"what" OR "is" OR "it"'
     assert match_expression("O'Donnell") == '"o donnell" OR "o" OR "donnell"'
     assert 3 not in found(table, "Mary’s crème")
+
+
+def test_french_is_known_by_its_elided_articles_alone() -> None:
+    assert [language_of(text) for text in ("J'utilise l'API d'Anna", "Mary's user’s editor")] == ["fr", None]
 
 
 @pytest.mark.parametrize("query", ["", "   ", "?!", "\0", "___", '""', "“”"])
