@@ -575,6 +575,9 @@ def test_who_missed_what_was_purged_goes_on_from_the_snapshot_with_its_vectors_a
     away.catch_up()
     assert (away.taken, away.scrubbed) == (1, [erased])
     assert away.lane.passages(numbers=passages).numbers == []
+    indexed = "SELECT rowid FROM words_@SPACE WHERE words_@SPACE MATCH 'bottle'"
+    stored = "SELECT number FROM memories WHERE content LIKE '%bottle%'"
+    assert away.lane._file.read(indexed) == away.lane._file.read(stored), "no word of an erased memory is left"
     away.submit(queued)
     away.submit(store_operation("torch", "the torch burns oil in Rotterdam"))  # which it had stored before
     first.catch_up()
