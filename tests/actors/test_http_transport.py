@@ -180,6 +180,7 @@ async def test_a_door_that_cannot_open_says_so(home: Path, settings: Settings) -
     door = http_server(home, settings=settings)
     async with anyio.create_task_group() as tasks:
         await tasks.start(door.serve)
+        tasks.cancel_scope.cancel()
     assert (door.url, (door.error or "").startswith("HTTP is off: ")) == (None, True)
 
 
