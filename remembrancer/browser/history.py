@@ -97,7 +97,7 @@ class Line(NamedTuple):
     undo: str
 
 
-class Asked(NamedTuple):
+class AnsweredQuery(NamedTuple):
     """A query, and the memories that answered it, the best first. `in_files`: parts of files answered it, too."""
 
     at: float
@@ -116,7 +116,7 @@ class Part(NamedTuple):
     ends: float
     lines: Sequence[Line]
     runs: Sequence[RunDone]
-    asked: Sequence[Asked]
+    asked: Sequence[AnsweredQuery]
 
 
 async def today(view: View) -> Response:
@@ -194,16 +194,16 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
     return lines
 
 
-def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:
+def asked_of(log: Iterable[Any]) -> dict[str, list[AnsweredQuery]]:
     """The queries of each session with their answers, the latest first."""
-    by_session: dict[str, list[Asked]] = {}
+    by_session: dict[str, list[AnsweredQuery]] = {}
     for (at, session_id, tool, question), rows in groupby(
         log, key=lambda each: (each.at, each.session_id, each.tool, each.question)
     ):
         entries = list(rows)
         given = tuple(each.memory_id for each in entries if each.memory_id)
         in_files = any(each.place and not each.memory_id for each in entries)
-        by_session.setdefault(session_id, []).append(Asked(at, question, tool, given, in_files))
+        by_session.setdefault(session_id, []).append(AnsweredQuery(at, question, tool, given, in_files))
     return by_session
 
 
@@ -213,7 +213,7 @@ def _author_of(change: MemoryChanged) -> tuple[str, str]:
 
 
 def parts_of(
-    activity: ActivityRead, queries: Mapping[str, list[Asked]], sessions: Mapping[str, ListedSession]
+    activity: ActivityRead, queries: Mapping[str, list[AnsweredQuery]], sessions: Mapping[str, ListedSession]
 ) -> list[Part]:
     """A day by session, the most recently active first. A memory belongs to the session that changed it last, or to
     the person there, who has a part for each machine of a share, and to the background only if nobody else changed it;

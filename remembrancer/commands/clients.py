@@ -57,7 +57,7 @@ class FileRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClientEnvironment:
     """The facts that determine the clients' paths: the user's home, the environment, the platform, the project."""
 
     home: Path
@@ -66,7 +66,7 @@ class Surroundings:
     project: Path
 
     @classmethod
-    def here(cls, environ: Mapping[str, str], project: Path) -> Surroundings:
+    def here(cls, environ: Mapping[str, str], project: Path) -> ClientEnvironment:
         """The facts of this process. `project` is made absolute."""
         return cls(Path.home(), environ, sys.platform, project.absolute())
 
@@ -112,16 +112,16 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: str | None = None
     has_path: bool = False
 
-    def places(self, around: Surroundings) -> tuple[ClientFile, ...]:
+    def places(self, around: ClientEnvironment) -> tuple[ClientFile, ...]:
         """The files with its servers, the project's first."""
         return tuple(ClientFile(scope, around.path(file), self.key) for scope, file in self.files.items())
 
-    def place(self, around: Surroundings, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
+    def place(self, around: ClientEnvironment, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
         """The file with its servers, hooks or instructions in that scope; None if there is none."""
         files, key = {"entry": (self.files, self.key), "hooks": (self.hooks, HOOKS), "rules": (self.rules, "")}[part]
         return ClientFile(scope, around.path(files[scope]), key) if scope in files else None
 
-    def is_found(self, around: Surroundings) -> bool:
+    def is_found(self, around: ClientEnvironment) -> bool:
         """True if the client seems to be installed, by its command or its traces in the user's home."""
         if self.command and shutil.which(self.command, path=around.environ.get("PATH", "")):
             return True
@@ -203,7 +203,7 @@ def is_our_command(command: object) -> bool:
     return any(PurePath(word).stem == COMMAND and following == "hook" for word, following in pairwise(words))
 
 
-def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
+def our_entries(client: Client, place: ClientFile, around: ClientEnvironment) -> list[tuple[str, Mapping[str, object]]]:
     """Our entries in a client's file. Raises `FileRefused` if it cannot be read."""
     content = _parsed(place, read_text(place.path))
     lists = [content.get(place.key)]

@@ -29,7 +29,7 @@ from remembrancer.actors.snapshots import SQLITE_RELEASE
 from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_at
 from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients import FileRefused, Surroundings, clients, our_entries
+from remembrancer.commands.clients import ClientEnvironment, FileRefused, clients, our_entries
 from remembrancer.commands.home_reader import HomeReader, has_later
 from remembrancer.commands.projects import gone_of
 from remembrancer.commands.report import Line, Report, command, flag
@@ -88,7 +88,7 @@ class Examination:
     """One examination of a home. The results of earlier checks are available to later ones."""
 
     paths: RuntimePaths
-    around: Surroundings
+    around: ClientEnvironment
     settings: Settings | None = None
     runtime: RuntimeStatus | None = None
 
@@ -128,7 +128,7 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
         lines += [] if repaired is None else repairs.lines_of(repaired)
     if delete_old_files and paths.database.exists():
         drop_old_files(paths.home)
-    findings = Examination(paths, Surroundings.here(os.environ, Path())).run()
+    findings = Examination(paths, ClientEnvironment.here(os.environ, Path())).run()
     status = worst(finding.status for finding in findings.values())
     checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in findings.items()]
     outcome = exit_codes.DEGRADED if status == "problem" else exit_codes.OK
@@ -459,7 +459,7 @@ def check_clients(at: Examination) -> Finding:
     return Finding(status, f"{count(number, 'entry')} {outcome}", advice, few([text for _, text in found]))
 
 
-def is_there(command: str, around: Surroundings) -> bool:
+def is_there(command: str, around: ClientEnvironment) -> bool:
     """True if a client can find a command. One that contains a variable of the client's is assumed to exist."""
     if "${" in command:
         return True

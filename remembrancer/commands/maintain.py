@@ -21,16 +21,16 @@ ANSWER_S: Final = 900.0
 SORTS: Final[tuple[Upkept, ...]] = get_args(Upkept)
 USER: Final = "the user"
 
-Place = ProjectRef | None
+Owner = ProjectRef | None
 """A project, or the user's own memories."""
-Part = tuple[Place, Place]
+OwnedPart = tuple[Owner, Owner]
 """A place, and what is maintained of it: its own memories, or those that it shares (by the id of the lane)."""
 
 
 class Visit(msgspec.Struct, frozen=True):
     """The maintenance of one place; `shared`: of the shared part of a project."""
 
-    project: Place
+    project: Owner
     shared: bool
     outcome: Maintained
 
@@ -65,7 +65,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
     return Report({"dry_run": dry_run, "places": visits}, lines, status, notes)
 
 
-def parts_of(where: Where) -> list[Part]:
+def parts_of(where: Where) -> list[OwnedPart]:
     """The selected projects, each followed by its shared part, and the user, as far as they have memories. Raises
     `InvalidInput` if there are none."""
     described = HomeReader(paths_here()).describe()
@@ -80,7 +80,7 @@ def parts_of(where: Where) -> list[Part]:
             path = place.project.path
             raise InvalidInput(f"there are no memories of the project {path}: use --user or --all-projects")
         ids = [place.project.id]
-    parts: list[Part] = []
+    parts: list[OwnedPart] = []
     for project_id in ids:
         path, lane = str(known[project_id].path), known[project_id].lane
         project = ProjectRef(project_id, path)
@@ -109,7 +109,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
     return lines
 
 
-def _memory_lines(place: Place, report: Maintained) -> Iterator[str]:
+def _memory_lines(place: Owner, report: Maintained) -> Iterator[str]:
     """The memories concerned, each with its fate and its first words."""
     named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
     ids = [memory_id for _, memory_id in named]

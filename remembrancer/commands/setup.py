@@ -25,10 +25,10 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import (
     COMMAND,
     Client,
+    ClientEnvironment,
     ClientFile,
     ClientScope,
     FileRefused,
-    Surroundings,
     client_named,
     clients,
     make_entry,
@@ -89,7 +89,7 @@ def setup(
     not work; 8: a file was not changed, with the reason."""
     if plugin_path:
         return Report({"path": str(PLUGIN)}, str(PLUGIN))
-    around = Surroundings.here(os.environ, Path())
+    around = ClientEnvironment.here(os.environ, Path())
     scope: ClientScope = "project" if for_project else "user"
     # A project's file gets no path of this machine.
     line = (COMMAND, "mcp") if for_project else own_command(sys.argv[0], sys.executable, os.environ)
@@ -142,7 +142,7 @@ def setup(
 COMMANDS = {"setup": setup}
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SetupOutcome(msgspec.Struct, frozen=True):
     """The change of one file as it was made. `paste` is the text for a change by hand, if it was refused."""
 
     client: str
@@ -153,7 +153,7 @@ class Outcome(msgspec.Struct, frozen=True):
     paste: str = ""
 
 
-class Edit(NamedTuple):
+class FileEdit(NamedTuple):
     """The change of one client's file: a function from its text to a new one, or `FileRefused`."""
 
     client: Client
@@ -168,22 +168,22 @@ class Edit(NamedTuple):
 
 
 def _edits(
-    client: Client, around: Surroundings, scope: ClientScope, line: tuple[str, ...] | None, extras: Sequence[str]
-) -> Iterator[Edit]:
+    client: Client, around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...] | None, extras: Sequence[str]
+) -> Iterator[FileEdit]:
     """The edits of a client's files in a scope; without a command line, those that remove everything."""
     home = os.environ.get("REMEMBRANCER_HOME") if scope == "user" else None
     environ = {"REMEMBRANCER_HOME": str(Path(home).expanduser().absolute())} if home else {}
     if place := client.place(around, scope):
         entry = make_entry(client, line, environ) if line else None
-        yield Edit(client, place, "entry", partial(merge_entry, client, place, wanted=entry))
+        yield FileEdit(client, place, "entry", partial(merge_entry, client, place, wanted=entry))
     if "hooks" in extras and (place := client.place(around, scope, "hooks")):
         groups = make_groups(client, line[:-1], environ) if line else None
-        yield Edit(client, place, "hooks", partial(merge_hooks, client, place, wanted=groups))
+        yield FileEdit(client, place, "hooks", partial(merge_hooks, client, place, wanted=groups))
     if "rules" in extras and (place := client.place(around, scope, "rules")):
-        yield Edit(client, place, "instructions", partial(merge_rules, place, remove=line is None))
+        yield FileEdit(client, place, "instructions", partial(merge_rules, place, remove=line is None))
 
 
-def _carry_out(edit: Edit, action: Literal["add", "remove"]) -> Outcome:
+def _carry_out(edit: FileEdit, action: Literal["add", "remove"]) -> SetupOutcome:
     """Change the file; a refusal if that cannot be done safely."""
     client, place, what, merge = edit
     about = (client.name, place.scope, str(place.path))
@@ -191,13 +191,13 @@ def _carry_out(edit: Edit, action: Literal["add", "remove"]) -> Outcome:
         before = read_text(place.path)
         after = merge(before)
         if after == before:
-            return Outcome(*about, "nothing", f"{what}: nothing to do")
+            return SetupOutcome(*about, "nothing", f"{what}: nothing to do")
         write_text(place, after)
         if not after:
             _remove_empty(place.path)
     except FileRefused as error:
-        return Outcome(*about, "refuse", f"unchanged: {error}", edit.document if action == "add" else "")
-    return Outcome(*about, action, f"{what} {'added' if action == 'add' else 'removed'}")
+        return SetupOutcome(*about, "refuse", f"unchanged: {error}", edit.document if action == "add" else "")
+    return SetupOutcome(*about, action, f"{what} {'added' if action == 'add' else 'removed'}")
 
 
 def _remove_empty(file: Path) -> None:
@@ -208,7 +208,7 @@ def _remove_empty(file: Path) -> None:
             directory.rmdir()
 
 
-def _overview(around: Surroundings, scope: ClientScope, line: tuple[str, ...]) -> Report:
+def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...]) -> Report:
     """The clients that were found, and whether their files have our entry."""
     rows: list[dict[str, Any]] = []
     lines: list[Line] = [styled(f"Clients start: [bold]{escape(shlex.join(line))}[/bold]")]
@@ -230,7 +230,7 @@ def _overview(around: Surroundings, scope: ClientScope, line: tuple[str, ...]) -
 
 
 def _lines_of(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[SetupOutcome],
     probed: Probed | None,
     line: tuple[str, ...],
     scope: ClientScope,

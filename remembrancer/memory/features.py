@@ -90,7 +90,7 @@ class Candidates:
         return scaled(self.cosine, COSINE_FLOOR, ANSWERING_COSINE)
 
 
-class Asked(NamedTuple):
+class QueryProperties(NamedTuple):
     """The properties of a query that the features need. `asked_at` is in seconds since the epoch."""
 
     asked_at: float
@@ -104,7 +104,7 @@ class Feature(NamedTuple):
     """One feature. `column` computes its values; `why` says what it is for."""
 
     name: str
-    column: Callable[[Candidates, Asked], Column]
+    column: Callable[[Candidates, QueryProperties], Column]
     why: str
 
 
@@ -143,50 +143,50 @@ def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
     return np.asarray(np.maximum((known - floor) / (best - floor), 0.0))
 
 
-def _opening(of: Candidates, _: Asked) -> Column:
+def _opening(of: Candidates, _: QueryProperties) -> Column:
     return _filled(of.opening - of.cosine, 0.0)
 
 
-def _bm25(of: Candidates, _: Asked) -> Column:
+def _bm25(of: Candidates, _: QueryProperties) -> Column:
     """BM25 relative to the best candidate, times the best coverage: if the query is in another language, even the best
     may be bad."""
     return scaled(of.bm25, 0.0) * float(of.coverage.max(initial=0.0))
 
 
-def _context_meaning(of: Candidates, _: Asked) -> Column:
+def _context_meaning(of: Candidates, _: QueryProperties) -> Column:
     known = ~np.isnan(of.context_cosine)
     together = scaled(of.context_cosine, COSINE_FLOOR, ANSWERING_COSINE)
     return np.where(known, together - of.meaning, 0.0)
 
 
-def _context_words(of: Candidates, _: Asked) -> Column:
+def _context_words(of: Candidates, _: QueryProperties) -> Column:
     return _filled(of.context_coverage - of.coverage, 0.0)
 
 
-def _time(of: Candidates, _: Asked) -> Column:
+def _time(of: Candidates, _: QueryProperties) -> Column:
     """A time that contains all candidates does not distinguish them."""
     return of.nearness * (1.0 - float(of.nearness.mean())) if len(of) else of.nearness
 
 
-def _decayed(of: Candidates, query: Asked, half_life_s: float) -> Column:
+def _decayed(of: Candidates, query: QueryProperties, half_life_s: float) -> Column:
     return np.asarray(0.5 ** (np.maximum(query.asked_at - of.happened_at, 0.0) / half_life_s))
 
 
-def _recency(of: Candidates, query: Asked) -> Column:
+def _recency(of: Candidates, query: QueryProperties) -> Column:
     return _decayed(of, query, RECENCY_HALF_LIFE_S)
 
 
-def _continues(of: Candidates, query: Asked) -> Column:
+def _continues(of: Candidates, query: QueryProperties) -> Column:
     if not query.is_message:
         return np.zeros(len(of))
     return _decayed(of, query, LAST_S)
 
 
-def _assistant(of: Candidates, query: Asked) -> Column:
+def _assistant(of: Candidates, query: QueryProperties) -> Column:
     return of.by_assistant if query.of_the_user else np.zeros(len(of))
 
 
-def _outdated(of: Candidates, _: Asked) -> Column:
+def _outdated(of: Candidates, _: QueryProperties) -> Column:
     if not of.likeness.size:
         return np.zeros(len(of))
     facts = np.flatnonzero(of.is_fact > 0.0)
@@ -197,7 +197,7 @@ def _outdated(of: Candidates, _: Asked) -> Column:
     return outdated
 
 
-def _joined(of: Candidates, _: Asked) -> Column:
+def _joined(of: Candidates, _: QueryProperties) -> Column:
     """PageRank around the best candidates, reduced for memories that match the query themselves."""
     own = of.coverage + of.meaning / 2
     return np.asarray(of.graph * np.clip(1.0 - own, 0.0, 1.0))
@@ -230,6 +230,6 @@ FEATURES: Final = (
 NAMES: Final = tuple(each.name for each in FEATURES)
 
 
-def table(of: Candidates, query: Asked) -> Column:
+def table(of: Candidates, query: QueryProperties) -> Column:
     """All features of all candidates: (candidates, features)."""
     return np.stack([each.column(of, query) for each in FEATURES], axis=1) if len(of) else np.zeros((0, len(FEATURES)))

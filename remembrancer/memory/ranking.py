@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from remembrancer.memory.features import NAMES, Asked, Candidates, Column, table
+from remembrancer.memory.features import NAMES, Candidates, Column, QueryProperties, table
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
@@ -134,7 +134,7 @@ class Weighed:
 
 def weigh(
     of: Candidates,
-    asked: Asked,
+    asked: QueryProperties,
     fitted: Fitted,
     formula: Mapping[str, float] | None = None,
     shift: Column | None = None,

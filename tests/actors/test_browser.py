@@ -19,7 +19,7 @@ from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.shown_log import Shown
 from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.access import VisitorAccess
-from remembrancer.browser.history import Asked, asked_of, lines_of, live, parts_of
+from remembrancer.browser.history import AnsweredQuery, asked_of, lines_of, live, parts_of
 from remembrancer.browser.view import View, who
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
@@ -114,7 +114,7 @@ def test_a_change_of_another_machine_has_that_machine_s_name(session_id: str, me
 def test_a_day_tells_a_person_s_changes_on_another_machine_from_those_here() -> None:
     here = MemoryChanged("m_1", "stored", 2.0, SHELL_SESSION)
     there = MemoryChanged("m_2", "stored", 1.0, SHELL_SESSION, member="laptop")
-    question = {SHELL_SESSION: [Asked(3.0, "which?", "recall_memories", ())]}
+    question = {SHELL_SESSION: [AnsweredQuery(3.0, "which?", "recall_memories", ())]}
     parts = parts_of(ActivityRead((here, there)), question, {})
     assert [(each.who, [line.change for line in each.lines], len(each.asked)) for each in parts] == [
         ("You, in the shell", [here], 1),

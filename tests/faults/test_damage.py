@@ -27,7 +27,7 @@ import pytest
 from bench.client import ClientError, Json, StdioClient
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.commands.clients import Surroundings
+from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import CHECKS, Examination, Finding
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import FileLocked
@@ -234,7 +234,7 @@ async def goes_on(client: StdioClient) -> list[Json]:
 
 
 def examined(home: Path) -> list[Finding]:
-    around = Surroundings.here({**os.environ, "REMEMBRANCER_HOME": str(home)}, home)
+    around = ClientEnvironment.here({**os.environ, "REMEMBRANCER_HOME": str(home)}, home)
     examination = Examination(RuntimePaths(home), around)
     found = [CHECKS[name](examination) for name in EXAMINED]
     return [finding for finding in found if finding.status != "ok"]

@@ -28,7 +28,7 @@ from remembrancer.actors.store.old_home_migration import migrate_old_home, old_f
 from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, restore
-from remembrancer.commands.clients import Surroundings
+from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import Examination
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import FileLocked, FileUnusable, RecordsUnusable, StorageFull
@@ -240,7 +240,7 @@ def test_a_damaged_old_file_is_named_and_the_rest_comes_when_it_is_restored_or_m
     whole = project.read_bytes()
     spoil_page(project, "history")
     user.write_bytes(b"no database at all" * 500)
-    at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
+    at = Examination(paths, ClientEnvironment(tmp_path, {}, "linux", tmp_path))
     for path in (user, project):
         with pytest.raises(RecordsUnusable, match="move it away") as refused:
             migrate_old_home(paths)
@@ -413,7 +413,7 @@ def test_a_move_that_was_under_way_is_ended_or_not_begun(is_received: bool, is_s
 
 def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_lost_its_memories(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
+    at = Examination(paths, ClientEnvironment(tmp_path, {}, "linux", tmp_path))
     assert doctor.check_files(at).status == "ok"
     records = doctor.check_records(at)
     assert (records.status, "the next start imports 2 files of release 0.2.0" in records.advice) == ("ok", True)
@@ -424,7 +424,7 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
 
 def test_a_doctor_names_an_old_file_in_which_release_0_2_0_went_on_storing(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
+    at = Examination(paths, ClientEnvironment(tmp_path, {}, "linux", tmp_path))
     migrate_old_home(paths)
     assert doctor.check_records(at).status == "ok"
     with closing(sqlite3.connect(paths.user_database)) as file, file:

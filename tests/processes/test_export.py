@@ -19,7 +19,7 @@ import pytest
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, runtime_client
-from remembrancer.commands.clients import Surroundings
+from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import Examination, check_model, check_records
 from remembrancer.commands.runtime_client import ask_store, is_up
 from remembrancer.config.project import project_of
@@ -352,7 +352,7 @@ def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
     assert main(["backup", str(archive), "--json"]) == 0
     made = json.loads(said())
     archive.unlink()
-    at = Examination(RuntimePaths(home), Surroundings(home, {}, "linux", home), settings=Settings())
+    at = Examination(RuntimePaths(home), ClientEnvironment(home, {}, "linux", home), settings=Settings())
     return {
         "projects": listed,
         "lines": lines,

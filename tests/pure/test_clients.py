@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from remembrancer.commands.clients import (
     Client,
+    ClientEnvironment,
     ClientFile,
     FileRefused,
-    Surroundings,
     client_named,
     clients,
     is_our_command,
@@ -43,8 +43,8 @@ FILES = st.dictionaries(KEYS, VALUES, max_size=4)
 LOOKS = st.sampled_from([None, 1, 2, 4, "\t"])
 
 
-def around(platform: str = "linux", **environ: str) -> Surroundings:
-    return Surroundings(Path("/home/ana"), environ, platform, Path("/src/app"))
+def around(platform: str = "linux", **environ: str) -> ClientEnvironment:
+    return ClientEnvironment(Path("/home/ana"), environ, platform, Path("/src/app"))
 
 
 def added(text: str, client: str = "cursor", **environ: str) -> str:
@@ -266,7 +266,7 @@ def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
 
 # --- Hooks in a client's settings: ours are there once, and nobody else's are touched.
 CLAUDE = client_named("claude-code")
-AROUND = Surroundings(Path("/u"), {}, "linux", Path("/u/app"))
+AROUND = ClientEnvironment(Path("/u"), {}, "linux", Path("/u/app"))
 PLACE = ClientFile("project", Path("/u/app/.claude/settings.json"), "hooks")
 RUN = ("/opt/my tools/remembrancer",)
 OTHERS = {"matcher": "Bash", "hooks": [{"type": "command", "command": "lint --all"}]}
@@ -278,7 +278,7 @@ def with_hooks(text: str, *command: str, **environ: str) -> str:
 
 def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -> None:
     assert CLAUDE.place(AROUND, "project", "hooks") == PLACE
-    elsewhere = Surroundings(Path("/u"), {"CLAUDE_CONFIG_DIR": "/c"}, "linux", Path("/u/app"))
+    elsewhere = ClientEnvironment(Path("/u"), {"CLAUDE_CONFIG_DIR": "/c"}, "linux", Path("/u/app"))
     found = [CLAUDE.place(around, "user", "hooks") for around in (AROUND, elsewhere)]
     assert [place.path for place in found if place] == [Path("/u/.claude/settings.json"), Path("/c/settings.json")]
     text = with_hooks("")

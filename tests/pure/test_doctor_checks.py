@@ -21,7 +21,7 @@ from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.launcher.home import write_record
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.commands import doctor
-from remembrancer.commands.clients import Surroundings
+from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import GIB, Examination, Finding, worst
 from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed, examine_file
 from remembrancer.commands.status import duration, lines_of, report
@@ -45,7 +45,7 @@ def at(tmp_path: Path) -> Examination:
     home, user, project = tmp_path / "memory", tmp_path / "ana", tmp_path / "ana" / "app"
     project.mkdir(parents=True)
     home.mkdir(mode=0o700)
-    return Examination(RuntimePaths(home), Surroundings(user, {"PATH": str(user / "bin")}, "linux", project))
+    return Examination(RuntimePaths(home), ClientEnvironment(user, {"PATH": str(user / "bin")}, "linux", project))
 
 
 def test_only_findings_that_ask_for_something_are_listed_and_the_worst_decides(at: Examination) -> None:
@@ -125,7 +125,7 @@ def test_room_is_wanted_for_twice_what_is_stored(
 def test_a_wrong_setting_is_said_in_its_words(
     at: Examination, environ: dict[str, str], status: str, words: str
 ) -> None:
-    around = Surroundings(at.around.home, environ, "linux", at.around.project)
+    around = ClientEnvironment(at.around.home, environ, "linux", at.around.project)
     finding = doctor.check_configuration(Examination(at.paths, around))
     assert finding.status == status
     assert words in " ".join([finding.found, *finding.details])

@@ -23,9 +23,9 @@ from remembrancer.memory.features import (
     EXPIRED,
     NAMES,
     UNKNOWN,
-    Asked,
     Candidates,
     Column,
+    QueryProperties,
     coverage,
     rarity,
     scaled,
@@ -72,8 +72,8 @@ def candidates(
     return Candidates(**made) if likeness is None else Candidates(**made, likeness=np.array(likeness, dtype=float))
 
 
-def column(of: Candidates, name: str, asked: Asked | None = None) -> list[float]:
-    numbers = table(of, asked or Asked(NOW))[:, NAMES.index(name)].tolist()
+def column(of: Candidates, name: str, asked: QueryProperties | None = None) -> list[float]:
+    numbers = table(of, asked or QueryProperties(NOW))[:, NAMES.index(name)].tolist()
     assert isinstance(numbers, list)
     return numbers
 
@@ -182,11 +182,11 @@ def any_candidates(draw: st.DrawFn) -> Candidates:
     return made
 
 
-questions = st.builds(Asked, st.floats(0.0, 4e9), st.booleans(), st.booleans())
+questions = st.builds(QueryProperties, st.floats(0.0, 4e9), st.booleans(), st.booleans())
 
 
 @given(any_candidates(), questions)
-def test_every_feature_is_a_number_in_its_bounds(of: Candidates, asked: Asked) -> None:
+def test_every_feature_is_a_number_in_its_bounds(of: Candidates, asked: QueryProperties) -> None:
     rows = table(of, asked)
     assert rows.shape == (len(of), len(NAMES))
     assert np.isfinite(rows).all()
@@ -198,7 +198,7 @@ def test_every_feature_is_a_number_in_its_bounds(of: Candidates, asked: Asked) -
 
 
 @given(any_candidates(), questions, st.randoms(use_true_random=False))
-def test_the_order_of_the_candidates_changes_no_features(of: Candidates, asked: Asked, random: Any) -> None:
+def test_the_order_of_the_candidates_changes_no_features(of: Candidates, asked: QueryProperties, random: Any) -> None:
     order = list(range(len(of)))
     random.shuffle(order)
     columns = {each.name: getattr(of, each.name)[order] for each in fields(of) if each.name != "likeness"}
@@ -228,7 +228,9 @@ def test_what_a_memory_shares_lifts_it(own: list[float], joined: list[float], sc
 
 
 @given(any_candidates(), questions, fitted_weights)
-def test_a_score_is_the_sum_of_its_shares_and_likelihood(of: Candidates, asked: Asked, fitted: Fitted) -> None:
+def test_a_score_is_the_sum_of_its_shares_and_likelihood(
+    of: Candidates, asked: QueryProperties, fitted: Fitted
+) -> None:
     weighed = weigh(of, asked, fitted)
     assert weighed.scores == pytest.approx(weighed.shares.sum(axis=1))
     assert ((weighed.probabilities >= 0.0) & (weighed.probabilities <= 1.0)).all()
@@ -237,7 +239,9 @@ def test_a_score_is_the_sum_of_its_shares_and_likelihood(of: Candidates, asked: 
 
 
 @given(any_candidates(), questions, st.sampled_from([PAGERANK, CONNECTED, COMPOSITE]))
-def test_a_seeds_formula_leaves_the_probabilities(of: Candidates, asked: Asked, formula: dict[str, float]) -> None:
+def test_a_seeds_formula_leaves_the_probabilities(
+    of: Candidates, asked: QueryProperties, formula: dict[str, float]
+) -> None:
     fitted = fitted_for(DEFAULT_MODEL)
     weighed = weigh(of, asked, fitted, formula)
     assert ((weighed.scores >= 0.0) & (weighed.scores <= 1.0 + 1e-9)).all()
@@ -246,18 +250,20 @@ def test_a_seeds_formula_leaves_the_probabilities(of: Candidates, asked: Asked, 
 
 def test_pagerank_lifts_no_answer_a_shift_is_added_to_each_and_no_candidates_have_no_scores() -> None:
     of = candidates(3, cosine=[0.7, 0.3, 0.3], bm25=[1.0, 0.0, 0.2], graph=[0.0, 1.0, 0.4])
-    answer, *reached = weigh(of, Asked(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores.tolist()
-    (alone,) = weigh(candidates(1, cosine=[0.7], bm25=[1.0]), Asked(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores
+    answer, *reached = weigh(of, QueryProperties(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores.tolist()
+    (alone,) = weigh(
+        candidates(1, cosine=[0.7], bm25=[1.0]), QueryProperties(NOW), fitted_for(DEFAULT_MODEL), PAGERANK
+    ).scores
     assert answer == alone > max(reached)
     of, shift = candidates(2, cosine=[0.9, 0.9]), np.array([0.0, -0.5])
     for formula in (None, PAGERANK):
-        first, second = weigh(of, Asked(NOW), fitted_for(DEFAULT_MODEL), formula, shift).scores.tolist()
+        first, second = weigh(of, QueryProperties(NOW), fitted_for(DEFAULT_MODEL), formula, shift).scores.tolist()
         assert first - second == pytest.approx(0.5)
     for formula in (None, PAGERANK):
-        weighed = weigh(candidates(0), Asked(NOW), fitted_for(None), formula)
+        weighed = weigh(candidates(0), QueryProperties(NOW), fitted_for(None), formula)
         assert (len(weighed.scores), len(weighed.probabilities)) == (0, 0)
-    alone = weigh(candidates(1, cosine=[0.6]), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
-    crowded = weigh(candidates(9, cosine=[0.6] * 9), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
+    alone = weigh(candidates(1, cosine=[0.6]), QueryProperties(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
+    crowded = weigh(candidates(9, cosine=[0.6] * 9), QueryProperties(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
     assert alone > crowded > 0.0
 
 

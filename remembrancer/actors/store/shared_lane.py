@@ -122,7 +122,7 @@ class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation"
     format: int = 1
 
 
-class Shown(msgspec.Struct, frozen=True, tag="accesses", tag_field="entry"):
+class Accesses(msgspec.Struct, frozen=True, tag="accesses", tag_field="entry"):
     """Memories that were shown in answers: archived ones become active. The numbers are those of release 0.2.0, which
     counted each access on every host."""
 
@@ -145,7 +145,7 @@ class ProjectRenamed(msgspec.Struct, frozen=True, tag="project", tag_field="entr
     format: int = FORMAT
 
 
-class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="entry"):
+class SessionMark(msgspec.Struct, frozen=True, tag="session", tag_field="entry"):
     """An entry without effect. Release 0.2.0 used it to announce HTTP sessions that no host continued."""
 
     format: int = FORMAT
@@ -155,7 +155,7 @@ class _Header(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-LaneEntry = Submitted | Shown | Nothing | SessionEnded | ProjectRenamed
+LaneEntry = Submitted | Accesses | Nothing | SessionMark | ProjectRenamed
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(LaneEntry).decode
 _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
@@ -332,7 +332,7 @@ class SharedLane(Records):
             edits.count_accesses(numbers, at)
             archived = edits.archived(numbers)
         if archived and time.monotonic() >= self._away_until:
-            self._announce("accesses", Shown(dict.fromkeys(archived, 1)))
+            self._announce("accesses", Accesses(dict.fromkeys(archived, 1)))
 
     # The journal.
 
@@ -532,7 +532,7 @@ class SharedLane(Records):
         edits.execute("SAVEPOINT entry")
         outcome: Outcome = InvalidInput("this entry is not an operation")
         try:
-            if isinstance(entry, Shown):
+            if isinstance(entry, Accesses):
                 here = edits.query(_HERE, (json_list(entry.shown),))
                 revive(edits, edits.archived([number for (number,) in here]), edits.now)
             elif isinstance(entry, ProjectRenamed):

@@ -43,7 +43,7 @@ _BULLET: Final = "- "
 _INDENT: Final = "  "
 
 
-class Place(NamedTuple):
+class DirectoryPath(NamedTuple):
     """A path below `/memories`: the scope, and the name within it ("" is the scope's own directory)."""
 
     scope: Scope
@@ -55,7 +55,7 @@ class Place(NamedTuple):
         return f"{ROOT}{folder}" + (f"/{self.name}" if self.name else "")
 
 
-def place_of(path: str) -> Place:
+def place_of(path: str) -> DirectoryPath:
     """The place that a path names. Raises `InvalidInput` if it is not below `/memories`."""
     if not f"{path}/".startswith(f"{ROOT}/"):
         raise InvalidInput(f"Path must start with /memories, got: {path}", field=PATH)
@@ -63,15 +63,15 @@ def place_of(path: str) -> Place:
     if f"/{root}" != ROOT:
         raise InvalidInput(f"Path {path} would escape /memories directory", field=PATH)
     if parts and parts[0] in _FOLDERS:
-        return Place(_FOLDERS[parts[0]], "/".join(parts[1:]))
-    return Place("user", "/".join(parts))
+        return DirectoryPath(_FOLDERS[parts[0]], "/".join(parts[1:]))
+    return DirectoryPath("user", "/".join(parts))
 
 
 @dataclass(frozen=True)
 class File:
     """A file: one whole memory, or a group of memories with one list item each."""
 
-    place: Place
+    place: DirectoryPath
     memories: tuple[ListedMemory, ...]
     is_group: bool
 
@@ -100,36 +100,36 @@ def kind_of_file(name: str) -> Kind:
     return _GROUPS.get(name, ("fact",))[0]
 
 
-def files_of(memories: Iterable[ListedMemory]) -> dict[Place, File]:
+def files_of(memories: Iterable[ListedMemory]) -> dict[DirectoryPath, File]:
     """The files of the valid memories, by their places. A group whose name is taken by a file is called `more-…`."""
-    files: dict[Place, File] = {}
-    groups: dict[Place, list[ListedMemory]] = {}
+    files: dict[DirectoryPath, File] = {}
+    groups: dict[DirectoryPath, list[ListedMemory]] = {}
     for memory in sorted(memories, key=lambda each: (each.created_at, each.id)):
         name = memory.metadata.get(PATH)
-        if isinstance(name, str) and name and Place(memory.scope, name) not in files:
-            place = Place(memory.scope, name)
+        if isinstance(name, str) and name and DirectoryPath(memory.scope, name) not in files:
+            place = DirectoryPath(memory.scope, name)
             files[place] = File(place, (memory,), is_group=False)
         elif not (memory.superseded_by or memory.done or memory.status != "active" or memory.kind == "session_record"):
             group = _NAMES.get(memory.kind or kind_of_type(memory.type), _OTHERS)
-            groups.setdefault(Place(memory.scope, group), []).append(memory)
+            groups.setdefault(DirectoryPath(memory.scope, group), []).append(memory)
     for place, grouped in groups.items():
-        free = place if place not in files else Place(place.scope, f"more-{place.name}")
+        free = place if place not in files else DirectoryPath(place.scope, f"more-{place.name}")
         files[free] = File(free, tuple(grouped), is_group=True)
     return files
 
 
-def below(files: Mapping[Place, File], place: Place) -> list[File]:
+def below(files: Mapping[DirectoryPath, File], place: DirectoryPath) -> list[File]:
     """The files in this directory and its subdirectories."""
     inside = f"{place.path}/"
     return [file for file in files.values() if file.place.path.startswith(inside)]
 
 
-def is_directory(files: Mapping[Place, File], place: Place) -> bool:
+def is_directory(files: Mapping[DirectoryPath, File], place: DirectoryPath) -> bool:
     """True for a scope's own directory, which always exists, and for any directory that has files."""
     return not place.name or bool(below(files, place))
 
 
-def check_free(files: Mapping[Place, File], place: Place, taken: str, field: str) -> None:
+def check_free(files: Mapping[DirectoryPath, File], place: DirectoryPath, taken: str, field: str) -> None:
     """Raises `InvalidInput` if no file can be made at a place: `taken` if there is one already."""
     if place in files or is_directory(files, place):
         raise InvalidInput(taken, field=field)
@@ -138,7 +138,7 @@ def check_free(files: Mapping[Place, File], place: Place, taken: str, field: str
             raise InvalidInput(f"The path {file.place.path} is not a directory.", field=field)
 
 
-def file_at(files: Mapping[Place, File], path: str) -> File:
+def file_at(files: Mapping[DirectoryPath, File], path: str) -> File:
     """The file at a path. Raises `NotFound` and `InvalidInput` with the SDK's messages."""
     place = place_of(path)
     if place in files:
@@ -148,11 +148,11 @@ def file_at(files: Mapping[Place, File], path: str) -> File:
     raise NotFound(f"The path {path} does not exist. Please provide a valid path.", field=PATH)
 
 
-def listing(files: Mapping[Place, File], place: Place, path: str) -> str:
+def listing(files: Mapping[DirectoryPath, File], place: DirectoryPath, path: str) -> str:
     """A listing of a directory, two levels deep, without hidden items, with sizes."""
     sizes: dict[tuple[str, ...], int] = {}
     folders: dict[tuple[str, ...], int] = {(): 0}
-    if place == Place("user", ""):
+    if place == DirectoryPath("user", ""):
         folders |= {(folder,): 0 for folder in _FOLDERS}
     for file in below(files, place):
         parts = tuple(file.place.path.removeprefix(f"{place.path}/").split("/"))

@@ -25,8 +25,8 @@ from remembrancer.protocol.writes import (
 from remembrancer.toolsets.directory.files import (
     PATH,
     ROOT,
+    DirectoryPath,
     File,
-    Place,
     TextChange,
     below,
     changes,
@@ -67,7 +67,7 @@ class _Directory:
         self._call = call
         self._parts = 0
 
-    async def read(self, *scopes: Scope) -> dict[Place, File]:
+    async def read(self, *scopes: Scope) -> dict[DirectoryPath, File]:
         """Read all files of these scopes. Raises `MemoryUnavailable` and `DeadlineExceeded` if the store does not
         answer."""
         caller = self._call.caller
@@ -95,7 +95,7 @@ class _Directory:
         self._parts += 1
         return await self._call.submit(change, part=f"change {self._parts - 1}")
 
-    async def store(self, place: Place, text: str, *, is_file: bool) -> None:
+    async def store(self, place: DirectoryPath, text: str, *, is_file: bool) -> None:
         kind = kind_of_file(place.name)
         check_text(text, field="file_text", longest_bytes=self._call.service.settings.content_limit_bytes)
         name = clean_name(place.name, field=PATH, longest=MAX_PATH)

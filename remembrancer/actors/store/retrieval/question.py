@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from remembrancer.actors.store.records.types import Filters, Phrase, Vectors
-from remembrancer.memory.features import Asked
+from remembrancer.memory.features import QueryProperties
 from remembrancer.memory.ranking import asks_of_the_user, is_message
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 from remembrancer.memory.subword_tokens import (
@@ -62,7 +62,7 @@ class Question:
     """The positions of the units that are names with a number."""
     windows: Sequence[TimeWindow]
     """The times that it names."""
-    asked: Asked
+    asked: QueryProperties
     period: PeriodQuestion | None
     """Set if it asks for everything from those times."""
     vector: Vectors | None = None
@@ -89,7 +89,7 @@ def read_question(request: Recall, now: float) -> Question:
         units,
         [place for place, each in enumerate(units) if any(map(str.isdigit, each[0].words))],
         windows,
-        Asked(asked_at, is_message(request.query), asks_of_the_user(request.query)),
+        QueryProperties(asked_at, is_message(request.query), asks_of_the_user(request.query)),
         period,
     )
 
