@@ -226,10 +226,10 @@ def parts_of(
     }
     last_in = {memory: (OTHERS, "") if each in elsewhere else each for memory, each in last_in.items()}
     parts = []
-    own_sessions = (*queries, *(each.session_id for each in activity.runs if each.changes))
+    own_sessions = (*queries, *(each.session_id for each in activity.runs))
     for session_id, member in {*last_in.values(), *((each, "") for each in own_sessions)}:
         changes = [each for each in activity.changes if last_in[each.memory_id] == (session_id, member)]
-        runs = [each for each in activity.runs if each.session_id == session_id and each.changes and not member]
+        runs = [each for each in activity.runs if each.session_id == session_id and not member]
         questions = [] if member else queries.get(session_id, [])
         # Of a memory that several sessions changed, all changes are listed, but the time is that of this one's own.
         own = [each.at for each in changes if _author_of(each) == (session_id, member)]

@@ -49,7 +49,8 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
-    """Changes and runs, the latest first. `more`: there are changes older than the last one."""
+    """Changes, and runs that changed memories which are not erased, the latest first. `more`: there are changes older
+    than the last one."""
 
     changes: tuple[MemoryChanged, ...] = ()
     runs: tuple[RunDone, ...] = ()

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +16,7 @@ from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.types import USER, Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
-from remembrancer.protocol.browsing import FindPairs
+from remembrancer.protocol.browsing import FindPairs, ReadActivity
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
@@ -41,6 +42,7 @@ from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, Record
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
+    EraseMemory,
     ForgetMemory,
     ImportMemory,
     PortableMemory,
@@ -368,6 +370,24 @@ def test_an_import_is_undone_by_a_persons_shell_alone(rig: RunsRig) -> None:
     assert isinstance(rig.refused(UndoRun("run:import-1", "project")), NotFound)
     assert rig.undo("run:import-1", session=SHELL_SESSION).memories == ("mem_imported",)
     assert rig.shown("mem_imported").forgotten_at is not None
+
+
+def test_undoing_an_import_again_leaves_what_a_later_one_brought_back(rig: RunsRig) -> None:
+    memory = msgspec.structs.replace(rig.shown(ONE), id="mem_imported", session_id="")
+    rig.do(ImportMemory(memory, run_id="run:import-1"), session="")
+    rig.undo("run:import-1", session=SHELL_SESSION)
+    rig.do(ImportMemory(memory, run_id="run:import-2"), session="")
+    skipped = (Skipped("mem_imported", "it has been changed since"),)
+    assert rig.undo("run:import-1", session=SHELL_SESSION).skipped == skipped
+    assert rig.undo("run:import-2", session=SHELL_SESSION).memories == ("mem_imported",)
+
+
+def test_an_import_of_which_nothing_is_left_is_not_listed(rig: RunsRig) -> None:
+    rig.do(ImportMemory(msgspec.structs.replace(rig.shown(ONE), id="mem_imported"), run_id="run:import-1"))
+    read = partial(BROWSER_READS[ReadActivity], rig.records, ReadActivity(PROJECT, SESSION))
+    assert [each.run_id for each in read().runs] == ["run:import-1"]
+    rig.do(EraseMemory("mem_imported"))
+    assert read().runs == ()
 
 
 def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig: RunsRig) -> None:

@@ -88,7 +88,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     if request.with_undo:
         of_spaces = tuple((row[0], change) for row, change in zip(rows, changes, strict=False))
         changes = spaces.file.read_together(lambda each: _with_undo(each, of_spaces, request))
-    done = [(*row[:-1], row[-1] in records.users) for row in runs]
+    done = [(*row[:-1], row[-1] in records.users) for row in runs if row[4]]
     return ActivityRead(changes, tuple(RunDone(*row) for row in done), len(rows) > limit)
 
 

@@ -309,7 +309,8 @@ def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
         elif not memory.now.forgotten:
             history = writer.space.history(memory_id)
             brought = max(each.version for each in history if each.details.get("imported") == change.run_id)
-            if any(each.session_id and each.version > brought for each in standing(history)):
+            later = [each for each in standing(history) if each.version > brought]
+            if any(each.session_id or "imported" in each.details for each in later):
                 skipped.append(Skipped(memory_id, f"it {CHANGED_SINCE}"))
             else:  # what came later is background work
                 after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=IMPORT_UNDONE)
