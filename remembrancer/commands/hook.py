@@ -240,7 +240,7 @@ def _give_context(name: str, event: str, text: str, session: Session, *, is_due:
         specific = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
         _print({"continue": True, "additional_context": block} if session.client == CURSOR else specific)
     session.note("given", " ".join([*had, *new]).encode())  # also of an empty memory, which is reported once
-    _report_given(session, event, new, text)
+    _report_given(session, event, new, text, is_all=not answer["truncated"])
 
 
 def _give_before_action(name: str, called: Given, session: Session) -> None:
@@ -269,11 +269,12 @@ def _print(output: Mapping[str, Any]) -> None:
     _write_all(1, json.dumps(output) + "\n")
 
 
-def _report_given(session: Session, event: str, memory_ids: list[str], asked: str) -> None:
-    """Tell the gateway which memories have been printed: it has counted none of them as shown until then."""
+def _report_given(session: Session, event: str, memory_ids: list[str], asked: str, *, is_all: bool = False) -> None:
+    """Tell the gateway which memories have been printed, and whether these are all: it has counted none of them as
+    shown until then."""
     if memory_ids:
         count = f"{len(memory_ids)} {'memory' if len(memory_ids) == 1 else 'memories'}"
-        about = {"text": f"{count} given with {event}", "metadata": {"memories": memory_ids}}
+        about = {"text": f"{count} given with {event}", "metadata": {"memories": memory_ids, "is_all": is_all}}
         session.leave(CONTEXT_GIVEN, {**about, "question": cut(asked, MEMBER_BYTES)})
 
 

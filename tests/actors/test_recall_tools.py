@@ -11,6 +11,7 @@ from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED,
 from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST, NOTHING_OPEN, given_whole
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, RawClient, Rig
+from tests.patience import until
 
 
 async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_be_looked_at(client: RawClient) -> None:
@@ -180,6 +181,21 @@ async def test_all_is_given_up_to_six_thousand_tokens_and_of_more_a_part_in_two_
     assert PART in answer["context_block"]
     assert 1500 < answer["tokens_used"] <= 2000
     assert (await client.call("get_memory_context", max_tokens=5000))["tokens_used"] > 3000
+
+
+async def test_a_complete_context_is_no_use_of_its_memories_but_a_chosen_part_is(client: RawClient) -> None:
+    lit = (await client.store("The lantern is lit at dusk", importance=0.9))["memory_id"]
+    long = (await client.store(f"The log of the harbour: {'wind and rain, ' * 200}"))["memory_id"]
+
+    async def uses() -> list[int]:
+        shown = [await client.call("get_memory", memory_id=each, detail=True) for each in (lit, long)]
+        return [each["access_count"] for each in shown]
+
+    for most, is_part in ((8000, False), (200, True)):
+        answer = await client.call("get_memory_context", task_description="When is the lantern lit?", max_tokens=most)
+        assert ("lit at dusk" in answer["context_block"], answer["truncated"]) == (True, is_part)
+        assert ("wind and rain" in answer["context_block"]) != is_part
+    assert await until(uses, any) == [1, 0]
 
 
 async def test_what_a_session_saw_or_wrote_is_not_said_again_till_others_write(served: Rig, client: RawClient) -> None:

@@ -69,10 +69,10 @@ class Recorder:
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.error: Exception | None = None
-        self.given: list[tuple[str, Sequence[str], str]] = []
+        self.given: list[tuple[str, Sequence[str], str, bool]] = []
 
-    def shown(self, operation: Operation, memory_ids: Sequence[str], question: str) -> None:
-        self.given.append((operation.session_id, memory_ids, question))
+    def shown(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
+        self.given.append((operation.session_id, memory_ids, question, is_all))
 
     async def apply(self, operation: Operation, received_at: float) -> None:
         if self.error is not None:
@@ -183,13 +183,18 @@ async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(tmp_p
     about = {"text": "1 memory given", "metadata": {"memories": ["memory:01"]}}
     session_in(tmp_path).leave(CONTEXT_GIVEN, {**about, "question": "which day?"})
     session_in(tmp_path).leave(CONTEXT_GIVEN, about)  # as release 0.2.0 leaves it
+    session_in(tmp_path).leave(CONTEXT_GIVEN, {**about, "metadata": {"memories": ["memory:02"], "is_all": True}})
     writes.error = StorageFull("the disk is full")
     with pytest.raises(StorageFull):
         await intake_of(tmp_path / "hooks", writes).take_all()
     assert writes.given == []
     writes.error = None
     await intake_of(tmp_path / "hooks", writes).take_all()
-    assert writes.given == [("s", ["memory:01"], "which day?"), ("s", ["memory:01"], "")]
+    assert writes.given == [
+        ("s", ["memory:01"], "which day?", False),
+        ("s", ["memory:01"], "", False),
+        ("s", ["memory:02"], "", True),
+    ]
 
 
 async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -> None:

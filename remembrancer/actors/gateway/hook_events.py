@@ -200,14 +200,14 @@ class HookIntake:
     """Records hook events. Run `run` as a task. `directory` is created by the first hook, and need not exist.
 
     `apply` makes an operation durable, or raises the reason why not. `shown` is told which memories a hook has given to
-    the session of an operation, and for which prompt or action.
+    the session of an operation, for which prompt or action, and whether these are all.
     """
 
     def __init__(
         self,
         directory: Path,
         apply: Callable[[Operation, float], Awaitable[object]],
-        shown: Callable[[Operation, Sequence[str], str], None],
+        shown: Callable[[Operation, Sequence[str], str, bool], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
@@ -295,9 +295,10 @@ def _read(path: Path) -> tuple[HookEvent, Operation]:
     return event, to_operation(path.name, event)
 
 
-def _given_in(event: HookEvent) -> tuple[list[str], str]:
-    """The memories that were given, and for which prompt or action."""
+def _given_in(event: HookEvent) -> tuple[list[str], str, bool]:
+    """The memories that were given, for which prompt or action, and whether these are all."""
     metadata, question = event.given.get("metadata"), event.given.get("question")
-    memories = metadata.get("memories") if isinstance(metadata, dict) else None
+    about = metadata if isinstance(metadata, dict) else {}
+    memories = about.get("memories")
     ids = [each for each in memories if isinstance(each, str)] if isinstance(memories, list) else []
-    return ids, question if isinstance(question, str) else ""
+    return ids, question if isinstance(question, str) else "", about.get("is_all") is True

@@ -360,10 +360,11 @@ class StoreAccess(MemoryService):
         if (counted or used) and self.store_health.usable:
             self._store.tell(NoteAccess(caller.project, caller.session_id, counted, tuple(used)))
 
-    def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str) -> None:
-        """Count the memories that a hook has printed for the session of an operation."""
+    def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
+        """Note the memories that a hook has printed for the session of an operation. They count as accessed, unless
+        these are all."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
-        self.shown(caller, memory_ids, count=True, tool="get_memory_context", question=question)
+        self.shown(caller, memory_ids, count=not is_all, tool="get_memory_context", question=question)
 
     def is_first_data_for(self, caller: Caller) -> bool:
         is_first = caller.bridge not in self._told_of_data

@@ -59,7 +59,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     unlisted=("files_in_context", "max_tokens", "sections", "detail", "unseen", "action", "given"),
 )
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
-    """The block and its contents; the memories in it count as accessed."""
+    """The block and its contents. The memories in it count as accessed, unless these are all: nothing chose them."""
     caller, service = call.caller, call.service
     if arguments.action is not None:
         return await action_block(call, arguments.action, arguments.given or ())
@@ -110,7 +110,8 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     if block.memory_ids:
         service.is_first_data_for(caller)  # the block says that it is data
     if arguments.given is None:
-        service.shown(caller, block.memory_ids, count=away is None, tool=call.tool, question=request.task)
+        is_chosen = block.truncated and away is None
+        service.shown(caller, block.memory_ids, count=is_chosen, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": "" if says_nothing else block.text,
         "memories_used": len(block.memory_ids),
