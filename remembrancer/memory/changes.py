@@ -99,7 +99,9 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
     """
-    if (change.kind or kind_of(before)) != OPEN_END and (change.due is not None or change.done is not None):
+    closes = bool(change.done) and kind_of(before) == OPEN_END  # it may become a fact by that
+    sets_state = change.due is not None or (change.done is not None and not closes)
+    if sets_state and (change.kind or kind_of(before)) != OPEN_END:
         name, can = ("done", "be done") if change.due is None else ("due", "have a due date")
         raise InvalidInput(f"only an open end can {can}", field=name, remedy=f"kind: {OPEN_END}")
     after = changed(before, _values_of(before, change))

@@ -92,6 +92,16 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(client: 
     whole = await client.call("get_memory", memory_id=end, detail=True)
     assert (whole["kind"], whole["due"], whole["done"]) == ("open_end", "2030-07-01", False)
     assert whole["version"] == moved["version"]
+    over = {"content": "The licence is renewed until 2032", "kind": "fact"}
+    await client.call("update_memory", memory_id=end, done=True, **over)
+    whole = await client.call("get_memory", memory_id=end)
+    assert (whole["kind"], whole["content"], "done" in whole, "due" in whole) == (
+        *reversed(over.values()),
+        False,
+        False,
+    )
+    refused = await client.call("update_memory", memory_id=end, done=True)
+    assert refused["message"] == "only an open end can be done"
     draft = await client.store("Perhaps it opens at noon", kind="scratchpad")
     assert (draft["scope"], [each["code"] for each in draft["warnings"]]) == ("session", ["scope_changed"])
 
