@@ -276,6 +276,12 @@ async def test_a_memory_is_shown_whole_with_its_history(client: RawClient) -> No
     assert all("content" not in line for line in history)
     listed = await client.call("get_memory", memory_id=identity)
     assert listed["hint"] == FORMER_TEXTS
+    assert listed["history"] == [
+        {"version": 1, "change": "stored", "at": history[0]["at"][:10]},
+        {"version": 2, "at": history[1]["at"][:10], "fields": ["content", "metadata"]},
+        {"version": 3, "change": "forgotten", "at": history[2]["at"][:10]}
+        | {"fields": ["status"], "reason": "outdated"},
+    ]
     former = await client.call("get_memory", memory_id=identity, version=1)
     assert (former["content"], "hint" in former) == ("Java 17", False)
 

@@ -61,7 +61,7 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 
 def short(details: Answer) -> Answer:
     """The answer without details, contradictions that are hardly probable, empty fields, and fields with their usual
-    value."""
+    value. Its history has days; a line without `change` is an update."""
     telling = {name: [each for each in details[name] if not _is_doubtful(each)] for name in LINKS if name in details}
     answer = non_empty(**{name: value for name, value in (details | telling).items() if name not in DETAIL})
     if details.get("embedded") is False:
@@ -77,6 +77,9 @@ def short(details: Answer) -> Answer:
     else:
         for entry in answer["history"]:
             del entry["session_id"]
+            entry["at"] = entry["at"][:10]
+            if entry["change"] == "updated":
+                del entry["change"]
         if "current_version" not in details and any("content" in each.get("fields", ()) for each in answer["history"]):
             answer["hint"] = FORMER_TEXTS
     return answer
