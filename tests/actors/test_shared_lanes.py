@@ -43,12 +43,14 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, NoteMaintenance, ReviseMemory, UndoneResult, UndoRun
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.sharing import DescribeLanes, LaneState, LeaveLane, MemoriesMoved, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
     Change,
     EraseMemory,
+    ImportMemory,
     Operation,
     PortableMemory,
     ProjectRef,
@@ -571,6 +573,19 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_keeps_nothing_erased(
     lane = here.lanes._open[LANE].lane
     await until(lambda: is_erased(lane, memory_id))
     assert here.server.lanes[LANE].entries == {}, "the entries of the runs too"
+
+
+async def test_an_import_of_before_the_project_was_shared_can_be_undone(hosts: list[Host]) -> None:
+    here, _ = hosts
+    whole = here.memory("project", await here.store("lantern", "the lantern burns oil"))
+    imported = msgspec.structs.replace(whole, id="mem_imported", content="the candle burns wax", history=())
+    await here.done("import", ImportMemory(imported, run_id="run:import-1"))
+    await here.share()
+    undo = UndoRun("run:import-1", "project")
+    undone = await here.submit(change_operation("undo", undo, project=here.project, session_id=SHELL_SESSION))
+    assert isinstance(undone, Applied), undone
+    assert isinstance(undone.result, UndoneResult)
+    assert undone.result.memories == ("mem_imported",)
 
 
 USER = ShareProject(None, LANE)

@@ -22,7 +22,7 @@ from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes
 from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.runs import IMPORTS, ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
     Applied,
@@ -278,8 +278,10 @@ class MemoryWriter:
             case ApplyRun() | UndoRun():
                 place = self._files.shared_lane(operation.project.id) if own is None else own
                 if own is not None and isinstance(change, UndoRun):
-                    run = query("SELECT 1 FROM runs WHERE space = ? AND run_id = ?", (own.space, change.run_id))
-                    place = own if run else lanes["project"]
+                    of_own = "SELECT 1 FROM runs WHERE space = ? AND run_id = ?"
+                    # An import is undone in the lane: its memories move there if the project is shared later.
+                    is_own = not change.run_id.startswith(IMPORTS) and query(of_own, (own.space, change.run_id))
+                    place = own if is_own else lanes["project"]
                 if place is None:
                     raise NotFound(f"the project {operation.project.id} has no memories")
                 return place, place
