@@ -5,6 +5,7 @@ import re
 from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
+from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.period_questions import EMPTY
 from remembrancer.memory.times.windows import without_times
 
@@ -54,14 +55,16 @@ def open_ends_in(text: str) -> tuple[str, ...]:
     """The open ends that a text lists, each followed by what the heading says about all of them, in brackets.
 
     Items are marked by dashes or numbers; without marks, they are separated by semicolons, if a heading announces open
-    ends; after "Open:" only from three on. A text that is not a list is one open end, without its heading.
+    ends and no item has several sentences; after "Open:" only from three on. A text that is not a list is one open
+    end, without its heading.
     """
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text
     parts = _marked(rest)
     if heading and not parts:
         parts = rest.split(";")
-        if len(parts) < 3 and heading["announced"].casefold() in _OFTEN_ONE:
+        is_often_one = len(parts) < 3 and heading["announced"].casefold() in _OFTEN_ONE
+        if is_often_one or any(len(split_sentences(part)) > 1 for part in parts):
             parts = [rest]
     items = [stripped for part in parts if (stripped := " ".join(part.split()).rstrip(" ;."))]
     if len(items) < 2 and heading is None:

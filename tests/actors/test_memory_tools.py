@@ -141,7 +141,10 @@ async def test_several_memories_are_stored_by_one_call_once_each_with_its_own_fi
     stored = await client.call("store_memory", "first", **several)
     ids = stored["ids"]
     assert len(set(ids)) == 4
-    assert set(stored) == {"ids", "memories", "if_wrong"}, "of two the kind was not given, one replaces others"
+    assert set(stored) == {"ids", "memories", "if_wrong", "warnings"}, (
+        "of two the kind was not given, one replaces others"
+    )
+    assert [each["code"] for each in stored["warnings"]] == ["list_split"]
     assert (await client.call("store_memory", "first", **several))["ids"] == ids, "a retry"
     whole = [await client.call("get_memory", memory_id=each, detail=True) for each in ids]
     assert [each["scope"] for each in whole] == ["project", "user", "user", "user"]

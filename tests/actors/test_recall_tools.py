@@ -153,7 +153,7 @@ async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(
         "context_block": (
             f"{MARKED}\n\n"
             f"### Preferences\n- {ts} Prefers TypeScript\n\n"
-            f"### How to\n- {lint} Run the linter first\n\n"
+            f"### How to, and fixes\n- {lint} Run the linter first\n\n"
             f"### Facts and people\n- {grpc} This service uses HTTP (changed {today})\n\n"
             f"{ALL}"
         ),
@@ -164,7 +164,7 @@ async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(
     }
     assert {each[-4:] for each in answer["memory_ids"]} == {ts, grpc, lint}
     some = await client.call("get_memory_context", sections="relevant_procedures")
-    assert some["context_block"] == f"{MARKED}\n\n### How to\n- {lint} Run the linter first\n\n{ALL_OF_THIS}"
+    assert some["context_block"] == f"{MARKED}\n\n### How to, and fixes\n- {lint} Run the linter first\n\n{ALL_OF_THIS}"
     none = await client.call("get_memory_context", sections="open_ends")
     assert none["context_block"] == f"## Memory Context\n\n{NOTHING_OF_THIS}"
 

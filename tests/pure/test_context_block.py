@@ -132,7 +132,7 @@ def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_chang
         "- AB2Z Call Frau Kessler\n\n"
         "### Preferences\n- AB1Z Prefers TypeScript\n\n"
         "### Decisions and conventions\n- AB4Z The cache is Valkey (changed 1970-01-10)\n\n"
-        "### How to\n- AB6Z Deploy with make ship (from tool Bash)\n\n"
+        "### How to, and fixes\n- AB6Z Deploy with make ship (from tool Bash)\n\n"
         "### Facts and people\n- AB5Z The deadline is in May\n\n"
         f"{ALL}"
     )

@@ -45,11 +45,12 @@ NO_ROOM: Final = "No memory fits into this budget."
 MAX_SOURCE: Final = 120
 INDENT: Final = "  "
 RULES: Final = "Decisions and conventions"
+HOW: Final = "How to, and fixes"
 FACTS: Final = "Facts and people"
-GROUPS: Final = ("Open ends", "Preferences", RULES, "How to", FACTS)
+GROUPS: Final = ("Open ends", "Preferences", RULES, HOW, FACTS)
 _GROUP_OF: Final[dict[Kind, str]] = {
     **dict.fromkeys(("decision", "convention", "architecture", "pattern"), RULES),
-    **dict.fromkeys(("procedure", "error_fix"), "How to"),
+    **dict.fromkeys(("procedure", "error_fix"), HOW),
     "preference": "Preferences",
     "open_end": "Open ends",
 }
@@ -192,7 +193,7 @@ def group_of(memory: RecalledMemory) -> str:
     group = _GROUP_OF.get(memory.kind) if memory.kind is not None else None
     if group == "Open ends" and not memory.is_open:
         group = None
-    return group or ("How to" if memory.type == "procedural" else FACTS)
+    return group or (HOW if memory.type == "procedural" else FACTS)
 
 
 def _index_of(subjects: Sequence[tuple[str, int]]) -> list[str]:

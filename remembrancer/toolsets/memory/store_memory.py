@@ -33,6 +33,7 @@ STATED: Final = 0.8
 """The default confidence of a memory that a client states."""
 PENDING: Final = "The vector is still being computed: until then, the memory is found by its words only."
 BECOMES_OPEN: Final = "A fact with a due date is an open end, until update_memory says that it is done."
+SPLIT: Final = "A list of open ends is stored as one memory for each, in its order."
 MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
@@ -95,6 +96,8 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         for memory, change in changes_of(arguments, session_id, limit)
         for text in (open_ends_in(change.content) if change.kind == OPEN_END else (change.content,))
     ]
+    if len(stores) > len(arguments.memories or ()) + (arguments.content is not None):
+        call.warn("list_split", SPLIT)
     if len(stores) > 1:
         for memory, change in stores:
             if memory.allow_secrets is not True:
