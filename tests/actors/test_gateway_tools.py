@@ -328,6 +328,31 @@ async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(se
     assert projects["elsewhere"] == project_of(other)
 
 
+async def test_roots_that_come_while_a_call_looks_for_its_project_name_the_project_of_the_call(
+    served: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, known = threading.Event(), threading.Event()
+
+    def project_of_slow_disk(directory: Path) -> ProjectRef:
+        if directory != tmp_path:
+            looked.set()
+            known.wait(PATIENCE_S)
+        return project_of(directory)
+
+    monkeypatch.setattr(conversations, "project_of", project_of_slow_disk)
+    async with served.client() as client:
+        await client.initialize(roots={})
+        await client.send(id="early", **call("store_memory", content="early"))
+        await until(looked.is_set)
+        await client.request("ping")
+        (asked,) = client.requests
+        await client.send(id=asked["id"], result={"roots": [{"uri": tmp_path.as_uri()}]})
+        await client.request("ping")  # after it, the roots are known
+        known.set()
+        assert (await client.hear())["result"]["isError"] is False
+    assert {each.project for each in served.written} == {project_of(tmp_path)}
+
+
 @pytest.mark.parametrize(
     ("hello", "expected"),
     [
