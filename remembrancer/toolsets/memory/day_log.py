@@ -86,7 +86,7 @@ def verb_of(change: MemoryChanged) -> str:
     """The verb for a change."""
     if change.change == "stored":
         return _FIRST.get(change.kind, "stored")
-    if "done" in change.fields:
+    if "done" in change.fields and "kind" not in change.fields:
         return "closed" if change.done else "reopened"
     if change.change in ("updated", "tagged", "stored again"):
         return f"changed ({', '.join(change.fields)})"
