@@ -480,8 +480,8 @@ def _targets(
             target = writer.memory(link.target)
         except NotFound as error:
             raise InvalidInput(
-                f"there is no memory with the id {link.target} to link to: "
-                "both must be of one project (or its sessions), or both the user's",
+                f"there is no memory with the id {link.target} to link to: both must be of one project (or its "
+                "sessions), or both the user's; promote_memory gives one of a project to the user",
                 field=field,
             ) from error
         if target.id == source_id:
