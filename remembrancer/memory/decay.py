@@ -72,12 +72,13 @@ def is_stale(status: Status, last_accessed_at: float, access_count: int, now: fl
 
 def should_archive(memory: Material, now: float) -> bool:
     """True if an active memory of a project or of the user is about an event, or sums up events, and is weak enough to
-    be archived. Lasting facts do not fade."""
+    be archived. Lasting facts do not fade, nor does the fix of an error, which may come again."""
     rule = FADING.get(memory.scope)
     if rule is None or memory.status != "active" or not (memory.type == "episodic" or memory.is_summary):
         return False
     return (
-        strength_of(memory, now) < rule.strength_below
+        memory.kind != "error_fix"
+        and strength_of(memory, now) < rule.strength_below
         and memory.created_at < now - rule.older_than_s
         and memory.access_count < rule.accessed_below
     )
