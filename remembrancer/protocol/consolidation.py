@@ -206,8 +206,9 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_summary(self) -> bool:
-        """True if it sums up events: as a fact that was derived from enough memories for a cluster."""
-        return self.kind == "fact" and len(self.derived_from) >= LEAST_MEMBERS
+        """True if it sums up events: a fact with their time that was derived from enough memories for a cluster. One
+        that a session linked to its sources has no time."""
+        return self.kind == "fact" and self.occurred_at is not None and len(self.derived_from) >= LEAST_MEMBERS
 
 
 class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
