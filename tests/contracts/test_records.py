@@ -401,10 +401,14 @@ def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig,
     now = rig.shown(one)
     assert (now.valid_until, now.tags[-1], rig.loaded(one).superseded_by) == (None, "green", ())
     assert links_of(rig, two) == []
+    rig.do(UndoChange(one))
+    assert rig.loaded(one).superseded_by == (two,)
+    assert rig.shown(one).valid_until is not None
+    assert rig.do(RestoreMemory(one)).version == 6
     # One that is probably replaced holds as well, and the question is settled.
     rig.records.link_similar([NearDuplicate(rig.number(three), rig.number(one), 0.9, relation="contradicts")])
     assert rig.loaded(one).possibly_superseded_by == (three,)
-    assert rig.do(RestoreMemory(one)).version == 4
+    assert rig.do(RestoreMemory(one)).version == 6
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, three) == [(one, "related_to")]
     assert "is not forgotten" in rig.refused(RestoreMemory(one)).message

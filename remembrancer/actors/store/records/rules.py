@@ -81,6 +81,7 @@ CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """The names of changes in the history that end a validity."""
+SUPERSEDING_UNDONE: Final = "superseding_undone"
 STORING_UNDONE: Final = "its storing was undone"
 
 Targets = list[tuple[LinkRef, Memory]]
@@ -352,6 +353,8 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
         as_of=last.version - 1,
     )
     _valid_again(writer, memory, after)
+    if last.change == SUPERSEDING_UNDONE:
+        writer.space.put_link(last.details["by"], memory.id, SUPERSEDES, 1.0, writer.at)
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields, undone=last.change)
 
 
@@ -555,7 +558,7 @@ def _restore_validity(writer: Writer, source_id: str, target_id: str) -> None:
     if ended and target.now.valid_until is not None and ended[-1].record.valid_until == target.now.valid_until:
         until = None if target.now.invalid_reason is None else _valid_until_before(writer, target.id)
         after = msgspec.structs.replace(target.now, valid_until=until, invalid_reason=None)
-        writer.revise(target, after, "superseding_undone", by=source_id)
+        writer.revise(target, after, SUPERSEDING_UNDONE, by=source_id)
 
 
 def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool = False) -> tuple[bool, tuple[str, ...]]:
