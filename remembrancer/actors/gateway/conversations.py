@@ -305,7 +305,7 @@ class Session(ClientConversation):
         return context
 
     def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
-        """Refuse any other request. A handshake, which some releases send, needs no answer."""
+        """Refuse any other request, and so the handshake that some releases send: they do not wait for its answer."""
         if _id_in(text) is not None:
             self._refuse(text, INVALID_REQUEST, "a session of this kind only calls tools")
 
