@@ -70,15 +70,20 @@ def is_stale(status: Status, last_accessed_at: float, access_count: int, now: fl
     return status == "active" and last_accessed_at < now - STALE_AFTER_S and access_count < STALE_BELOW_ACCESSES
 
 
+def is_event(memory: Material) -> bool:
+    """True if a memory is about an event, which fades. Lasting facts do not, nor does the fix of an error, which may
+    come again."""
+    return memory.type == "episodic" and memory.kind != "error_fix"
+
+
 def should_archive(memory: Material, now: float) -> bool:
     """True if an active memory of a project or of the user is about an event, or sums up events, and is weak enough to
-    be archived. Lasting facts do not fade, nor does the fix of an error, which may come again."""
+    be archived."""
     rule = FADING.get(memory.scope)
-    if rule is None or memory.status != "active" or not (memory.type == "episodic" or memory.is_summary):
+    if rule is None or memory.status != "active" or not (is_event(memory) or memory.is_summary):
         return False
     return (
-        memory.kind != "error_fix"
-        and strength_of(memory, now) < rule.strength_below
+        strength_of(memory, now) < rule.strength_below
         and memory.created_at < now - rule.older_than_s
         and memory.access_count < rule.accessed_below
     )
@@ -87,7 +92,7 @@ def should_archive(memory: Material, now: float) -> bool:
 def should_delete(memory: Material, now: float) -> bool:
     """True if a project's memory has been archived and unchanged long enough to be forgotten (reversibly). The user's
     never are."""
-    if memory.scope != "project" or memory.status != "archived" or memory.type != "episodic":
+    if memory.scope != "project" or memory.status != "archived" or not is_event(memory):
         return False
     return max(memory.archived_at or 0.0, memory.updated_at) < now - DELETE_AFTER_S
 

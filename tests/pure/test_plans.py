@@ -272,7 +272,8 @@ def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
 
 
 def test_a_summary_leaves_alone_what_is_superseded_derived_too_long_or_of_several_sessions() -> None:
-    assert summed_up([msgspec.structs.replace(each, kind="scratchpad") for each in observations()]) == []
+    for kind in ("scratchpad", "error_fix"):
+        assert summed_up([msgspec.structs.replace(each, kind=kind) for each in observations()]) == []
     for fields in (
         {"valid_until": NOW - 1},
         {"is_replaced": True},

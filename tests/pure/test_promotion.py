@@ -313,6 +313,7 @@ def test_what_was_archived_is_deleted_after_ninety_days_without_a_change() -> No
     assert not should_delete(replace(archived("project", 90), archived_at=NOW - 400 * DAY_S), NOW), "restored since"
     assert not should_delete(archived("session", 400), NOW)
     assert not should_delete(replace(archived("project", 200), type="semantic"), NOW)
+    assert not should_delete(replace(archived("project", 200), kind="error_fix"), NOW)
     for status in ("active", "consolidated"):
         assert not should_delete(replace(archived("project", 200), status=status), NOW)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from remembrancer.actors.consolidator.clusters import central_memory, cluster_memories
 from remembrancer.actors.consolidator.store_connection import derive
-from remembrancer.memory.decay import has_ended
+from remembrancer.memory.decay import has_ended, is_event
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import count
@@ -58,14 +58,14 @@ class PatternPlan:
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
     """The summaries of related memories.
 
-    Only active, valid episodic memories that have vectors and are not derived themselves are summarised. A memory whose
-    summary was undone is not summarised again, unless `again` is set for an explicit request. A summary of a session's
-    memories belongs to that session, and one of a project's memories to that project.
+    Only active, valid memories of events that have vectors and are not derived themselves are summarised. A memory
+    whose summary was undone is not summarised again, unless `again` is set for an explicit request. A summary of a
+    session's memories belongs to that session, and one of a project's memories to that project.
     """
     owners: dict[tuple[str, str], list[Material]] = {}
     for memory in memories:
         is_fresh = memory.status == "active" and not memory.is_derived and (again or memory.undone != "consolidated")
-        if memory.type == "episodic" and is_fresh and not memory.pinned and _is_usable(memory, now):
+        if is_event(memory) and is_fresh and not memory.pinned and _is_usable(memory, now):
             owner = memory.session_id if memory.scope == "session" else ""
             owners.setdefault((memory.scope, owner), []).append(memory)
     clusters = [cluster for _, group in sorted(owners.items()) for cluster in cluster_memories(group)]
