@@ -384,7 +384,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         shell("edit", old, decision)
         assert shell.json("list", "--review")["contradictions"] == []
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"
-    older, newer = "The back gate is shut at night", "The back gate is shut at night."
+    older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     while not (alike := shell.json("list", "--review")["alike"]):
         pass
