@@ -10,6 +10,8 @@ import sys
 import time
 
 IS_PORTABLE = "REMEMBRANCER_PORTABLE" in os.environ
+IS_POLLED = IS_PORTABLE or "microsoft" in os.uname().release.lower()
+"""True where changes of files are found by polling: WSL does not report those of Windows's disks."""
 DATA_DIRECTORY = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
 """The platform's directory for the data of programs."""
 MEMORY_STORAGE = "/dev/shm"  # noqa: S108 - private: owner and mode are checked

@@ -297,7 +297,12 @@ async def test_a_workspace_without_notes_gets_no_index(tmp_path: Path) -> None:
     assert not (tmp_path / "index.db").exists()
 
 
-async def test_a_workspace_that_is_replaced_is_followed_in_its_place(index: NotesIndex, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_polled", [False, True])
+async def test_a_workspace_that_is_replaced_is_followed_in_its_place(
+    is_polled: bool, index: NotesIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_polled:  # as where the system cannot report changes
+        monkeypatch.setattr(watching, "IS_POLLED", True)
     root = tmp_path / "work"
 
     async def write(word: str) -> None:

@@ -26,7 +26,7 @@ from remembrancer.actors.migrations import NO_ROOM
 from remembrancer.code.read_files import ReadFile
 from remembrancer.protocol.errors import RemembrancerError, disk_full
 from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
-from remembrancer.protocol.system import IS_PORTABLE
+from remembrancer.protocol.system import IS_POLLED
 
 UNWATCHED_LOOK_S: Final = 10.0
 """The interval between comparisons where the system cannot report changes."""
@@ -240,7 +240,7 @@ class Indexer:
         the same name would not be noticed."""
 
         async def watch(paths: set[Path], recursive: bool) -> None:
-            is_first = True
+            is_due = True  # changes before the watch began were not reported
             async for reported in awatch(
                 *paths,
                 watch_filter=lambda _, path: self._files.concerns(Path(path)),
@@ -249,11 +249,12 @@ class Indexer:
                 rust_timeout=FIRST_REPORT_MS,
                 yield_on_timeout=True,
                 recursive=recursive,
-                force_polling=IS_PORTABLE or None,  # None: where the system cannot report changes
+                force_polling=IS_POLLED or None,  # None: where the system cannot report changes
             ):
-                if reported or is_first:  # changes before the watch began were not reported
+                if reported or is_due:
                     self._wake.set()
-                is_first, self.is_watching = False, True
+                # Polling misses a second change within the same second: the tree is compared again once it is quiet.
+                is_due, self.is_watching = IS_POLLED and bool(reported), True
                 is_gone = any(change is Change.deleted and Path(path) in paths for change, path in reported)
                 if is_gone or (reported and directories != self._files.directories()):
                     tasks.cancel_scope.cancel()
