@@ -235,6 +235,8 @@ def _in_order(where: Where, order: str | None, given: Answer, status_of_none: in
         latest = _forgotten if given["only_forgotten"] else _happened
         memories.sort(key=lambda memory: memory["importance"] if order else latest(memory), reverse=True)
     none_fits = "There are no open ends here." if order == "due" else "No memory here fits these options."
+    if order != "due" and not given["only_forgotten"]:
+        none_fits += " --only-forgotten lists the forgotten ones."
     nothing = "" if memories else _nothing(where, none_fits)
     return _listing(
         memories[:most], warnings, note=nothing, more=more, status=exit_codes.OK if memories else status_of_none
