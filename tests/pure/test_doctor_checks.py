@@ -146,7 +146,7 @@ def test_a_late_daily_copy_is_reported_if_the_store_had_time_to_make_it(
     assert "disk" not in finding.advice
 
 
-@pytest.mark.parametrize(("pid", "word"), [(None, "nothing runs"), (7, "process 7 was killed")])
+@pytest.mark.parametrize(("pid", "word"), [(None, "nothing is running"), (7, "process 7 was killed")])
 def test_a_home_in_which_nothing_runs_is_well(at: Examination, pid: int | None, word: str) -> None:
     if pid is not None:
         write_record(at.paths, pid)
