@@ -216,6 +216,7 @@ def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(visi
     visit.undo(page)
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 1
     assert visit.send("/change", id=ids, what="tag", tags=" ", back="/").status_code == 400
+    assert "Nothing fits these filters." in Page(visit.get("/", tag="never given")).text
 
 
 def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visit) -> None:
