@@ -369,7 +369,12 @@ def test_an_import_is_undone_by_a_persons_shell_alone(rig: RunsRig) -> None:
     rig.do(ImportMemory(memory, run_id="run:import-1"))
     assert isinstance(rig.refused(UndoRun("run:import-1", "project")), NotFound)
     assert rig.undo("run:import-1", session=SHELL_SESSION).memories == ("mem_imported",)
-    assert rig.shown("mem_imported").forgotten_at is not None
+    forgotten = rig.shown("mem_imported")
+    assert forgotten.forgotten_at is not None
+    rig.do(ImportMemory(msgspec.structs.replace(memory, forgotten_at=forgotten.forgotten_at), run_id="run:import-2"))
+    assert rig.shown("mem_imported").forgotten_at is not None, "an export made since says that it is forgotten"
+    rig.do(ImportMemory(memory, run_id="run:import-3"))
+    assert rig.shown("mem_imported").forgotten_at is None
 
 
 def test_undoing_an_import_again_leaves_what_a_later_one_brought_back(rig: RunsRig) -> None:

@@ -183,13 +183,15 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredRe
 
 
 def _import(writer: Writer, change: ImportMemory) -> Result:
-    """Import a memory unchanged. Does nothing if its id exists already, unless undoing an import has forgotten it."""
+    """Import a memory unchanged. Does nothing if its id exists already, unless undoing an import has forgotten it, and
+    the imported one is not forgotten."""
     memory = change.memory
     if writer.space.erased_at(memory.id) is not None:
         raise InvalidInput(f"{memory.id} was erased for good, and is not imported again", field="id")
     present = writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
-        if change.run_id is None or present.now.forgotten_reason != IMPORT_UNDONE:
+        is_undone = present.now.forgotten_reason == IMPORT_UNDONE and memory.forgotten_at is None
+        if change.run_id is None or not is_undone:
             return ImportedResult(memory.id, "present")
         after = msgspec.structs.replace(present.now, forgotten=False, forgotten_reason=None)
         writer.revise(present, after, "restored", imported=change.run_id)
