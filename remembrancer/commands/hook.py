@@ -52,15 +52,15 @@ EVENTS_BY_NAME = {
 }
 """The events by their names in all clients. Cursor's begin with a small letter, Gemini CLI has different words. Its
 `PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
-USAGE = """usage: remembrancer hook <event> [<client>]
+USAGE = f"""usage: remembrancer hook <event> [<client>]
 
 Record an event of an assistant's session, a JSON object on standard input;
 'remembrancer setup CLIENT --hooks' has a client report them. Print memories for
 the assistant: at the first prompt those for the task, later new ones that
 probably answer, and before a command or an edit those about it.
 
-events: SessionStart, UserPromptSubmit, PreToolUse, PostToolUse,
-PostToolUseFailure, Stop, SubagentStop, PreCompact, PostCompact, SessionEnd;
+events: {", ".join(HOOK_EVENTS[:4])},
+{", ".join(HOOK_EVENTS[4:])};
 those of Gemini CLI and Cursor by their own names
 
 exit status: always 0, so that no session fails because of its memory; errors go

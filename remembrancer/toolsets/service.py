@@ -58,7 +58,7 @@ class Written(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class SessionState:
-    """What the runtime remembers of a session while it is among the last active ones.
+    """The state that the runtime keeps of a session while it is among the last active ones.
 
     `seen` are the memories that it has written, or was shown in their present form, `served` those that its `queries`
     were answered with. `short_ids` has the short form of each id that it was shown, and the id for each short form;
@@ -117,7 +117,7 @@ class MemoryService(Protocol):
         """Wait until a memory has its vectors, within the call's budget."""
 
     def session(self, of: Caller | Operation) -> SessionState:
-        """What is remembered of a session, since the runtime started."""
+        """The state of a session since the runtime started."""
 
     def take_refused(self, caller: Caller) -> list[Notice]:
         """The session's own queued writes that were refused later. Each is returned once."""

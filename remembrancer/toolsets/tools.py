@@ -101,7 +101,7 @@ class Call:
 
     @property
     def session(self) -> SessionState:
-        """What is remembered of the caller's session."""
+        """The state of the caller's session."""
         return self.service.session(self.caller)
 
     @cached_property

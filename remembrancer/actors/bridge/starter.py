@@ -10,6 +10,7 @@ import socket
 import sys
 
 from remembrancer.actors.bridge.places import SESSION_VARIABLES
+from remembrancer.protocol.environment import TOOLSETS_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
 """The time between two checks of a runtime that another process is starting."""
 _OF_ONE_SESSION = frozenset(
-    {"REMEMBRANCER_PROJECT", "REMEMBRANCER_TOOLSETS", "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES}
+    {"REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES}
 )
 _SAID_OTHERWISE = frozenset(
     {"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "MEMORY_MCP_DATA_DIR", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"}

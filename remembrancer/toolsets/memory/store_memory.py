@@ -91,12 +91,13 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     error, beside the ids of the others.
     """
     session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
+    changes = changes_of(arguments, session_id, limit)
     stores = [
         (memory, msgspec.structs.replace(change, content=text))
-        for memory, change in changes_of(arguments, session_id, limit)
+        for memory, change in changes
         for text in (open_ends_in(change.content) if change.kind == OPEN_END else (change.content,))
     ]
-    if len(stores) > len(arguments.memories or ()) + (arguments.content is not None):
+    if len(stores) > len(changes):
         call.warn("list_split", SPLIT)
     if len(stores) > 1:
         for memory, change in stores:

@@ -37,7 +37,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession, Pair
 from remembrancer.protocol.runs import IMPORT
 from remembrancer.protocol.session_life import ToolCall, Turn
-from remembrancer.protocol.writes import MENTIONED_WITH
+from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
 
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
@@ -106,7 +106,7 @@ def _with_undo(
         imported = max((each.version for each in history if "imported" in each.details), default=0)
         if not any(each.version > imported for each in known.standing):
             continue  # an import is undone as a whole
-        last, version = _last_undoable(edits, memory_id, request)
+        last, version = _last_undoable(edits, memory_id, history, request)
         undo[space, memory_id, last] = version
     return tuple(
         msgspec.structs.replace(
@@ -118,14 +118,16 @@ def _with_undo(
     )
 
 
-def _last_undoable(space: SqliteEdits, memory_id: str, viewer: ReadActivity) -> tuple[int, int]:
+def _last_undoable(
+    space: SqliteEdits, memory_id: str, history: Sequence[HistoryEntry], viewer: ReadActivity
+) -> tuple[int, int]:
     """The version of the change of a memory that an undo takes back, and the present version.
 
     Both are 0 if an undo changes another memory, or is refused in this project.
     """
     memory = space.memory(memory_id)
     try:
-        found = None if memory is None else next_undo(space, memory, viewer.session_id)
+        found = None if memory is None else next_undo(space, memory, history, viewer.session_id)
     except InvalidInput:
         return 0, 0
     if found is None or found.last is None or found.memory.id != memory_id:
@@ -141,7 +143,7 @@ def undo_forgets(space: SqliteEdits, memory_id: str, session_id: str) -> bool:
     memory = space.memory(memory_id)
     with suppress(InvalidInput):  # it would be refused
         if memory is not None and not memory.now.forgotten:
-            found = next_undo(space, memory, session_id)
+            found = next_undo(space, memory, space.history(memory_id), session_id)
             return found.last is not None and found.after.forgotten and "previous_scope" not in found.last.details
     return False
 

@@ -299,22 +299,21 @@ def _replacing(writer: Writer, memory: Memory) -> list[Link]:
 
 
 class NextUndo(NamedTuple):
-    """What an undo takes back: the last change that stands of this memory, which is `after` without it. None if nothing
-    is left to undo."""
+    """The change that an undo takes back: the last one that stands of this memory, which is `after` without it. None if
+    nothing is left to undo."""
 
     memory: Memory
     last: HistoryEntry | None
     after: MemoryVersion
 
 
-def next_undo(space: SqliteEdits, memory: Memory, session_id: str | None) -> NextUndo:
-    """What an undo of a memory takes back: its last change, or, if it has replaced another memory since, that. Without
-    an earlier version, the memory is forgotten.
+def next_undo(space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None) -> NextUndo:
+    """The change that an undo of a memory with this history takes back: its last one, or, if it has replaced another
+    memory since, that. Without an earlier version, the memory is forgotten.
 
     Raises:
         InvalidInput: the replaced memory has been changed since, or the version before is no longer kept.
     """
-    history = space.history(memory.id)
     changes = standing(history)
     if changes and (replaced := _replaced_since(space, memory.id, session_id, changes[-1].changed_at)) is not None:
         memory, history = replaced
@@ -337,7 +336,8 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
-    memory, last, after = next_undo(writer.space, asked, writer.operation.session_id)
+    history = writer.space.history(asked.id)
+    memory, last, after = next_undo(writer.space, asked, history, writer.operation.session_id)
     if last is None:
         raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
     if memory.id != asked.id:
