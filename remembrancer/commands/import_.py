@@ -187,19 +187,19 @@ def _submit(operations: dict[str, Operation], contents: Contents) -> None:
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str]]:
     """The operations that import memories, and the ids of those that are forgotten here, but not in the file. There is
     no operation for a memory that exists already, in its project or, after a promotion, among the user's, unless
-    undoing an import has forgotten it. The second of two with the same id counts as existing."""
+    undoing an import has forgotten it and the file has not. The second of two with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     found = HomeReader(paths_here()).find(projects, [memory.id for _, memory in memories])
-    present = {(each.place, each.id) for each in found if each.forgotten != IMPORT_UNDONE}
-    hidden = {(each.place, each.id) for each in found if each.forgotten not in (None, IMPORT_UNDONE)}
+    why_forgotten = {(each.place, each.id): each.forgotten for each in found}
     operations, forgotten = [], []
     for project, memory in memories:
-        places = {(USER if project is None else project.id, memory.id), (USER, memory.id)}
-        if present.isdisjoint(places):
-            present |= places
+        places = ((USER if project is None else project.id, memory.id), (USER, memory.id))
+        reasons = {why_forgotten[each] for each in places if each in why_forgotten}
+        if not reasons or (reasons == {IMPORT_UNDONE} and memory.forgotten_at is None):
+            why_forgotten |= dict.fromkeys(places)
             change = ImportMemory(memory, run_id=run_id)
             operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
-        elif not hidden.isdisjoint(places) and memory.forgotten_at is None:
+        elif reasons - {None, IMPORT_UNDONE} and memory.forgotten_at is None:
             forgotten.append(memory.id)
     return operations, forgotten
 

@@ -161,6 +161,9 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     assert "is left alone: it has been changed since" in undone
     contents = {each["content"] for each in exported_memories(home).values() if "forgotten_at" not in each}
     assert contents == {"I prefer tabs.", "what one says", "what two says now"}
+    now = str(home / "now.jsonl")
+    done("backup", "export", now, home=home)
+    assert "0 memories imported, 4 were there already" in done("backup", "import", now, home=home)
     again = done("backup", "import", str(both), home=home)
     assert "1 memory imported, 2 were there already" in again, "importing it again brings back what was undone"
     assert "it has been changed since" in done("undo", run_id, "--project", str(tmp_path), home=home)
