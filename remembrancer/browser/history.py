@@ -287,8 +287,11 @@ async def session(view: View) -> Response:
     transcript += [(each.at, each) for each in turns.tool_calls]
     earlier = turns.earlier and view.at(f"/sessions/{name}", before=f"{turns.earlier[0]}-{turns.earlier[1]}")
     sessions = await view.sessions()
+    is_known = bool(name in PEOPLE or name in sessions or about.started_at or lines or queries or transcript)
     return view.page(
         "session.html",
+        200 if is_known else 404,
+        is_known=is_known,
         name=name,
         who=who(name, sessions),
         is_person=name in PEOPLE,

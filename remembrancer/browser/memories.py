@@ -16,13 +16,14 @@ from starlette.responses import Response
 from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
 from remembrancer.browser.rendering import day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
+from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.relevance import PERHAPS
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
-from remembrancer.protocol.reads import Filters, GetMemory, LinkedMemory, ListMemories, Order, Recall
+from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
 FOUND: Final = 20
@@ -34,6 +35,8 @@ COMPARED: Final = 20
 """The number of versions, the latest ones, that are compared with their predecessors."""
 SHORT: Final = 4
 """The length of an id in a sentence."""
+NAMES_NO_FIELD: Final = ("updated", "restored", UNDONE)
+"""The changes whose names do not say which fields they change."""
 MOST_PAST: Final = 100_000
 LEAST: Final = 1e-3
 """In seconds: `before` a day includes its last moment."""
@@ -49,9 +52,11 @@ DONE: Final = {
 
 
 class Version(NamedTuple):
-    """A version of a memory: the change, and how its text differs from the version before."""
+    """A version of a memory: the change, the changed fields beside the text, and how the text differs from the version
+    before."""
 
     entry: HistoryEntry
+    fields: list[str]
     diff: Markup
     is_changed: bool
 
@@ -162,6 +167,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     texts = await view.texts([*links, *answer.near_duplicates, *answer.copies])
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
+    ids = await view.ask(FindIds(view.project, view.session, (answer.memory.id.removeprefix(MEMORY_PREFIX),)))
 
     def render() -> Response:
         before = ""
@@ -169,7 +175,10 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
         for place, entry in enumerate(history):
             text = entry.record.content
             is_compared = place and len(history) - place <= COMPARED
-            versions.append(Version(entry, word_diff(before, text) if is_compared else Markup(""), text != before))
+            names = entry.details.get("fields", ()) if entry.change in NAMES_NO_FIELD else ()
+            fields = [name for name in names if name not in ("content", "status")]
+            diff = word_diff(before, text) if is_compared else Markup("")
+            versions.append(Version(entry, fields, diff, text != before))
             before = text
         edited = msgspec.structs.replace(answer.memory, **(unsaved or {}))
         return view.page(
@@ -180,6 +189,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             diff="" if unsaved is None else word_diff(answer.memory.content, edited.content),
             shown=answer,
             memory=answer.memory,
+            short_id=ids.short.get(answer.memory.id, answer.memory.id),
             versions=versions[::-1],
             kinds=KINDS,
             done=done_of(view),

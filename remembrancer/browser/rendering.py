@@ -36,12 +36,15 @@ _MEANS: Final = {
     "same meaning": ("meaning", "opening", "context_meaning"),
     "time": ("time", "continues", "recency"),
     "replaced, or set aside": ("outdated", "standing"),
+    "holds for every task": ("rule",),
     "about the same names": ("joined", "graph"),
     "importance": ("importance",),
     "said by the assistant": ("assistant",),
 }
 """The features of a score, grouped by their meaning for a person."""
-_WHY: Final = {each.name: each.why for each in FEATURES}
+_WHY: Final = {each.name: each.why for each in FEATURES} | {
+    "rule": "conventions, preferences and procedures apply to tasks that share none of their words"
+}
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
 FEW_WORDS: Final = 3
 """The number of unchanged words between two changes that are shown as changed too: a line of single words is hard to
@@ -59,7 +62,9 @@ class Bar(NamedTuple):
 
 
 def bars(shares: Mapping[str, float]) -> list[Bar]:
-    """The parts of a score by meaning, the largest first, on one scale; parts that add nothing are left out."""
+    """The parts of a score by meaning, the largest first, on one scale; parts that add nothing are left out. A standing
+    adds to the score of a valid rule, and takes from that of a memory that no longer holds."""
+    shares = {"rule" if name == "standing" and value > 0.0 else name: value for name, value in shares.items()}
     parts = {label: sum(shares.get(name, 0.0) for name in names) for label, names in _MEANS.items()}
     ranked = sorted((each for each in parts.items() if abs(each[1]) >= 0.005), key=lambda each: -abs(each[1]))
     most = max((abs(value) for _, value in ranked), default=1.0)

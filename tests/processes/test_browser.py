@@ -144,6 +144,8 @@ def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mea
         ("same meaning", 1.5),
         ("replaced, or set aside", -1.0),
     ]
+    assert [each.label for each in bars({"standing": 0.5})] == ["holds for every task"]
+    assert [each.label for each in bars({"standing": -0.5})] == ["replaced, or set aside"]
 
 
 def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> None:
@@ -398,7 +400,9 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
     abouts = [Page(visit.get(f"/sessions/{each}")).text for each in sessions]
     asked = "which port does the API use 1 memory The API listens on port 8080"
     assert any("Was given open the gate nothing new" in each and asked in each for each in abouts)
-    assert "of another project, or a long time ago" in Page(visit.get("/sessions/session:of-another")).text
+    unknown = visit.client.get(f"{visit.base}{visit.project}/sessions/session:of-another")
+    assert unknown.status_code == 404
+    assert "a long time ago: nothing is known of it here" in Page(unknown.text).text
     for person in ("session:shell", "session:browser"):
         assert "a long time ago" not in Page(visit.get(f"/sessions/{person}")).text
 
@@ -509,6 +513,7 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     fields["version"] = version_in(visit.get(f"/memory/{memory}"))
     visit.do(f"/memory/{memory}/edit", **fields | {"content": "the harbour opens at seven"})
     page = visit.do(f"/memory/{memory}/edit", **fields | {"tags": "harbour"})
+    assert "updated: tags" in Page(page).text
     assert "opens at seven" in Page(page).text, "a page of the first version has changed its tags alone"
     assert "harbour" in visit.get("/", tag="harbour")
     typed = {"content": "the harbour opens at eight", "kind": "decision", "importance": "0.80", "tags": "quay"}

@@ -136,5 +136,5 @@ async function draw(at) {
   }
   choose(null);
   document.getElementById("legend").replaceChildren(...kinds.slice(0, 5).flatMap((kind, place) => { const mark = element("i", "", { className: ["c-minus", "c-accent", "c-plus", "c-gone", "c-quiet"][place] }); return [element("span", `${kind.replaceAll("_", " ")}`)].map((words) => { words.prepend(mark); return words; }); }), ...(kinds.length ? [element("span", "together in a memory")].map((words) => { words.prepend(element("i", "", { className: "c-faint" })); return words; }) : []));
-  new ResizeObserver(() => drawn.width(at.clientWidth)).observe(at);
+  new ResizeObserver(() => { drawn.width(at.clientWidth).height(at.clientHeight); if (zoomed) arrange(); }).observe(at);
 }
