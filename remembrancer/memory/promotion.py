@@ -255,8 +255,9 @@ def _to_user(memory: PortableMemory, proposal: Proposal) -> str:
     if proposal.refused_at is None:
         reason = proposal.reason.rstrip(".")
         return f"Proposed to the user on {_day(proposal.proposed_at)}: {reason}. promote_memory accepts or refuses it."
-    if any(entry.change == "taken back" for entry in memory.history):
-        return f"No longer proposed to the user: it was taken back from there on {_day(proposal.refused_at)}."
+    for entry in memory.history:
+        if entry.change == "taken back" and entry.changed_at >= proposal.refused_at:
+            return f"Taken back from the user on {_day(entry.changed_at)}, and not proposed again."
     return f"No longer proposed to the user: that was refused on {_day(proposal.refused_at)}."
 
 

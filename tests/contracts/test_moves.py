@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filter
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, Edit, NewMemory, ReviseMemory
+from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, Edit, NewMemory, ProposeMemory, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
@@ -28,6 +28,7 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     PromoteMemory,
+    RestoreMemory,
     TagMemory,
     TextEdit,
     UndoChange,
@@ -224,6 +225,39 @@ def test_a_move_is_undone_by_a_move_and_what_it_undid_is_not_undone_again(spaces
     assert isinstance(undo(), Applied)
     assert spaces.project.shown(stays).forgotten_at is not None
     assert spaces.are_sound()
+
+
+def test_undoing_a_move_brings_back_the_proposal_and_only_what_was_proposed(spaces: Spaces) -> None:
+    proposed, plain = memory_id_of(STAYS), spaces.project.say("a lamp that nobody proposed")
+    edit = ProposeMemory(proposed, "used in three sessions", 0.8)
+    spaces.project.do(ApplyRun("run", "project", "promotion", (edit,)))
+    (before,) = spaces.project.records.proposals()
+    for number in range(2):  # it can be accepted again
+        for memory_id in (proposed, plain):
+            assert isinstance(spaces.move(promotion(memory_id, f"away {memory_id} {number}")), Applied)
+        assert spaces.project.records.proposals() == ()
+        for memory_id in (proposed, plain):
+            assert isinstance(
+                spaces.move(change_operation(f"undo {memory_id} {number}", UndoChange(memory_id))), Applied
+            )
+        assert spaces.project.records.proposals() == (before,)
+        assert spaces.project.records.surroundings(plain, "", None).proposal is None
+    spaces.project.do(PromoteMemory(proposed, "project"))
+    refused = spaces.project.records.surroundings(proposed, "", None).proposal
+    spaces.move(promotion(proposed, "after all"))
+    spaces.move(change_operation("no", UndoChange(proposed)))
+    assert spaces.project.records.surroundings(proposed, "", None).proposal == refused, "it is refused again"
+
+
+def test_undoing_a_move_that_nobody_asked_for_refuses_it(spaces: Spaces) -> None:
+    stays = memory_id_of(STAYS)
+    spaces.project.do(ApplyRun("run", "project", "promotion", (ProposeMemory(stays, "two projects say it", 0.8),)))
+    move = promotion(stays, "by itself")
+    spaces.move(msgspec.structs.replace(move, session_id=""))
+    assert isinstance(spaces.move(change_operation("undo", UndoChange(stays))), Applied)
+    assert spaces.project.records.proposals() == ()
+    spaces.project.do(RestoreMemory(stays))
+    assert [each.reason for each in spaces.project.records.proposals()] == ["two projects say it"]
 
 
 def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(spaces: Spaces) -> None:

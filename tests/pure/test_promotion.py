@@ -377,11 +377,13 @@ def test_a_proposal_is_told_with_its_reason_and_a_refusal_or_what_was_taken_back
     refused = msgspec.structs.replace(proposal, refused_at=DAY_AFTER)
     assert "No longer proposed to the user: that was refused on" in said(portable("project"), proposal=refused)
     version = MemoryVersion(content="x", type="semantic", scope="project", session_id="session:s")
-    taken_back = HistoryEntry(3, "taken back", STORED, "", "op 3", version)
-    refused = msgspec.structs.replace(refused, reason="it was taken back from the user")
+    taken_back = HistoryEntry(3, "taken back", DAY_AFTER, "", "op 3", version)
     text = said(portable("project", history=(taken_back,)), proposal=refused)
-    assert "No longer proposed to the user: it was taken back from there on 2026-02-02." in text
-    assert "refused" not in text
+    assert "Taken back from the user on 2026-02-02, and not proposed again." in text, "it may never have been proposed"
+    assert "No longer" not in text
+    earlier = HistoryEntry(3, "taken back", STORED, "", "op 3", version)
+    text = said(portable("project", history=(earlier,)), proposal=refused)
+    assert "No longer proposed to the user: that was refused on 2026-02-02." in text
 
 
 def test_a_day_is_one_of_the_zone_here(monkeypatch: pytest.MonkeyPatch) -> None:

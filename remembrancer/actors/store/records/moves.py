@@ -4,11 +4,14 @@ A move has steps in two spaces, in one transaction: one hands over the memory, t
 operation, and the first deletes it.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer, restating
-from remembrancer.memory.changes import check_broader, check_remembered, joined
+from remembrancer.memory.changes import MOVE_UNDONE, check_broader, check_remembered, joined, standing
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
 from remembrancer.protocol.runs import ChainLink, LogPromotion, NotePattern, ProposeMemory
@@ -121,6 +124,29 @@ def note_pattern(writer: Writer, edit: NotePattern) -> None:
     )
 
 
+def proposal_of(space: SqliteEdits, memory_id: str) -> tuple[object, ...] | None:
+    """The reason, score and times of a memory's proposal."""
+    rows = space.query(
+        "SELECT reason, score, proposed_at, refused_at FROM proposals WHERE space = @SPACE AND memory_id = ?",
+        (memory_id,),
+    )
+    return rows[0] if rows else None
+
+
+def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMemory) -> None:
+    """Renew the proposal of a memory that returns from the user, and refuse it, unless a move that a session made is
+    undone."""
+    moves = [each for each in standing(memory.history) if each.change == "promoted" and each.record.scope == "user"]
+    proposal = moves[-1].details.get("proposal") if moves else None
+    is_refused = change.reason != MOVE_UNDONE or not (moves and moves[-1].session_id)
+    if proposal is not None:
+        writer.space.execute("INSERT INTO proposals VALUES (@SPACE, ?, ?, ?, ?, ?)", (memory.id, *proposal))
+    elif is_refused:
+        propose(writer, ProposeMemory(memory.id, change.reason or "it was taken back from the user"))
+    if is_refused:
+        refuse_proposal(writer, memory.id, None)
+
+
 # --- Moves between two lanes.
 
 
@@ -168,11 +194,11 @@ def return_move(writer: Writer) -> PromotedResult:
     return PromotedResult(memory.id, "user", "project", memory.version + 1, change.reason)
 
 
-def receive_move(writer: Writer, memory: PortableMemory) -> PromotedResult:
-    """In the target lane: store the memory as a new version.
+def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[object] | None = None) -> PromotedResult:
+    """In the target lane: store the memory as a new version, which keeps its `proposal`.
 
     The user's lane records that it was observed in its project; a project's lane, if it was the user's, that it is not
-    to be promoted again.
+    to be promoted again, unless the session's own move is undone.
 
     Raises:
         InvalidInput: a memory with its id already exists.
@@ -215,12 +241,11 @@ def receive_move(writer: Writer, memory: PortableMemory) -> PromotedResult:
         previous_scope=memory.scope,
         reason=change.reason,
         score=None if is_taken_back else change.score,
+        proposal=proposal,
     )
     writer.space.insert(msgspec.structs.replace(moved, history=(*memory.history, entry)), at, comes_whole=True)
     if is_taken_back:
-        reason = change.reason or "it was taken back from the user"
-        propose(writer, ProposeMemory(moved.id, reason))
-        refuse_proposal(writer, moved.id, None)
+        _propose_as_before(writer, memory, change)
     else:
         writer.log_promotion(log_entry(memory.id, before, change))
     if came_from is not None:

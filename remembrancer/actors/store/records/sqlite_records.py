@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.memory_rows import read_portable
-from remembrancer.actors.store.records.moves import end_move, memory_to_move, receive_move
+from remembrancer.actors.store.records.moves import end_move, memory_to_move, proposal_of, receive_move
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.rules import apply_rule
 from remembrancer.actors.store.records.search import SqliteSearch
@@ -260,7 +260,9 @@ def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdit
         memory = memory_to_move(Writer(operation, source))
     except (InvalidInput, NotFound) as refusal:
         return refusal
-    received = Writer(operation, destination).carry_out(partial(receive_move, memory=memory))
+    received = Writer(operation, destination).carry_out(
+        partial(receive_move, memory=memory, proposal=proposal_of(source, memory.id))
+    )
     if isinstance(received, Applied):
         assert isinstance(received.result, PromotedResult)
         Writer(operation, source).carry_out(partial(end_move, result=received.result))
