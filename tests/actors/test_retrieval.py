@@ -34,12 +34,21 @@ from remembrancer.protocol.reads import (
     Strategy,
 )
 from remembrancer.protocol.runs import ApplyRun, LogPromotion, ReviseMemory
-from remembrancer.protocol.writes import ForgetMemory, LinkRef, NearMemory, ProjectRef, UpdateMemory
+from remembrancer.protocol.writes import (
+    ForgetMemory,
+    LinkRef,
+    NearMemory,
+    ProjectRef,
+    PromoteMemory,
+    UndoChange,
+    UpdateMemory,
+)
 from tests.actors import spaces_rig
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
 from tests.contracts.records_rig import entities
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
+from tests.patience import until
 
 
 async def section(files: Spaces, section: Section, task: str = "") -> list[str]:
@@ -447,6 +456,25 @@ async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does
     assert (await gateway.embedding_of(new)).near == (), "it is told once"
     found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
     assert (found[old], found[new]) == ((new,), ())
+
+
+async def test_a_memory_whose_move_is_undone_is_compared_with_its_project_again(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S)
+    await gateway.until_embedded()
+    new = await gateway.store(OTHER_PORT)
+
+    async def is_doubted() -> bool:
+        return the((await gateway.recall("lantern port")).memories, old).possibly_superseded_by == (new,)
+
+    await until(is_doubted)
+    last = "SELECT 1 FROM embedded WHERE compared = (SELECT max(number) FROM passages)"
+    await until(lambda: rig.rows(last))
+    await gateway.change(PromoteMemory(old, "user"))
+    assert not await is_doubted(), "it is in another space"
+    await gateway.change(UndoChange(old))
+    await until(is_doubted)
 
 
 async def test_a_summary_is_not_replaced_by_one_more_event_but_by_what_holds(rig: StoreRig) -> None:

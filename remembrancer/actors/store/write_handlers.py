@@ -33,6 +33,7 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     ProjectRef,
+    PromotedResult,
     PromoteMemory,
     RestoredResult,
     StoredResult,
@@ -163,6 +164,9 @@ class WriteHandlers(Handlers):
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
                 self._scheduler.note_demand()
                 reply = msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
+            case PromotedResult():  # its vectors move along, and are compared without being embedded again
+                for lane in self._files.lanes_of(operation.project.id).values():
+                    self._vectors.note_kept(lane.name)
         return reply
 
     async def _open_for(self, operation: Operation) -> Records | None:
