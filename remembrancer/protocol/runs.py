@@ -236,14 +236,15 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. An import is
-    undone by a person's shell only, since its memories are those of all sessions.
+    undone by a person's shell only, since its memories are those of all sessions; in a shared project, those of
+    sessions are in a space of their own (`session`).
 
     A memory that somebody else has changed since is left as it is, and named. An unknown run is refused, or
     (`if_there`) answered as not found: few runs have parts in both spaces.
     """
 
     run_id: str
-    place: Place
+    place: Scope
     if_there: bool = False
 
 

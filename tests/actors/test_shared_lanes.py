@@ -588,6 +588,24 @@ async def test_an_import_of_before_the_project_was_shared_can_be_undone(hosts: l
     assert undone.result.memories == ("mem_imported",)
 
 
+async def test_an_import_into_a_shared_project_is_undone_with_what_it_brought_a_session(hosts: list[Host]) -> None:
+    here, _ = await both_sharing(hosts)
+    whole = here.memory("project", await here.store("lantern", "the lantern burns oil"))
+    scopes: tuple[Scope, ...] = ("project", "session")
+    for scope in scopes:
+        content = f"the candle of the {scope} burns wax"
+        imported = msgspec.structs.replace(whole, id=f"mem_{scope}", content=content, scope=scope, history=())
+        await here.done(f"import {scope}", ImportMemory(imported, run_id="run:import-1"))
+    for scope in scopes:
+        undo = change_operation(
+            f"undo {scope}", UndoRun("run:import-1", scope), project=here.project, session_id=SHELL_SESSION
+        )
+        undone = await here.submit(undo)
+        assert isinstance(undone, Applied), undone
+        assert isinstance(undone.result, UndoneResult)
+        assert undone.result.memories == (f"mem_{scope}",)
+
+
 USER = ShareProject(None, LANE)
 
 

@@ -281,7 +281,7 @@ class MemoryWriter:
                 scope = "user"
             case ApplyRun() | UndoRun():
                 place = self._files.shared_lane(operation.project.id) if own is None else own
-                if own is not None and isinstance(change, UndoRun):
+                if own is not None and isinstance(change, UndoRun) and change.place == "project":
                     of_own = "SELECT 1 FROM runs WHERE space = ? AND run_id = ?"
                     # An import is undone in the lane: its memories move there if the project is shared later.
                     is_own = not change.run_id.startswith(IMPORTS) and query(of_own, (own.space, change.run_id))

@@ -8,7 +8,7 @@ import msgspec
 from remembrancer.memory.text import clean_name, shown
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
-from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
+from remembrancer.protocol.runs import IMPORTS, ApplyRun, UndoneResult, UndoRun
 from remembrancer.protocol.writes import Operation
 from remembrancer.toolsets.tools import Answer, Call, Queued, non_empty, tool
 
@@ -64,16 +64,20 @@ async def reflect_and_consolidate(
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo the changes that the run made in the project and to the user's memories: two operations, since each of the
-    two may lie in a shared lane, which has transactions of its own."""
+    """Undo the changes that the run made in the project, and of an import in its sessions, and to the user's memories:
+    an operation for each, since they may lie in different lanes, which have transactions of their own."""
     unknown: NotFound | None = None
     results = []
-    try:
-        results.append(await call.submit(UndoRun(run_id, "project")))
-    except NotFound as error:  # the store does not know the tool's arguments
-        unknown = NotFound(error.message, field="undo")
+    parts: dict[str, UndoRun] = {"": UndoRun(run_id, "project")}
+    if run_id.startswith(IMPORTS):
+        parts[" session"] = UndoRun(run_id, "session", if_there=True)
     if call.caller.project.sees_user:
-        results.append(await call.submit(UndoRun(run_id, "user", if_there=True), part=" user"))
+        parts[" user"] = UndoRun(run_id, "user", if_there=True)
+    for part, change in parts.items():
+        try:
+            results.append(await call.submit(change, part=part))
+        except NotFound as error:  # the store does not know the tool's arguments
+            unknown = NotFound(error.message, field="undo")
     if known := [each for each in results if isinstance(each, UndoneResult) and each.found]:
         return _undone(known)
     if unknown is not None and None not in results:
@@ -106,7 +110,7 @@ def _undone(results: Sequence[UndoneResult]) -> Answer:
     """The restored memories, and those left alone because they have changed since."""
     memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
     answer: Answer = {"run_id": results[0].run_id, "status": "undone", "memories": list(memories)}
-    skipped = [each for result in results for each in result.skipped]
+    skipped = dict.fromkeys(each for result in results for each in result.skipped)
     return answer | non_empty(
         skipped=[{"memory_id": each.memory_id, "reason": each.reason} for each in skipped],
         already_undone=all(result.already for result in results),
