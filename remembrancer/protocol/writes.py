@@ -402,7 +402,8 @@ class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
     version: int
     missing: tuple[str, ...] = ()
     line: str = ""
-    """The line of the new text in which a passage was replaced."""
+    """The line of the new text in which a passage was replaced, or the beginning of a text that was replaced as a
+    whole."""
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

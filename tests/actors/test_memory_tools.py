@@ -69,7 +69,8 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(client: 
     assert (again["memory_id"], again["already_known"]) == (end, True)
     assert "warnings" not in again
     assert await state() == [False, "2030-06-01T10:00:00Z", 2]
-    await client.call("update_memory", memory_id=end, due="")
+    cleared = await client.call("update_memory", memory_id=end, due="")
+    assert cleared["updated_fields"] == ["due"]
     changed = await client.call("update_memory", memory_id=end, done=True)
     assert changed == {"memory_id": end, "version": 4}
     assert await state() == [True, None, 4]
@@ -440,7 +441,9 @@ async def test_a_memory_lives_through_every_change_and_back(served: Rig) -> None
             metadata={"checked": True},
             related_entities={"add": [{"name": "Maven", "type": "tool", "relationship": "uses"}]},
         )
-        assert answer == {"memory_id": identity, "version": 2}, "all fields that the call named were changed"
+        fields = ["content", "importance", "related_entities", "metadata"]
+        assert sorted(answer.pop("updated_fields")) == sorted(fields)
+        assert answer == {"memory_id": identity, "version": 2, "former": "The build needs Java 17"}
         assert await recalled(mine, "Java") == ["The build needs Java 21"]
 
         again = await mine.call("update_memory", memory_id=identity, importance=0.9)

@@ -69,19 +69,20 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     unlisted=("tags", "related_entities", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """Change the given fields only. The answer has the changed line if a passage of the text is replaced. It names the
-    changed fields if there are none, or if they differ from the call's."""
+    """Change the given fields only. The answer has the changed line if a passage of the text is replaced, and the
+    beginning of the former text if all of it is. It names the changed fields unless one field was given a value, and
+    that was changed."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     if change.kind != arguments.kind:
         call.warn("kind_changed", BECOMES_OPEN)
     result = await call.write(change, UpdatedResult, allow_secrets=arguments.allow_secrets is True)
-    named = {name for name, value in msgspec.structs.asdict(arguments).items() if value not in (None, ())}
+    named = {name for name, value in msgspec.structs.asdict(arguments).items() if value not in (None, (), "")}
     fields = result.updated_fields
-    is_known = fields and {_FIELD_OF.get(name, name) for name in named}.issuperset(fields)
+    is_known = len(fields) == 1 and fields[0] in {_FIELD_OF.get(name, name) for name in named}
     answer: Answer = {"memory_id": change.memory_id} | ({} if is_known else {"updated_fields": list(fields)})
     if any(link.relation == "supersedes" for link in change.add_links):
         answer |= SUPERSEDED
-    return answer | {"version": result.version} | non_empty(line=result.line)
+    return answer | {"version": result.version} | non_empty(**{"former" if arguments.content else "line": result.line})
 
 
 def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> UpdateMemory:

@@ -42,7 +42,7 @@ from remembrancer.memory.changes import (
     updated,
 )
 from remembrancer.memory.decay import has_ended
-from remembrancer.memory.sentences import quotable
+from remembrancer.memory.sentences import first_words, quotable
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE, ApplyRun, UndoRun
@@ -83,6 +83,8 @@ INVALIDATED: Final = "invalidated"
 """The names of changes in the history that end a validity."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 STORING_UNDONE: Final = "its storing was undone"
+FORMER_WORDS: Final = 8
+"""The number of words that an answer gives of a text that was replaced as a whole."""
 
 Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
@@ -234,7 +236,11 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
         related, missing = _relate(writer, memory, change.related, alone=True)
         relinked = relinked or related
     fields = (*made.fields, "links") if unlinked or relinked else made.fields
-    line = changed_line(memory.now.content, change.content) if isinstance(change.content, TextEdit) else ""
+    line = ""
+    if isinstance(change.content, TextEdit):
+        line = changed_line(memory.now.content, change.content)
+    elif "content" in fields:
+        line = first_words(memory.now.content, FORMER_WORDS)
     return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing, line)
 
 
