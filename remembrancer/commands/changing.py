@@ -256,7 +256,8 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     if not tags and not remove:
         raise click.UsageError("name the tags to add, or give --remove TAG")
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
-    return _done(answer, f"Tags: {', '.join(answer.get('tags', ())) or 'none'}")
+    tags_now = ", ".join(answer.get("tags", ())) or "none"
+    return _done(answer, f"Tags: {tags_now}; 'remembrancer undo {short(memory)}' undoes it")
 
 
 # --- forgetting and restoring ---

@@ -38,7 +38,7 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
         target = target / default_name
     if not force:
         _refuse_existing(target)
-    return target.absolute()
+    return target.parent.resolve() / target.name
 
 
 @contextmanager
