@@ -266,6 +266,20 @@ def test_the_log_marks_what_was_undone(shell: Shell) -> None:
     ]
 
 
+def test_the_log_says_of_an_undo_what_it_undid(shell: Shell) -> None:
+    old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
+    shell("tag", new, "ops")
+    shell("undo", new)
+    shell("edit", new, "--supersedes", old)
+    shell("undo", new)
+    did = [line.split("\t")[2:4] for line in shell("log").splitlines()]
+    assert did[2:4] == [["changed (tags)", "We deploy on Mondays"], ["undone: changed (tags)", "We deploy on Mondays"]]
+    assert sorted(did[5:]) == [
+        ["undone: replaced", "We deploy on Tuesdays"],
+        ["undone: replaced another", "We deploy on Mondays"],
+    ]
+
+
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
     for arguments, code in ((("show", "ZZZZ"), "not_found"), (("list", "--kind", "nope"), "invalid_input")):
         done = shell.run(*arguments, "--json")

@@ -88,6 +88,10 @@ def verb_of(change: MemoryChanged) -> str:
         return _FIRST.get(change.kind, "stored")
     if "done" in change.fields and "kind" not in change.fields:
         return "closed" if change.done else "reopened"
+    if change.change == UNDONE and change.undid:
+        is_the_newer = change.undid == "superseded" and not change.fields
+        undone = "replaced another" if is_the_newer else verb_of(msgspec.structs.replace(change, change=change.undid))
+        return f"undone: {undone}"
     if change.change in ("updated", "tagged", "stored again"):
         return f"changed ({', '.join(change.fields)})"
     return _LATER.get(change.change, change.change)

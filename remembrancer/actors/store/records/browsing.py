@@ -59,7 +59,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL,
                m.version > h.version AND m.content != json_extract(h.record, '$.content'),
-               coalesce(json_extract(h.details, '$.member'), '')
+               coalesce(json_extract(h.details, '$.member'), ''), coalesce(json_extract(h.details, '$.undid'), '')
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
