@@ -180,8 +180,15 @@ def edit(
         if changed == []:
             return _done(answer, f"It replaces {old} already")
         return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
-    outcome = "Reopened" if reopen and list(changed) == ["done"] else f"Changed: {', '.join(changed)}"
-    line = f"{outcome}; {undo} undoes it" if changed else UNCHANGED
+    states = {
+        "done": "closed" if done else "reopened" if reopen else "",
+        "due": "" if given["due"] else "due date removed",
+    }
+    said = [states[name] for name in changed if states.get(name)]
+    if others := ", ".join(name for name in changed if not states.get(name)):
+        said.append(f"changed: {others}")
+    outcome = " and ".join(said)
+    line = f"{outcome[:1].upper()}{outcome[1:]}; {undo} undoes it" if changed else UNCHANGED
     return _done(answer, line)
 
 
