@@ -129,8 +129,9 @@ def test_every_option_that_a_page_gives_a_command_is_one_of_it(capsys: pytest.Ca
             continue
         with contextlib.suppress(SystemExit):
             main([*parts, "-h"])
-        described = capsys.readouterr().out
-        assert {option for option in options if not re.search(rf"{option}\b", described)} == set(), parts
+        described = capsys.readouterr()
+        missing = {option for option in options if not re.search(rf"{option}\b", described.out)}
+        assert missing == set(), (parts, described.err)
 
 
 def test_the_help_of_each_command_fits_a_terminal_and_its_sentences_end(capfd: pytest.CaptureFixture[str]) -> None:
