@@ -50,7 +50,7 @@ REMEDIES: Final = {
     "kind": "--kind open_end makes it one",
     "restore_memory": "'remembrancer restore ID'",
     "forget_memory": "'remembrancer forget ID'",
-    "promote_memory": "'remembrancer edit ID --to project'",
+    "promote_memory": "'remembrancer edit ID --to project' or '--to user'",
 }
 """The option or command of a shell for an argument or a tool that helps."""
 Answer = dict[str, Any]

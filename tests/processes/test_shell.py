@@ -254,6 +254,17 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
     assert "there is nothing left to undo here" in shell("undo", "--yes", status=exit_codes.FAILED)
 
 
+def test_a_memory_of_another_scope_is_replaced_once_it_is_moved_as_the_refusal_says(shell: Shell) -> None:
+    old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    new = ("add", "We deploy on Mondays", "--user", "--supersedes", old)
+    refused = shell(*new, status=exit_codes.USAGE)
+    assert "move the one of a project to the user" in refused
+    assert "'remembrancer edit ID --to project' or '--to user'" in refused
+    shell("edit", old, "--to", "user")
+    shell(*new)
+    assert "replaced by" in shell("show", old)
+
+
 def test_the_log_marks_what_was_undone(shell: Shell) -> None:
     end = shell.json("add", "paint the boat", "--kind", "open_end")["memory_id"]
     shell("edit", end, "--done")

@@ -491,9 +491,10 @@ def _targets(
             target = writer.memory(link.target)
         except NotFound as error:
             raise InvalidInput(
-                f"there is no memory with the id {link.target} to link to: both must be of one project (or its "
-                "sessions), or both the user's; promote_memory gives one of a project to the user",
+                f"there is no memory {link.target} beside this one to link to: both must be of one project (or its "
+                "sessions), or both the user's, so first move the one of a project to the user",
                 field=field,
+                remedy="promote_memory",
             ) from error
         if target.id == source_id:
             raise InvalidInput("a memory cannot be linked to itself", field=field)
