@@ -70,7 +70,7 @@ class Reflect(Request[Reflected], frozen=True):
     dry_run: bool = False
 
 
-Upkept = Literal["archived", "deleted", "derived", "orphans", "proposed", "promoted", "notes", "pruned"]
+Upkept = Literal["archived", "deleted", "derived", "proposed", "promoted", "notes", "pruned"]
 """The sorts of maintenance work: `derived` are new summaries and procedures, `proposed` are memories of the project
 that are proposed for promotion to the user, `notes` are forgotten session-only notes of closed sessions, and `pruned`
 are removed rows of turns, tool calls, runs and operations."""

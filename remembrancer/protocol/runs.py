@@ -147,7 +147,7 @@ class ProposeMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omi
 
 
 class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Remove entities that no memory names and that were created before a time (seconds since the epoch)."""
+    """A member of a shared lane with release 0.2.0 removes entities that no memory names. Without effect."""
 
     before: float
 
@@ -262,7 +262,6 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_f
     run_id: str
     edits: int
     skipped: tuple[Skipped, ...] = ()
-    orphans: int = 0
     """The number of entities removed."""
     pruned: int = 0
     """The number of rows removed."""

@@ -24,7 +24,6 @@ from remembrancer.protocol.runs import (
     AddMemory,
     ApplyRun,
     ChainLink,
-    DropOrphans,
     Edit,
     LogPromotion,
     NewMemory,
@@ -164,15 +163,9 @@ def test_a_memory_that_a_run_makes_has_its_entities_and_is_found_by_its_summary(
     assert rig.records.portable("mem_new", OTHER_SESSION) is None
 
 
-def test_orphans_go_when_they_are_old_and_topics_are_replaced(rig: RunsRig) -> None:
-    rig.do(UpdateMemory(ONE, add_entities=(EntityRef("kept", "service", "about"),)))
-    with rig.records._file.transaction() as connection:  # no way of ours leaves orphans: earlier releases might have
-        connection.executemany(
-            "INSERT INTO entities (space, name, type, created_at, key) VALUES (@SPACE, ?, 'service', ?, ?)",
-            [("old", 1.0, "old"), ("new", 100.0, "new")],
-        )
+def test_topics_are_replaced(rig: RunsRig) -> None:
     topics = SaveTopics((Topic("stores", ("a", "b")), Topic("lights", ("c",))))
-    assert rig.carry_out(DropOrphans(50.0), topics) == RunResult("run", 2, orphans=1)
+    assert rig.carry_out(topics) == RunResult("run", 1)
     assert Graph(rig.records.spaces, "").summary([rig.records.space], None, 1).topics == topics.topics
     rig.carry_out(SaveTopics(topics.topics[1:]), part=1)
     assert Graph(rig.records.spaces, "").summary([rig.records.space], None, 1).topics == topics.topics[1:]

@@ -236,7 +236,6 @@ PROJECT_RULE, USER_RULE = (
         f"archived for {decay.DELETE_AFTER_S / DAY_S:g} days, and neither used nor changed since",
         f"are deleted {maintenance.SESSION_DETAILS_KEPT_S / DAY_S:g} days after",
         f"runs are deleted after {maintenance.RUNS_KEPT_S / DAY_S:g} days",
-        f"removed after {maintenance.ORPHAN_AFTER_S / DAY_S:g} days",
     ],
 )
 def test_the_numbers_of_the_page_are_those_in_force(sentence: str) -> None:

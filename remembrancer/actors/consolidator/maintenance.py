@@ -25,14 +25,12 @@ from remembrancer.actors.consolidator.store_connection import (
 from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, should_delete, strength_of
 from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkept
 from remembrancer.protocol.kinds import SESSION_KINDS
-from remembrancer.protocol.runs import DropOrphans, NoteMaintenance, Prune, ReviseMemory
+from remembrancer.protocol.runs import NoteMaintenance, Prune, ReviseMemory
 
 SLICE: Final = 500
 """The number of memories that are summarised together."""
 NAMED: Final = 100
 """The number of ids of each sort in an answer."""
-ORPHAN_AFTER_S: Final = 30 * DAY_S
-"""An entity that no memory mentions is deleted if it is older than this."""
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
 RUNS_KEPT_S: Final = 90 * DAY_S
@@ -47,8 +45,7 @@ async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: b
     """Carry out the maintenance of a space, or say what it would do.
 
     Memories of a shared lane are not proposed to the user. Its old rows are deleted in one part, so that all hosts
-    delete the same ones. Entities stay, which each host finds by itself, and so do the results of operations: a host
-    that has been away for long may ask for one again.
+    delete the same ones. The results of operations stay: a host that has been away for long may ask for one again.
     """
     project, now, is_shared = job.project, clock(), job.lane_time is not None
     place = "user" if project is None else project.id
@@ -76,11 +73,10 @@ async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: b
         done["derived"] += await _change(summing_up, by_id(procedures))
     counts: dict[Upkept, Done] = {}
     if not dry_run:
-        orphans = DropOrphans(now - ORPHAN_AFTER_S)
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
         if is_shared:
-            orphans, rows = DropOrphans(0.0), Prune(rows.sessions_before, rows.runs_before, 0.0, ALL_ROWS)
-        counts["orphans"], counts["pruned"] = await _prune(run, orphans, rows)
+            rows = Prune(rows.sessions_before, rows.runs_before, 0.0, ALL_ROWS)
+        counts["pruned"] = await _prune(run, rows)
     if project is not None and not is_shared:
         done |= await propose_to_user(store, project, clock, dry_run=dry_run, left_out=leaving)
     for sort, ids in done.items():
@@ -114,16 +110,16 @@ async def _change(run: Run, changes: Changes) -> list[str]:
     return [memory_id for memory_id in changes if memory_id not in passed_over]
 
 
-async def _prune(run: Run, orphans: DropOrphans, rows: Prune) -> tuple[Done, Done]:
-    """Delete unneeded entities and rows, a bounded number in each transaction. Returns the numbers of both."""
+async def _prune(run: Run, rows: Prune) -> Done:
+    """Delete unneeded rows, a bounded number in each transaction. Returns their number."""
     pruning = Run(run.store, run.project, run_id_of("pruning", run.run_id), run.kind, run.clock)
-    dropped = pruned = 0
+    pruned = 0
     while True:
         name = derive("pruning", run.run_id, pruning.parts)
-        result = await pruning.write_part((orphans, rows), operation_id=name)
-        dropped, pruned = dropped + result.orphans, pruned + result.pruned
+        result = await pruning.write_part((rows,), operation_id=name)
+        pruned += result.pruned
         if result.pruned < rows.limit:
-            return Done(dropped), Done(pruned)
+            return Done(pruned)
 
 
 # --- The changes. Pure.

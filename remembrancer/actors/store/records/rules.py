@@ -175,7 +175,7 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredRe
     """Merge a restated text into the memory that has it, and make the new id an alias of it."""
     revised = writer.revise(known, joined(known.now, change), "stored again")
     writer.space.add_alias(change.memory_id, known.id)
-    writer.space.set_accesses(known.id, known.access_count + 1, writer.at)
+    writer.space.count_accesses([known.number], writer.at)
     writer.space.note_use((known.id,), writer.operation.session_id)
     had = known.now.related_entities
     edges = len({*had, *change.related_entities}) - len(had)

@@ -60,7 +60,7 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     for edit in change.edits:
         is_over = undone_at is not None and not isinstance(edit, CloseSession)
         carrying.note(edit, RUN_UNDONE if is_over else carrying.carry_out(edit))
-    return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.orphans, carrying.pruned)
+    return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.pruned)
 
 
 def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
@@ -78,7 +78,6 @@ class _Carrying:
     writer: Writer
     change: ApplyRun
     edits: int = 0
-    orphans: int = 0
     pruned: int = 0
     skipped: list[Skipped] = field(default_factory=list)
     passed_over: set[str] = field(default_factory=set)
@@ -113,8 +112,6 @@ class _Carrying:
             case ProposeMemory():
                 if not propose(self.writer, edit):
                     return "it was proposed before, or no longer belongs to the project"
-            case DropOrphans():
-                self.orphans += self.writer.space.drop_orphans(edit.before)
             case Prune():
                 self.pruned += prune(self.writer.space.execute, edit)
             case SaveTopics():
@@ -131,8 +128,8 @@ class _Carrying:
                        ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
                     (self.writer.space.now,),
                 )
-            case CloseRequest() | RequestConsolidation():
-                return "maintenance consolidates"
+            case CloseRequest() | RequestConsolidation() | DropOrphans():
+                return "it is of release 0.2.0, and has no effect"
             case _:
                 assert_never(edit)
         return None
@@ -187,7 +184,7 @@ class _Carrying:
             previous_scope=None if edit.scope is None else memory.now.scope,
         )
         if edit.accessed:
-            self.writer.space.set_accesses(memory.id, memory.access_count + 1, self.writer.at)
+            self.writer.space.count_accesses([memory.number], self.writer.at)
         return None
 
     def _link(self, edit: AddLink) -> str | None:

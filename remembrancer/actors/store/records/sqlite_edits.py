@@ -203,13 +203,6 @@ class SqliteEdits(SpaceConnection):
             (alias, memory_id),
         )
 
-    def set_accesses(self, memory_id: str, count: int, last_accessed_at: float | None) -> None:
-        """Set the number of accesses of a memory, and the time of the last one."""
-        self.execute(
-            "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE space = @SPACE AND id = ?",
-            (count, last_accessed_at, memory_id),
-        )
-
     def note_erased(self, memory_id: str, at: float) -> None:
         """Record that a memory was deleted for good: its id is never stored again."""
         self.execute("INSERT OR REPLACE INTO erased VALUES (@SPACE, ?, ?)", (memory_id, at))
@@ -218,10 +211,6 @@ class SqliteEdits(SpaceConnection):
         """Delete what the log says of a memory, and where it was observed."""
         for statement in _OF_PROMOTION:
             self.execute(statement, (memory_id,))
-
-    def drop_orphans(self, before: float) -> int:
-        """Delete the entities older than that time that no memory is linked to, and return their number."""
-        return self._drop_entities("created_at < ?", (before,))
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
         """Record that a session has used the memories that it can see. For each memory only the first few sessions are
@@ -445,17 +434,12 @@ class SqliteEdits(SpaceConnection):
 
     def remove_unlinked(self, entities: Iterable[int]) -> None:
         """Delete the entities among these that no memory is linked to."""
-        self._drop_entities("number IN (SELECT value FROM json_each(?))", (as_json(sorted(set(entities))),))
-
-    def _drop_entities(self, which: str, values: tuple[object, ...]) -> int:
-        """Delete the entities of a condition that no memory is linked to; their number."""
         gone = self.query(
-            f"""DELETE FROM entities WHERE space = @SPACE AND {which}
-                AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number) RETURNING number""",  # noqa: S608
-            values,
+            """DELETE FROM entities WHERE space = @SPACE AND number IN (SELECT value FROM json_each(?))
+               AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number) RETURNING number""",
+            (as_json(sorted(set(entities))),),
         )
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
-        return len(gone)
 
     def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
         """Add the edges of a memory to its entities, and new entities, as of a time.
