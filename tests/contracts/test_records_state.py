@@ -329,8 +329,8 @@ OTHER_INDEX = EntityRef("vector-index", "module", "about")
 ALL_FIELDS = ("content", "importance", "tags", "metadata", "related_entities", "summary")
 
 
-def updated(version: int, *fields: str, memory_id: str = ID) -> UpdatedResult:
-    return UpdatedResult(memory_id, fields, "content" in fields, version)
+def updated(version: int, *fields: str, memory_id: str = ID, line: str = "") -> UpdatedResult:
+    return UpdatedResult(memory_id, fields, "content" in fields, version, line=line)
 
 
 def restored(version: int, *fields: str, memory_id: str = ID) -> RestoredResult:
@@ -346,7 +346,7 @@ CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], 
     (UpdateMemory(ID, remove_entities=("store",)), updated(5, "related_entities"), {"related_entities": (LAUNCHER,)}),
     (
         EVERYTHING,
-        updated(6, *ALL_FIELDS[:5]),
+        updated(6, *ALL_FIELDS[:5], line="the first lantern"),
         {
             "tags": ("red", "new", "green"),
             "metadata": {"a": 1, "why": {"deep": [1, None]}, "n": 1},
@@ -421,7 +421,11 @@ CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], 
     (UpdateMemory(ID, cleared=("valid_until",)), updated(22, "valid_until"), {"valid_until": None}),
     (PromoteMemory(ID, "project"), InvalidInput, {}),
     (PromoteMemory(OWN_ID, "project"), PromotedResult(OWN_ID, "session", "project", 2, None), {"scope": "project"}),
-    (UpdateMemory(OWN_ID, "a bottle"), updated(3, "content", memory_id=OWN_ID), {"content": "a bottle"}),
+    (
+        UpdateMemory(OWN_ID, "a bottle"),
+        updated(3, "content", memory_id=OWN_ID, line="a torch"),
+        {"content": "a bottle"},
+    ),
     (RestoreMemory(OWN_ID, 1), restored(4, "content", memory_id=OWN_ID), {"content": "a torch", "scope": "project"}),
     (ForgetMemory(OWN_ID), ForgottenResult(OWN_ID, None), {"version": 5}),
     (RestoreMemory(OWN_ID, 1), restored(6, "status", memory_id=OWN_ID), {"forgotten_at": None}),
