@@ -12,6 +12,7 @@ import msgspec
 
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
+from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import Kind, kind_of_type, type_of_kind
@@ -74,7 +75,8 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]) -> list[PortableMemory]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
-    The same section of the same file always gives the same memory. Front matter (Claude Code's has a `description`) is
+    A heading such as "TODO" or "Decision" gives its section a kind, and a list of open ends is a memory for each. The
+    same section of the same file always gives the same memory. Front matter (Claude Code's has a `description`) is
     skipped, and so are headings without text and lists of links to other notes, such as an index in `MEMORY.md`.
     """
     front = _FRONT.fullmatch(text)
@@ -87,18 +89,25 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
         section = "\n".join(lines[begin:end]).strip()
         if all(map(_LINK.match, filter(str.strip, section.splitlines()))):
             continue
-        content = f"{headed}: {section}" if headed else section
+        above, _, title = headed.rpartition(" > ")
+        titled = f"{title}: {section}" if title else section
+        is_open = is_list_of_open_ends(titled)
         kind = kind_of(section)
-        memory_id = derive_memory_id(f"section of {path}\n{content}")
-        made[memory_id] = PortableMemory(
-            id=memory_id,
-            content=content,
-            type=type_of_kind(kind),
-            kind=kind,
-            scope=scope,
-            session_id=SHELL_SESSION,
-            source=SourceRef(file=path),
-            created_at=at,
-            updated_at=at,
-        )
+        if is_open or kind == "fact":
+            kind = kind_of(titled)
+        prefix = above if is_open else headed
+        for part in open_ends_in(titled) if is_open else (section,):
+            content = f"{prefix}: {part}" if prefix else part
+            memory_id = derive_memory_id(f"section of {path}\n{content}")
+            made[memory_id] = PortableMemory(
+                id=memory_id,
+                content=content,
+                type=type_of_kind(kind),
+                kind=kind,
+                scope=scope,
+                session_id=SHELL_SESSION,
+                source=SourceRef(file=path),
+                created_at=at,
+                updated_at=at,
+            )
     return list(made.values())

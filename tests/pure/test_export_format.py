@@ -28,6 +28,7 @@ from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNe
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, MemoryVersion, PortableMemory, SourceRef
+from remembrancer.toolsets.memory.store_memory import kind_of
 from tests.cases import cases
 from tests.operations import OTHER_PROJECT as OTHER
 from tests.operations import PROJECT
@@ -242,6 +243,14 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     index = "# Index\n\n- [Deploy](deploy.md)\n- [Tests](notes/tests.md) — they need a database\n"
     assert sections(index) == {}
     assert len(sections(f"{index}- never on Fridays\n")) == len(sections("- [MDN](https://x.org/y.md)")) == 1
+
+    plan = "# Shop\n## TODO\n- order labels\n- run `make`\n## Decision\nValkey is the cache.\n## Hours\nNine to five."
+    assert [(each.kind, each.content) for each in sections_of("plan.md", plan, 1e9, "project", kind_of)] == [
+        ("open_end", "Shop: order labels"),
+        ("open_end", "Shop: run `make`"),
+        ("decision", "Shop > Decision: Valkey is the cache."),
+        ("fact", "Shop > Hours: Nine to five."),
+    ]
 
 
 NOTE = cases("export_format", "note")
