@@ -479,6 +479,12 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     shell("edit", ids[1], "--to", "user")
     assert shell.json("list", "--review")["proposals"] == []
     assert [each["id"] for each in shell.json("list", "--scope", "user")["memories"]] == [ids[1]]
+    assert "proposal" not in shell.json("show", ids[1], "--history")["history"][-1]
+    assert "it is moved back to the project" in shell("undo", ids[1])
+    assert [line.split("\t") for line in shell("list", "--review").splitlines()] == [
+        each for each in proposals if each[0] == ids[1]
+    ], "it can be accepted again"
+    shell("edit", ids[1], "--to", "user")
     shell("edit", ids[1], "--to", "project")
     assert shell.json("list", "--scope", "user")["memories"] == []
     assert {each["id"] for each in shell.json("list", "--scope", "project")["memories"]} == set(ids)

@@ -183,11 +183,13 @@ def _promotion(step: ChainLink | LoggedPromotion) -> dict[str, Any]:
 
 
 def _history(entry: HistoryEntry) -> dict[str, Any]:
-    """One line of the history. It leaves out the content, which can be requested by version."""
+    """One line of the history. It leaves out the content, which can be requested by version, and a proposal that only
+    an undo needs."""
     line: dict[str, Any] = {
         "version": entry.version,
         "change": entry.change,
         "at": iso(entry.changed_at),
         "session_id": entry.session_id,
     }
-    return {**line, **{name: value for name, value in entry.details.items() if value not in (None, [], ())}}
+    told = {name: value for name, value in entry.details.items() if name != "proposal"}
+    return line | {name: value for name, value in told.items() if value not in (None, [], ())}
