@@ -354,7 +354,7 @@ class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
     """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
 
     `strength` and `is_stale` follow the formulas of `memory/decay.py`. `reasons` say, in sentences, why the memory is
-    in its scope. `undo_forgets`: an undo would forget it.
+    in its scope. `undo_forgets`, read on request: an undo would forget it.
     """
 
     memory: PortableMemory
@@ -370,6 +370,7 @@ class GetMemory(SessionRequest[MemoryShown], frozen=True):
     """Read one complete memory. Refused with `not_found` if it does not exist."""
 
     memory_id: str
+    with_undo: bool = False
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -363,7 +363,8 @@ def show_memory(
         embedded=is_embedded(view.records_of(ref), ref),
         near_duplicates=near_duplicates(view, ref, request.session_id),
         strength=strength_of(memory, now),
-        undo_forgets=view.reader.spaces.file.read_together(
+        undo_forgets=request.with_undo
+        and view.reader.spaces.file.read_together(
             lambda each: undo_forgets(SqliteEdits(each, view.records_of(ref).space, 0.0), memory.id, request.session_id)
         ),
         is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),

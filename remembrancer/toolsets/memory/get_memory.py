@@ -51,7 +51,7 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
         InvalidInput: the memory has no such version.
         MemoryUnavailable, DeadlineExceeded: the store is away or slow, and the memory is not cached.
     """
-    request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(memory_id))
+    request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(memory_id), with_undo=detail)
     reply = await call.ask(request)
     if not call.is_old:
         call.service.shown(call.caller, (), used=(reply.memory.id,))
