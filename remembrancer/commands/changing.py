@@ -166,6 +166,8 @@ def edit(
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
         outcome = f"It stays in the {to}" if stays else f"Moved to the {to}; {undo} moves it back"
+        if "merged_into" in answer:
+            outcome = f"Merged into {short(answer['merged_into'])}, which says the same"
         return _done(answer, outcome)
     if not changes:
         text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
