@@ -26,7 +26,7 @@ from tests.spaces import overwrite_pages
 
 PLACES = 50
 KILLS = 12
-BEFORE, SINCE = 240, 40
+BEFORE, SINCE = 120, 20
 PAGE = 4096
 COUNTED = ("tallies", "embedded")
 

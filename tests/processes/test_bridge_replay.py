@@ -124,6 +124,7 @@ async def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer
             return "error" not in await client.request_or_error("ping")
 
         await client.initialize()
+        await until(answers)  # by the gateway: one that is starting has longer
         hanging.process.send_signal(signal.SIGSTOP)
         assert (await client.request_or_error("ping"))["error"] == -32000
         assert (await client.request("tools/list"))["tools"], "what is the same for all is known without it"

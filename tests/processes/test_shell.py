@@ -411,8 +411,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     ):
         old = shell.json("add", older)["memory_id"]
         shell("add", newer)
-        while not (waiting := shell.json("list", "--review")["contradictions"]):
-            pass
+        waiting = asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
@@ -422,8 +421,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
-    while not (alike := shell.json("list", "--review")["alike"]):
-        pass
+    alike = asyncio.run(until(lambda: shell.json("list", "--review")["alike"]))
     assert alike == [{"newer_id": new, "newer": newer, "older_id": old, "older": older}]
     assert shell("list", "--review").split("\t")[2].startswith(f"nearly the same as {new}")
     shell("edit", old, "--both")
@@ -438,8 +436,7 @@ def test_only_a_pair_that_was_settled_as_both_true_is_put_back_into_review(shell
         return shell("edit", pair[0], "--undecided", pair[1], status=exit_codes.USAGE)
 
     assert "not a pair settled by" in refused(apart, old)
-    while not shell.json("list", "--review")["contradictions"]:
-        pass
+    asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
     assert "not a pair settled by" in refused(new, old)
     for pair in ((new, old), (old, new)):
         shell("edit", old, "--both")
