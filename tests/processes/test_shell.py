@@ -254,6 +254,7 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
     assert "there is nothing left to undo here" in shell("undo", "--yes", status=exit_codes.FAILED)
 
 
+@alone
 def test_moving_a_memory_that_the_user_has_already_says_that_it_was_merged(shell: Shell) -> None:
     users = shell.json("add", "I want tea", "--user")["memory_id"]
     own = shell.json("add", "I want tea", "--tag", "drinks")["memory_id"]
@@ -261,6 +262,7 @@ def test_moving_a_memory_that_the_user_has_already_says_that_it_was_merged(shell
     assert [each["id"] for each in shell.json("list")["memories"]] == [users]
 
 
+@alone
 def test_a_memory_of_another_scope_is_replaced_once_it_is_moved_as_the_refusal_says(shell: Shell) -> None:
     old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     new = ("add", "We deploy on Mondays", "--user", "--supersedes", old)
