@@ -33,7 +33,7 @@ from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import FindPairs, ListSessions, ReadActivity, ReadGraph, ReadTurns
 from remembrancer.protocol.consolidation import ReadMemories
-from remembrancer.protocol.errors import EmbeddingUnavailable
+from remembrancer.protocol.errors import EmbeddingUnavailable, MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
@@ -50,6 +50,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.records_rig import MODEL, pending, scrub, texts_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.patience import PATIENCE_S
 
 SECRET = "zanzibar"
 WRITES = {
@@ -280,6 +281,8 @@ async def test_many_projects_take_few_threads_and_descriptors(tmp_path: Path) ->
     finally:
         committer.close()
         files.close()
+    with pytest.raises(MemoryUnavailable, match="stopping"):
+        await asyncio.wait_for(committer.run(USER, list), PATIENCE_S)
 
 
 def test_threads_that_end_leave_no_open_file(tmp_path: Path) -> None:
