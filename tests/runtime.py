@@ -11,11 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
@@ -29,6 +27,9 @@ from remembrancer.protocol.problems import find_problems
 from tests.forked import run_command, start_bridge, start_runtime
 from tests.patience import PATIENCE_S
 from tests.spaces import rows_of
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 ERAS: Final = ("legacy", "2026-07-28")
 """Modes of the SDK's client: the handshake, and the newest protocol."""
@@ -233,7 +234,7 @@ class PatientSession(Session):
 class Caller:
     """The client of a session over the SDK, whose calls have to succeed, unless a test says otherwise."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: "Client") -> None:
         self._client = client
 
     async def __call__(self, tool: str, *, fails: bool = False, **arguments: Any) -> dict[str, Any]:
@@ -243,8 +244,11 @@ class Caller:
         return answer
 
 
-def bridged(session: str, mode: str = "auto", *, toolsets: str | None = None, **options: Any) -> Client:
+def bridged(session: str, mode: str = "auto", *, toolsets: str | None = None, **options: Any) -> "Client":
     """The SDK's client, which starts a bridge. The runtime, in the home of the environment, is up before."""
+    from mcp import Client  # takes more than a second, and every process that has `tests.processes.runtimes` has this
+    from mcp.client.stdio import StdioServerParameters
+
     environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
     environ |= {} if toolsets is None else {"REMEMBRANCER_TOOLSETS": toolsets}
     start_runtime(environ)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER, Outcome
+from remembrancer.commands.backup import put_back
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.writes import Applied, Operation, WriteNote
@@ -81,6 +83,15 @@ def write_note_and_die(database: Path, root: Path, name: str, content: str, step
     records.complete = wrap(records.complete)  # type: ignore[method-assign]
     write_note(records, note_operation(name, root, content, ignore=("memory/",)))
     os._exit(APPLIED)
+
+
+def restore_and_die(changes: int, archive: str) -> None:
+    """Restore, and be killed after so many changes of names in the file system, or end with the command's status."""
+    counted = mortal(changes)
+    os.link = counted(os.link)
+    for name in ("replace", "rename", "unlink"):
+        setattr(Path, name, counted(getattr(Path, name)))
+    sys.exit(put_back.main([archive, "--yes"], standalone_mode=False))
 
 
 def mortal(calls: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

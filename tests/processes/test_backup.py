@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import sys
 import tarfile
 import threading
 from pathlib import Path
@@ -14,12 +13,12 @@ import pytest
 
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands import exit_codes
-from remembrancer.commands.backup import put_back, write_archive
+from remembrancer.commands.backup import write_archive
 from remembrancer.commands.runtime_client import ask_store
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory, Scope
-from tests.contracts.dying_process import mortal
+from tests.contracts.dying_process import restore_and_die
 from tests.forked import run_forked
 from tests.operations import PROJECT
 from tests.processes.runtimes import until
@@ -239,12 +238,3 @@ def test_a_damaged_database_is_no_backup_but_can_be_replaced_by_one(home: Path) 
     said = restore(home / "backup.tar", home)
     assert exported(home) == as_it_was
     assert (Path(said["set_aside"]) / "memory.db").read_bytes().startswith(b"this is no")
-
-
-def restore_and_die(changes: int, archive: str) -> None:
-    """Restore, and be killed after so many changes of names in the file system, or end with the command's status."""
-    counted = mortal(changes)
-    os.link = counted(os.link)
-    for name in ("replace", "rename", "unlink"):
-        setattr(Path, name, counted(getattr(Path, name)))
-    sys.exit(put_back.main([archive, "--yes"], standalone_mode=False))
