@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from bench.client import StdioClient
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
@@ -26,7 +25,7 @@ from tests.cases import cases
 from tests.conftest import ROOT_OF_FILES
 from tests.git import git
 from tests.patience import until
-from tests.runtime import Runtime, command, files_with, stop_runtime
+from tests.runtime import Runtime, Session, command, files_with, stop_runtime
 from tests.spaces import connect_space, write_rows
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
@@ -588,7 +587,7 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
 
 def test_an_undo_without_an_id_says_that_an_assistant_made_the_change(shell: Shell) -> None:
     async def tagged_by_an_assistant() -> None:
-        async with StdioClient(shell.home, cwd=shell.directory) as client:
+        async with Session(shell.home, cwd=shell.directory) as client:
             await client.call("tag_memory", memory_id=memory_id, add=["ops"])
 
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
