@@ -21,6 +21,10 @@ COMMANDS = ("runtime_commands", "status", "doctor", "finding", "backup", "export
 MODULES = (
     *(f"remembrancer.actors.{role}.actor" for role in ("store", "gateway", "consolidator", "embedder", "indexer")),
     *("remembrancer.actors.launcher.runtime", "remembrancer.actors.bridge.bridge", "remembrancer.command_line"),
+    # What a gateway or a store loads when it is first wanted: the MCP SDK takes a second.
+    *(f"remembrancer.actors.gateway.{name}" for name in ("server", "mcp_session", "http_server")),
+    *(f"remembrancer.actors.store.{name}" for name in ("shared_lane", "lane_follower", "remote_workers")),
+    "remembrancer.browser.app",
     *(f"remembrancer.commands.{name}" for name in COMMANDS),
     *("tests.forked", "onnxruntime"),
 )
