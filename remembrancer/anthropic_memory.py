@@ -57,10 +57,7 @@ class MemoryTool(BetaAbstractMemoryTool):
             raise ToolError(text)
         return text
 
-    def view(self, command: Any) -> str:
-        return self.execute(command)
-
-    create = str_replace = insert = delete = rename = view
+    view = create = str_replace = insert = delete = rename = execute
 
     def close(self) -> None:
         """End the session. May be called twice."""

@@ -11,7 +11,8 @@ from remembrancer.memory.wording import stem
 LONGEST: Final = 64
 """Characters of a word that is kept: a longer one is data."""
 SIGILS: Final = "_$@"
-_WORD: Final = re.compile(r"\w+")
+words_in: Final = re.compile(r"\w+").findall
+"""The words in a text, as they are written."""
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
 _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|#)[A-Za-z_$][\w$]*)*")
@@ -33,11 +34,6 @@ def terms_of(word: str) -> tuple[str, ...]:
     return tuple(terms)
 
 
-def words_in(text: str) -> list[str]:
-    """The words in a text, as they are written."""
-    return _WORD.findall(text)
-
-
 def terms_in(text: str) -> Iterator[str]:
     """The terms in a text, each as often as it occurs."""
     return chain.from_iterable(map(terms_of, words_in(text)))
@@ -47,7 +43,7 @@ def question_words(question: str) -> list[str]:
     """The words of a question that say something, as written; all of them if none does."""
     from remembrancer.memory.stop_words import stop_words_of  # what reads code asks nothing, and starts sooner
 
-    words = _WORD.findall(question)
+    words = words_in(question)
     silent = stop_words_of(question)
     telling = [word for word in words if word.lower() not in silent]
     return telling or words

@@ -5,8 +5,9 @@ answers the query. Pure; the time is passed in.
 over the same features.
 """
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -16,6 +17,8 @@ import msgspec
 import numpy as np
 
 from remembrancer.memory.features import NAMES, Candidates, Column, QueryProperties, table
+from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.reads import ProfileName
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
@@ -194,3 +197,23 @@ def is_assistants(content: str) -> bool:
 def asks_of_the_user(query: str) -> bool:
     """True if users ask about themselves, and not about something that they were told."""
     return bool(_OF_THE_USER.search(query)) and not _OF_THE_ASSISTANT.search(query)
+
+
+PROFILES: Final[Mapping[ProfileName, Mapping[Scope, float]]] = {
+    "default": {"session": 0.50, "project": 0.35, "user": 0.15},
+    "codebase": {"session": 0.20, "project": 0.60, "user": 0.20},
+    "preferences": {"session": 0.10, "project": 0.20, "user": 0.70},
+    "debugging": {"session": 0.40, "project": 0.40, "user": 0.20},
+    "new_project": {"session": 0.30, "project": 0.10, "user": 0.60},
+    "architecture": {"session": 0.15, "project": 0.65, "user": 0.20},
+}
+"""The weights of the scopes in the six recall profiles; those of a profile add up to 1."""
+SCOPE_TEMPER: Final = 0.4
+"""The share of the logarithm of a scope's weight in the score: a profile decides between memories that match about
+equally, and the query between all others."""
+
+
+def scope_shares(weights: Mapping[Scope, float], scopes: Collection[Scope]) -> dict[Scope, float]:
+    """The contribution of each scope to the score: 0 for the one with the highest weight, less for the others."""
+    heaviest = max((weights[scope] for scope in scopes), default=1.0)
+    return {scope: SCOPE_TEMPER * math.log(weights[scope] / heaviest) for scope in scopes}

@@ -262,7 +262,6 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_f
     run_id: str
     edits: int
     skipped: tuple[Skipped, ...] = ()
-    """The number of entities removed."""
     pruned: int = 0
     """The number of rows removed."""
 

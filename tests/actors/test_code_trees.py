@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.index_file import CodeWriter, NotesWriter
 from remembrancer.actors.indexer import watching
-from remembrancer.actors.indexer.code_reading import CodeReaders
-from remembrancer.actors.indexer.code_trees import CodeFiles
+from remembrancer.actors.indexer.code_reading import CodeFiles, CodeReaders
 from remembrancer.actors.indexer.watching import Indexer
 from remembrancer.actors.store import actor, file_handlers
 from remembrancer.actors.store.file_index import CodeIndex

@@ -25,9 +25,8 @@ from remembrancer.memory import decay, promotion
 from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, memory_strength
 from remembrancer.memory.features import NAMES as FEATURE_NAMES
 from remembrancer.memory.features import STANDINGS
-from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, FOR_KIND, IMPORTANCE_SHARE, MOST_FOR_USE
-from remembrancer.memory.ranking import fitted_for
+from remembrancer.memory.ranking import PROFILES, fitted_for
 from remembrancer.protocol.errors import _BY_CODE
 from remembrancer.protocol.gateway_link import HOOK_EVENTS
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SCOPES, STATUSES, type_of_kind

@@ -33,13 +33,13 @@ from remembrancer.memory.features import (
     table,
 )
 from remembrancer.memory.pagerank import DAMPING, Around, personal_pagerank
-from remembrancer.memory.profiles import PROFILES, scope_shares
 from remembrancer.memory.ranking import (
     COMPOSITE,
     CONNECTED,
     DEFAULT_MODEL,
     JOINED,
     PAGERANK,
+    PROFILES,
     Fitted,
     WeightsFile,
     asks_of_the_user,
@@ -47,6 +47,7 @@ from remembrancer.memory.ranking import (
     is_assistants,
     is_message,
     on_the_scale,
+    scope_shares,
     scored,
     weigh,
     weights_file,

@@ -12,8 +12,7 @@ import anyio
 import anyio.abc
 
 from remembrancer.actors.actor_process import Actor, LaunchSpec
-from remembrancer.actors.indexer.code_reading import CodeReaders
-from remembrancer.actors.indexer.code_trees import CodeFiles
+from remembrancer.actors.indexer.code_reading import CodeFiles, CodeReaders
 from remembrancer.actors.indexer.file_reading import WorkspaceFiles
 from remembrancer.actors.indexer.watching import Indexer, TreeFiles
 from remembrancer.protocol.control import IndexerHealth

@@ -1,19 +1,24 @@
-"""The processes that read code for the indexer, and may die doing so: see `remembrancer.code.reader`."""
+"""The files of a tree of code, and the processes that read them and may die doing so (`remembrancer.code.reader`)."""
 
 import asyncio
 import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import anyio
 import msgspec
 
+from remembrancer.actors.index_file import CodeWriter, FileState
+from remembrancer.actors.indexer.watching import Scan, TreeFiles
+from remembrancer.code.languages import language_of
 from remembrancer.code.read_files import ReadFile
 from remembrancer.code.reader import DEADLINE_S, ReadFiles, answers
-from remembrancer.code.tree import SourceFile
+from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
+from remembrancer.protocol.files import ToRead
 
 READERS: Final = min(2, os.cpu_count() or 1)
 """Reading processes that run at once."""
@@ -72,3 +77,42 @@ async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
         raise OSError("the process that reads code does not start")
     complete, _, _ = output.rpartition(b"\n")
     return answers.decode_lines(complete)
+
+
+class CodeFiles(TreeFiles):
+    """The code below a directory."""
+
+    quiet_s = 0.15
+    longest_s = 1.0
+    batch_bytes = 2 * 1024 * 1024
+    open_index = CodeWriter
+
+    def __init__(self, root: str, readers: CodeReaders, exclude: Sequence[str] = ()) -> None:
+        self._tree = Tree(root, exclude)
+        self.root = Path(self._tree.root)
+        self._readers = readers
+
+    def scan(self, known: Mapping[str, FileState], asked: ToRead | None) -> Scan | None:
+        if not self.root.is_dir():
+            return None
+        gone, changed, total = dict(known), list[SourceFile](), 0
+        for file in self._tree.files():
+            total += 1
+            state = gone.pop(file.path, None)
+            if state is None or (state.mtime_ns, state.size) != (file.mtime_ns, file.size):
+                changed.append(file)
+        return Scan(changed, list(gone), total, dict(self._tree.skipped))
+
+    async def read(self, batch: Sequence[SourceFile]) -> list[ReadFile]:
+        return await self._readers.read(str(self.root), batch)
+
+    def directories(self) -> set[Path]:
+        return {self.root}
+
+    def concerns(self, path: Path) -> bool:
+        if path == self.root:
+            return True
+        *above, name = Path(os.path.relpath(path, self.root)).parts
+        if any(part.startswith(".") or part in FOREIGN for part in above):
+            return False
+        return name in IGNORE_FILES or language_of(name) is not None or "." not in name

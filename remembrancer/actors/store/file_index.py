@@ -162,6 +162,7 @@ class FileMemories:
         self.name = index.name
         self._index = index
         self._read = index.file.read
+        self.postings = index.postings
         self._wanted = wanted
 
     @cached_property
@@ -200,9 +201,6 @@ class FileMemories:
         if self.size <= ROWS:
             return hits(expression_of(phrases))
         return hits_of_rare(self._index, hits, phrases, limit, counted or {}, ROWS, WIDE_ROWS)
-
-    def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
-        return self._index.postings(groups)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         if filters.scopes == ("session",):

@@ -31,8 +31,16 @@ from remembrancer.memory.features import (
     rarity,
     standing,
 )
-from remembrancer.memory.profiles import PROFILES, scope_shares
-from remembrancer.memory.ranking import COMPOSITE, CONNECTED, PAGERANK, Weighed, fitted_for, weigh
+from remembrancer.memory.ranking import (
+    COMPOSITE,
+    CONNECTED,
+    PAGERANK,
+    PROFILES,
+    Weighed,
+    fitted_for,
+    scope_shares,
+    weigh,
+)
 from remembrancer.memory.times.windows import nearness
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
