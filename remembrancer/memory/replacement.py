@@ -80,6 +80,8 @@ _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
 _THIN: Final = ARTICLES | _LISTS["thin"]
 """Words that do not separate the words on both sides of them."""
 
+RANGE: Final = (("to",), ("until",))
+"""The words between the ends of a range, which is one value."""
 LONGEST_OF_FORM: Final = 300
 """The longest text of a rule about the form of names or code, in characters."""
 _PARTS: Final = "argument|function|class|method|attribute|variable"
@@ -334,10 +336,15 @@ def _two_things(pair: TextPair) -> float:
         return 0.0
     values = pair.earlier.values | pair.later.values
     values |= frozenset(map(stem, values))  # as they stand in a sequence
-    slots = [each for each in matcher.get_opcodes() if each[0] == "replace"]
+    slots: list[tuple[int, int, int, int]] = []
+    for change, begins, ends, later_begins, later_ends in matcher.get_opcodes():
+        if change == "replace" and slots and one[slots[-1][1] : begins] in RANGE:
+            slots[-1] = (slots[-1][0], ends, slots[-1][2], later_ends)
+        elif change == "replace":
+            slots.append((begins, ends, later_begins, later_ends))
     if not slots:
         return 0.0
-    _, begins, ends, later_begins, later_ends = slots[0]
+    begins, ends, later_begins, later_ends = slots[0]
     if len(slots) > 1 and begins == later_begins == 0:
         return 1.0
     if values.isdisjoint(one[begins:ends]) or values.isdisjoint(other[later_begins:later_ends]):
