@@ -186,10 +186,10 @@ def edit(
         "done": "closed" if done else "reopened" if reopen else "",
         "due": "" if given["due"] else "due date removed",
     }
-    said = [states[name] for name in changed if states.get(name)]
+    effects = [states[name] for name in changed if states.get(name)]
     if others := ", ".join(name for name in changed if not states.get(name)):
-        said.append(f"changed: {others}")
-    outcome = " and ".join(said)
+        effects.append(f"changed: {others}")
+    outcome = " and ".join(effects)
     line = f"{outcome[:1].upper()}{outcome[1:]}; {undo} undoes it" if changed else UNCHANGED
     return _done(answer, line)
 
@@ -200,8 +200,8 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
     from remembrancer.protocol.browsing import MOST_PAIRS, FindPairs
 
     for place, conversation in where.conversations():
-        found = ask_store(FindPairs(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS))
-        for pair in found.pairs:
+        review = ask_store(FindPairs(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS))
+        for pair in review.pairs:
             if has_part(pair.older.id, short(memory)):
                 link = {"relation": relation, "target": pair.older.id}
                 answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
@@ -219,10 +219,10 @@ def _unsettle(where: Where, memory: str, other: str, reason: str | None) -> Repo
     Raises:
         InvalidInput: they are not such a pair.
     """
-    one, two = (where.ask("get_memory", memory_id=each, detail=True) for each in (memory, other))
+    one, two = (where.ask("get_memory", memory_id=name, detail=True) for name in (memory, other))
     for source, target in ((one, two["id"]), (two, one["id"])):
-        if any((each["relation"], each["target"]) == ("related_to", target) for each in source.get("links", ())):
-            related, doubted = ([{"relation": each, "target": target}] for each in ("related_to", "contradicts"))
+        if any((link["relation"], link["target"]) == ("related_to", target) for link in source.get("links", ())):
+            related, doubted = ([{"relation": kind, "target": target}] for kind in ("related_to", "contradicts"))
             links = {"remove_links": related, "add_links": doubted}
             answer = where.ask("update_memory", memory_id=source["id"], reason=reason, **links)
             return _done(answer, "It waits for review again.")
@@ -266,6 +266,8 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
         raise click.UsageError("name the tags to add, or give --remove TAG")
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
     tags_now = ", ".join(answer.get("tags", ())) or "none"
+    if answer.get("updated_fields") == []:
+        return _done(answer, f"{UNCHANGED} Tags: {tags_now}")
     return _done(answer, f"Tags: {tags_now}; 'remembrancer undo {short(memory)}' undoes it")
 
 
@@ -288,10 +290,12 @@ def forget(
         return _erase(where, memories, yes=yes)
     if len(memories) > 1:
         _texts_of(where, memories)
-    answers = [where.ask("forget_memory", memory_id=each, reason=reason, copies=copies or None) for each in memories]
+    answers = [
+        where.ask("forget_memory", memory_id=memory, reason=reason, copies=copies or None) for memory in memories
+    ]
     lines = []
     for memory, answer in zip(map(short, memories), answers, strict=True):
-        also = ", ".join(short(each["id"]) for each in answer.get("copies", ()))
+        also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
         line = f"Forgotten: 'remembrancer undo {memory}' brings it back, 'forget --for-good' deletes it"
         line += f". Its text is also in {also} (--copies takes these too)" if also else ""
         for older in map(short, answer.get("supersedes", ())):
@@ -323,11 +327,11 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
             confirm(f"{texts[memory]}\nErase it for good, with its history?", yes=yes)
         erased.append(where.ask("erase_memory", memory_id=memory))
     lines = []
-    for each in erased:
-        verb = "was erased before" if each.get("already_erased") else "is erased for good"
-        made = f", with {len(each['also_erased'])} derived from it" if "also_erased" in each else ""
-        also = f"; memories that may repeat it: {', '.join(each['also_said_by'])}" if "also_said_by" in each else ""
-        lines.append(f"{short(each['memory_id'])} {verb}{made}{also}")
+    for answer in erased:
+        verb = "was erased before" if answer.get("already_erased") else "is erased for good"
+        made = f", with {len(answer['also_erased'])} derived from it" if "also_erased" in answer else ""
+        also = f"; memories that may repeat it: {', '.join(answer['also_said_by'])}" if "also_said_by" in answer else ""
+        lines.append(f"{short(answer['memory_id'])} {verb}{made}{also}")
     return Report({"erased": erased}, [*lines, "Earlier backups and exports still have it."])
 
 
@@ -341,15 +345,15 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         if version is not None:
             raise InvalidInput("--version needs a single ID")
         texts = _texts_of(where, memories)
-    answers = [where.ask("restore_memory", memory_id=each, version=version, reason=reason) for each in memories]
+    answers = [where.ask("restore_memory", memory_id=memory, version=version, reason=reason) for memory in memories]
     lines = []
-    for memory, each in zip(memories, answers, strict=True):
-        is_so_already = version is not None and each.get("restored_fields") == []
-        line = UNCHANGED if is_so_already else f"Restored, as version {each.get('version', '?')}"
-        if each.get("proposed_again"):
+    for memory, answer in zip(memories, answers, strict=True):
+        is_so_already = version is not None and answer.get("restored_fields") == []
+        line = UNCHANGED if is_so_already else f"Restored, as version {answer.get('version', '?')}"
+        if answer.get("proposed_again"):
             line = "It is proposed to the user again: 'remembrancer list --review' shows it"
         line += f": {texts[memory]}  {short(memory)}" if memory in texts else ""
-        lines.append(_if_applied(each, line))
+        lines.append(_if_applied(answer, line))
     return _all_done("restored", answers, lines)
 
 
@@ -403,7 +407,7 @@ def undo_run(where: Where, run_id: str) -> Report:
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
             done = f"{count(len(memories), 'memory')} {'forgotten' if is_import else 'restored'}"
             lines.append(f"{place.directory}: {_if_applied(answer, 'it was undone before' if is_again else done)}")
-            lines += [f"  {short(each['memory_id'])} is left alone: {each['reason']}" for each in skipped]
+            lines += [f"  {short(item['memory_id'])} is left alone: {item['reason']}" for item in skipped]
             if not is_import:
                 break
     if places:
@@ -425,20 +429,20 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
         raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
-    imports = [each for each in answer["imports"] if not each.get("undone")]
-    changes = [each for each in answer["changes"] if each.get("undo_at")]
-    last = max(changes[-1:] + imports[-1:], key=lambda each: each["at"], default=None)
+    imports = [run for run in answer["imports"] if not run.get("undone")]
+    changes = [entry for entry in answer["changes"] if entry.get("undo_at")]
+    last = max(changes[-1:] + imports[-1:], key=lambda entry: entry["at"], default=None)
     if last is None:
         elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
         raise NotFound(f"there is nothing left to undo here{elsewhere}")
     if "run_id" in last:
-        total = sum(each["memories"] for each in imports if each["run_id"] == last["run_id"])
+        total = sum(run["memories"] for run in imports if run["run_id"] == last["run_id"])
         where.close()
         confirm(f"Undo the whole import of {count(total, 'memory')} ({minute(last['at'])})?", yes=yes)
         return last["run_id"], None
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)
     history = memory["history"]  # the latest part of it
-    entry = next((each for each in history if each["version"] == last["version"]), history[0])
+    entry = next((entry for entry in history if entry["version"] == last["version"]), history[0])
     author = "" if entry["session_id"] == SHELL_SESSION else author_of_change(entry, clients_of(where))
     author = last.get("member", author)  # of a shared memory
     did = f"{last['did']} by {author}" if author else last["did"]
@@ -480,7 +484,7 @@ def _done(answer: Answer, line: str) -> Report:
 def _all_done(name: str, answers: Sequence[Answer], lines: Sequence[str]) -> Report:
     """The report of the same change of several memories, with its lines; the facts of a single one are its answer."""
     facts = answers[0] if len(answers) == 1 else {name: answers}
-    return Report(facts, lines, notes=[note for each in answers for note in as_notes(warnings_of(each))])
+    return Report(facts, lines, notes=[note for answer in answers for note in as_notes(warnings_of(answer))])
 
 
-COMMANDS = {each.name: each for each in (add, edit, tag, forget, restore, undo)}
+COMMANDS = {entry.name: entry for entry in (add, edit, tag, forget, restore, undo)}

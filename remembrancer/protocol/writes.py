@@ -407,11 +407,12 @@ class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `TagMemory`: all tags that the memory has now."""
+    """The outcome of a `TagMemory`: all tags that the memory has now, and whether they differ from before."""
 
     memory_id: str
     tags: tuple[str, ...]
     version: int
+    is_changed: bool = True
 
 
 class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

@@ -139,6 +139,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "session:shell" not in shell("show", memory_id)
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
+    assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is like that already. Tags: weekly\n"
     shell("forget", memory_id, "--reason", "moved")
     assert "deploy on" not in shell("search", "deploy")
     assert "moved" in shell("show", memory_id, "--history")

@@ -98,4 +98,5 @@ async def tag_memory(call: Call, memory_id: str, add: tuple[str, ...] = (), remo
     if not (add or remove):
         raise InvalidInput("there is nothing to change: give tags to add or to remove", field="add")
     result = await call.write(TagMemory(memory_id, add, remove), TaggedResult)
-    return {"memory_id": memory_id, "tags": list(result.tags)}
+    answer: Answer = {"memory_id": memory_id, "tags": list(result.tags)}
+    return answer if result.is_changed else answer | {"updated_fields": []}

@@ -250,7 +250,7 @@ def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
     check_remembered(memory.id, memory.now)
     after = tagged(memory.now, change)
     made = writer.revise(memory, after, "tagged")
-    return TaggedResult(memory.id, after.tags, made.version)
+    return TaggedResult(memory.id, after.tags, made.version, bool(made.fields))
 
 
 def _forget(writer: Writer, change: ForgetMemory) -> ForgottenResult:
