@@ -260,7 +260,7 @@ def _unpack(archive: Path, staging: Path) -> None:
     manifest, _ = files.pop(MANIFEST, None), files.pop(SEAL, None)
     if manifest is not None:
         try:
-            listed = {each["name"]: each["sha256"] for each in json.loads(manifest.read_bytes())["files"]}
+            listed = {entry["name"]: entry["sha256"] for entry in json.loads(manifest.read_bytes())["files"]}
         except (ValueError, LookupError, TypeError):
             listed = {}
         if listed != {name: _digest(path) for name, path in files.items()}:

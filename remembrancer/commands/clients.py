@@ -156,9 +156,9 @@ def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> t
     on_path = shutil.which(COMMAND, path=environ.get("PATH", ""))
     candidates = [Path(program)] if Path(program).name == COMMAND else []
     candidates += [Path(interpreter).parent / COMMAND, *([Path(on_path)] if on_path else [])]
-    for each in candidates:
-        if each.is_file() and os.access(each, os.X_OK):
-            return (str(each.absolute()), "mcp")
+    for candidate in candidates:
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return (str(candidate.absolute()), "mcp")
     return (interpreter, "-P", "-m", COMMAND, "mcp")
 
 

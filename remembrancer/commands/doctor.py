@@ -254,7 +254,7 @@ def check_home(at: Examination) -> Finding:
 
 def nearest_directory(path: Path) -> Path:
     """The path, or the nearest of its parents that exists."""
-    return next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+    return next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
 
 
 def file_system(path: Path) -> str:
@@ -262,7 +262,9 @@ def file_system(path: Path) -> str:
     real = Path(os.path.realpath(path))
     holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
     # Of two mounts at the same place, the later one is visible.
-    best = max(enumerate(holding), key=lambda each: (len(Path(each[1].mountpoint).parts), each[0]), default=None)
+    best = max(
+        enumerate(holding), key=lambda numbered: (len(Path(numbered[1].mountpoint).parts), numbered[0]), default=None
+    )
     return "" if best is None else str(best[1].fstype)
 
 
@@ -319,7 +321,7 @@ def check_processes(at: Examination) -> Finding:
     if not problems:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
     first, *others = problems
-    return Finding(worst([each.severity for each in problems]), first.what, first.advice, tuple(map(str, others)))
+    return Finding(worst([problem.severity for problem in problems]), first.what, first.advice, tuple(map(str, others)))
 
 
 # --- the data ---
@@ -335,7 +337,7 @@ def check_records(at: Examination) -> Finding:
     total = size_in_words(sum(file.size_bytes for file in files))
     details = [f"{file.path}: {file.found}" for file in files if file.found]
     details += [
-        f"kept for going back to an older release; delete it when you no longer need it: {each}" for each in copies
+        f"kept for going back to an older release; delete it when you no longer need it: {copy}" for copy in copies
     ]
     advice = dict.fromkeys(file.advice for file in files if file.advice)
     old = list(old_files(at.paths).values()) if at.paths.database.exists() else []
@@ -365,7 +367,7 @@ def check_copies(at: Examination) -> Finding:
     last = f"the last one is {duration(now - made_at(copies[0]))} old"
     if is_due(path, now, DAY_S + LATE_S):
         processes = () if at.runtime is None else at.runtime.processes
-        if not any(each.role == "store" and each.uptime_s > LOOK_S for each in processes):
+        if not any(process.role == "store" and process.uptime_s > LOOK_S for process in processes):
             return Finding("ok", f"{last}: a running memory soon makes the next one")
         advice = f"{at.paths.logs / 'store.log'} has the reason"
         return Finding("warning", f"{path} has changed since its last copy: {last}", advice)
@@ -407,31 +409,31 @@ def check_clients(at: Examination) -> Finding:
     """Check which clients start us, and whether the commands in their entries exist."""
     # Each file once: a project may be the user's home.
     places = {place.path: (client, place) for client in clients() for place in reversed(client.places(at.around))}
-    found: list[tuple[CheckStatus, str]] = []
+    checked: list[tuple[CheckStatus, str]] = []
     for client, place in places.values():
         try:
             entries = our_entries(client, place, at.around)
         except FileRefused as error:
             with suppress(OSError):
                 if b"remembrancer" in place.path.read_bytes():
-                    found.append(("ok", f"{client.title}, {place.path}, was not checked: {error}"))
+                    checked.append(("ok", f"{client.title}, {place.path}, was not checked: {error}"))
             continue
         for name, entry in entries:
             (command, *_), environ = client.started_by(entry)
             which, home = f"{client.title} ({name} in {place.path})", environ.get("REMEMBRANCER_HOME")
             path = Path(home if isinstance(home, str) else at.paths.home).expanduser()
             if not path.is_absolute() and "${" not in str(path):
-                found.append(("problem", f"{which} names the home {home}, which has to be an absolute path"))
+                checked.append(("problem", f"{which} names the home {home}, which has to be an absolute path"))
             elif not is_there(command, at.around):
-                found.append(("problem", f"{which} starts {command}, which does not exist"))
+                checked.append(("problem", f"{which} starts {command}, which does not exist"))
             elif unknown := unknown_toolsets(str(environ.get(TOOLSETS_VARIABLE, ""))):
-                found.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))
+                checked.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))
             elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is for everybody
                 text = f"{which} starts {command} by name, and may not find it when started from an icon"
-                found.append(("warning", text))
+                checked.append(("warning", text))
             else:
-                found.append(("ok", which if path == at.paths.home else f"{which} uses the home {home}"))
-    if not found:
+                checked.append(("ok", which if path == at.paths.home else f"{which} uses the home {home}"))
+    if not checked:
         used: dict[str, float] = {}
         with suppress(RemembrancerError):  # the check of the records reports it
             used = HomeReader(at.paths).clients()
@@ -448,15 +450,15 @@ def check_clients(at: Examination) -> Finding:
             f"no assistant is set up here to use this memory; {known}",
             "'remembrancer setup CLIENT' connects one",
         )
-    found.sort(key=lambda each: -list(MARKS).index(each[0]))
-    status = found[0][0]
+    checked.sort(key=lambda entry: -list(MARKS).index(entry[0]))
+    status = checked[0][0]
     outcome, advice = {
         "problem": ("that cannot start it", "'remembrancer setup' writes a correct one"),
         "warning": ("to look at", "fix that file; 'remembrancer setup' writes absolute paths"),
         "ok": ("that can start it", ""),
     }[status]
-    number = sum(each == status for each, _ in found)
-    return Finding(status, f"{count(number, 'entry')} {outcome}", advice, few([text for _, text in found]))
+    number = sum(entry_status == status for entry_status, _ in checked)
+    return Finding(status, f"{count(number, 'entry')} {outcome}", advice, few([text for _, text in checked]))
 
 
 def is_there(command: str, around: ClientEnvironment) -> bool:

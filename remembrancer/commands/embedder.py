@@ -75,9 +75,9 @@ def embedder(
         keys.revoke(revoke)
         return Report({"revoked": revoke}, f"Revoked {revoke}: it gets no more texts.")
     members = keys.all()
-    lines = [f"{each.name}: since {datetime.fromtimestamp(each.created_at):%Y-%m-%d %H:%M}" for each in members]
+    lines = [f"{member.name}: since {datetime.fromtimestamp(member.created_at):%Y-%m-%d %H:%M}" for member in members]
     nobody = "No other host may work for this memory: 'remembrancer admin embedder --invite FILE' invites one."
-    facts = [{"name": each.name, "created_at": each.created_at} for each in members]
+    facts = [{"name": member.name, "created_at": member.created_at} for member in members]
     return Report({"embedders": facts}, lines or nobody)
 
 

@@ -332,8 +332,8 @@ def _listing(
     most: int | None = None,
     more: str = "",
 ) -> Report:
-    """A list of memories, with the text first and the id last, of which persons see `most`. `more` says how many are
-    left out: at a terminal as the last line, else on standard error, as the note."""
+    """A list of memories, each with its text first and its id last. Only the first `most` are printed. `more` says how
+    many are left out: at a terminal in the last line, otherwise on standard error, like `note`."""
     from rich.markup import escape
 
     from remembrancer.commands.terminal import Terminal, table
@@ -346,7 +346,7 @@ def _listing(
     notes = [*as_notes(warnings), *filter(None, (note, "" if at_terminal else more))]
     if not memories:
         return Report(facts, (), status, notes)
-    is_narrow = Terminal().width < NARROW or any(len(_place(each)) > LONGEST_PLACE for each in memories[:most])
+    is_narrow = Terminal().width < NARROW or any(len(_place(memory)) > LONGEST_PLACE for memory in memories[:most])
     listed = table()
     listed.show_header = not is_narrow
     listed.add_column("memory", ratio=1, overflow="fold")
@@ -413,7 +413,7 @@ def _stale(where: Where) -> Report:
 
     where.refuse_user("only a project's memories are about code")
     memories = [memory for place in where.places() for memory in ask_store(ListStale(place.project))]
-    lines = [f"{one_line(each.content)[:160]}\n    {each.code}  {short(each.memory_id)}" for each in memories]
+    lines = [f"{one_line(memory.content)[:160]}\n    {memory.code}  {short(memory.memory_id)}" for memory in memories]
     notes = () if memories else ("No memory here names a file that is gone from the indexed code.",)
     return Report({"memories": memories}, lines, notes=notes)
 
@@ -430,10 +430,10 @@ def _waiting(where: Where) -> Report:
         own = {"project": place.name} if place.name else {}
         status = conversation.call("get_memory_status")
         pending = max(pending, status.get("embedding", {}).get("pending", 0))
-        found = ask_store(FindPairs(place.project, where.session or SHELL_SESSION))
-        more += found.more
-        listed = [("proposals", each) for each in status.get("proposals", ())]
-        for pair in found.pairs:
+        review = ask_store(FindPairs(place.project, where.session or SHELL_SESSION))
+        more += review.more
+        listed = [("proposals", proposal) for proposal in status.get("proposals", ())]
+        for pair in review.pairs:
             newer = {"newer_id": short(pair.newer.id), "newer": pair.newer.content}
             older = {"older_id": short(pair.older.id), "older": pair.older.content}
             listed.append(("contradictions" if pair.relation == "contradicts" else "alike", newer | older))
@@ -445,11 +445,14 @@ def _waiting(where: Where) -> Report:
         return Report(
             facts, f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
         )
-    rows = [(one_line(each["content"]), each["reason"], short(each["memory_id"])) for each in facts["proposals"]]
+    rows = [
+        (one_line(proposal["content"]), proposal["reason"], short(proposal["memory_id"]))
+        for proposal in facts["proposals"]
+    ]
     for name, why in (("contradictions", "replaced by {}?"), ("alike", "nearly the same as {}:")):
-        for each in facts[name]:
-            reason = f"{why.format(each['newer_id'])} {one_line(each['newer'])}"
-            rows.append((one_line(each["older"]), reason, each["older_id"]))
+        for row in facts[name]:
+            reason = f"{why.format(row['newer_id'])} {one_line(row['newer'])}"
+            rows.append((one_line(row["older"]), reason, row["older_id"]))
     how = "'remembrancer edit ID --to user' accepts, '--to project' refuses a proposal; of a pair: --replaced, --both."
     notes = [f"{count(more, 'further pair')} {'waits' if more == 1 else 'wait'} behind these."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
@@ -485,18 +488,18 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
     """Show memories in full: text, details, links, and why each is still kept."""
     if view == "graph":
         return _graph(where, " ".join(named), **given)
-    ids = [memory_id(each) for each in named]
+    ids = [memory_id(name) for name in named]
     if view == "shown":
         return _showings(where, ids, given["number"])
     if not ids:
         raise InvalidInput("name a memory by its id, as a list shows it")
-    answers = [where.ask("get_memory", memory_id=each, version=version, detail=True) for each in ids]
+    answers = [where.ask("get_memory", memory_id=memory, version=version, detail=True) for memory in ids]
     clients = clients_of(where)
     reports = [
-        _changes(where, each, clients) if view == "history" else (each, _details(where, each, clients))
-        for each in answers
+        _changes(where, answer, clients) if view == "history" else (answer, _details(where, answer, clients))
+        for answer in answers
     ]
-    facts = reports[0][0] if len(reports) == 1 else {"memories": [each for each, _ in reports]}
+    facts = reports[0][0] if len(reports) == 1 else {"memories": [answer_facts for answer_facts, _ in reports]}
     notes = [note for answer in answers for note in as_notes(warnings_of(answer))]
     lines = [line for place, (_, lines) in enumerate(reports) for line in (*([""] if place else []), *lines)]
     return Report(facts, lines, notes=notes)
@@ -512,7 +515,7 @@ def clients_of(where: Where) -> dict[str, str]:
     with suppress(RemembrancerError):  # the ids are shown then
         for place in where.places():
             sessions = ask_store(ListSessions(place.project, SHELL_SESSION, limit=NAMED))
-            clients |= {each.session_id: client_title(each.client) for each in sessions if each.client}
+            clients |= {session.session_id: client_title(session.client) for session in sessions if session.client}
     return clients
 
 
@@ -531,23 +534,27 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
     changed = f", changed {minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
-    first = next((each for each in answer["history"] if each["version"] == 1), answer)
+    first = next((entry for entry in answer["history"] if entry["version"] == 1), answer)
     author = author_of_change(first, clients)
     by = f" by {author}" if author else ""  # the consolidator has no session
     lines.append(f"stored {minute(answer['created_at'])}{by}{changed}")
     if answer.get("access_count"):
         lines.append(f"used {count(answer['access_count'], 'time')}, last {minute(answer['last_accessed'])}")
-    entities = [each["name"] for each in answer.get("related_entities", ())]
+    entities = [entity["name"] for entity in answer.get("related_entities", ())]
     named = {"about": [*entities, *answer.get("found_entities", ())], **{name: answer.get(name) for name in names}}
     lines += [f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in named.items() if value]
-    links = [(each["relation"], each["target"]) for each in answer.get("links", ())]
+    links = [(link["relation"], link["target"]) for link in answer.get("links", ())]
     links += [
-        (INCOMING.get(name := each["relation"], f"{name} (by)"), each["source"])
-        for each in answer.get("incoming_links", ())
+        (INCOMING.get(name := link["relation"], f"{name} (by)"), link["source"])
+        for link in answer.get("incoming_links", ())
     ]
     links = [link for link in links if not link[0].startswith("similar_to")]
-    links += [("says nearly the same", each) for each in answer.get("near_duplicates", ()) if isinstance(each, str)]
-    links += [("copy", each["id"]) for each in answer.get("copies", ())]
+    links += [
+        ("says nearly the same", duplicate)
+        for duplicate in answer.get("near_duplicates", ())
+        if isinstance(duplicate, str)
+    ]
+    links += [("copy", copy["id"]) for copy in answer.get("copies", ())]
     projects = [place.project.id for place in where.places()] if links else []
     words = HomeReader(paths_here()).words(projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {short(other)}" for relation, other in links]
@@ -565,26 +572,30 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 
 def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
     """The history of a memory, for a program and for a person."""
-    versions = [each["version"] for each in answer["history"]]
-    states = {each: where.ask("get_memory", memory_id=answer["id"], version=each, detail=True) for each in versions}
+    versions = [entry["version"] for entry in answer["history"]]
+    states = {
+        number: where.ask("get_memory", memory_id=answer["id"], version=number, detail=True) for number in versions
+    }
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
     rows = []
-    for each in answer["history"]:
-        before, after = states.get(each["version"] - 1, {}), states[each["version"]]
-        names = [name for name in each.get("fields", ()) if name != "status"]
+    for entry in answer["history"]:
+        before, after = states.get(entry["version"] - 1, {}), states[entry["version"]]
+        names = [name for name in entry.get("fields", ()) if name != "status"]
         changes = [
-            f"{name}: {' → '.join(_changed(*(one_line(_plain(each.get(name, 'none'))) for each in (before, after))))}"
+            f"{name}: {' → '.join(_changed(*(one_line(_plain(state.get(name, 'none'))) for state in (before, after))))}"
             if before
             else f"{name}: {one_line(_plain(after.get(name, 'none')))}"
             for name in names
         ]
         changes += [
-            f"{name}: {WHOLE.sub(lambda match: short(match[0]), str(each[name]))}"
+            f"{name}: {WHOLE.sub(lambda match: short(match[0]), str(entry[name]))}"
             for name in ("by", "reason")
-            if name in each
+            if name in entry
         ]
         what = ", ".join(changes)
-        rows.append((str(each["version"]), minute(each["at"]), each["change"], author_of_change(each, clients), what))
+        rows.append(
+            (str(entry["version"]), minute(entry["at"]), entry["change"], author_of_change(entry, clients), what)
+        )
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
@@ -609,15 +620,15 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     session_id = where.session or ""
     entries = [
         row
-        for each in ids or ("",)
-        for row in log.read(project=project, memory_id=each, session_id=session_id, limit=number)
+        for name in ids or ("",)
+        for row in log.read(project=project, memory_id=name, session_id=session_id, limit=number)
     ]
     clients = clients_of(where) if entries else {}
-    named = [each.memory_id for each in entries if each.memory_id]
-    words = HomeReader(paths_here()).words({each.project for each in entries}, named)
+    named = [entry.memory_id for entry in entries if entry.memory_id]
+    words = HomeReader(paths_here()).words({entry.project for entry in entries}, named)
     lines = []
     for (at, session, tool, question), rows in groupby(
-        entries, key=lambda each: (each.at, each.session_id, each.tool, each.question)
+        entries, key=lambda entry: (entry.at, entry.session_id, entry.tool, entry.question)
     ):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
         author = author_of_change({"session_id": session}, clients)
@@ -630,12 +641,12 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     nothing = (
         "None of these has been shown to a session yet." if ids else "No memory has been shown to a session here yet."
     )
-    return Report({"shown": [each._asdict() for each in entries]}, lines or nothing)
+    return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing)
 
 
 def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
     if where.user or where.all_projects:
-        raise InvalidInput("the graph is of one project and your own memories: --project names another project")
+        raise InvalidInput("the graph covers one project and your own memories: --project names another project")
     from remembrancer.memory.found_names import is_proper
 
     is_overview = not (entity or relation)
@@ -645,13 +656,13 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
     notes = [*as_notes(warnings_of(answer))]
     hidden = 0
     if is_overview:
-        proper = [each for each in answer["entities"] if is_proper(each["name"], each["type"])]
+        proper = [entity for entity in answer["entities"] if is_proper(entity["name"], entity["type"])]
         hidden = len(answer["entities"]) - len(proper)
         if hidden:
             notes.append(f"Without {count(hidden, 'identifier')}: 'remembrancer show --graph NAME' shows each.")
         answer["entities"] = proper[:number]
     is_known = bool(answer["entities"])
-    if relation and (is_known or not entity) and not any(each["relationships"] for each in answer["entities"]):
+    if relation and (is_known or not entity) and not any(entity["relationships"] for entity in answer["entities"]):
         nothing = f"{entity} has no relation {relation!r}" if entity else f"No entity has a relation {relation!r}"
         return Report(answer, nothing, notes=notes)
     if not is_known:
@@ -665,12 +676,12 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
         )
     rows = [
         (
-            each["name"],
-            "" if each["type"] == "custom" else each["type"],
-            str(each["memory_count"]),
-            "; ".join(map(_relation, each["relationships"])),
+            entity["name"],
+            "" if entity["type"] == "custom" else entity["type"],
+            str(entity["memory_count"]),
+            "; ".join(map(_relation, entity["relationships"])),
         )
-        for each in answer["entities"]
+        for entity in answer["entities"]
     ]
     return Report(answer, Rows(("entity", "type", "memories", "relations"), rows), notes=notes)
 
@@ -707,7 +718,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_plain, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name}: {_plain(item)}" for name, item in value.items()) or "none"
     return _local(str(value))
 
 
@@ -722,9 +733,9 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
     answer, warnings = log_of(where, day=" ".join(day) or None, include_archived=True)
     dates = dates_of(*(datetime.fromisoformat(answer[edge]).timestamp() for edge in ("begins", "ends")))
-    entries = [(each["at"], each["did"], each["text"], short(each["id"]), each) for each in answer["changes"]]
+    entries = [(entry["at"], entry["did"], entry["text"], short(entry["id"]), entry) for entry in answer["changes"]]
     entries += [
-        (each["at"], "imported", count(each["memories"], "memory"), each["run_id"], each) for each in answer["imports"]
+        (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]
     ]
     if not entries:
         return Report(
@@ -735,8 +746,8 @@ def log(where: Where, day: Sequence[str]) -> Report:
             ),
         )
     rows, piped = [], []
-    for at, did, text, name, each in sorted(entries, key=lambda entry: str(entry[0])):
-        mark = next((mark for mark in ("undone", "forgotten") if mark in each), "")
+    for at, did, text, name, change in sorted(entries, key=lambda entry: str(entry[0])):
+        mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
         start = excerpt(without_marks(text), LONGEST)
         rows.append((minute(at), did, f"{start} ({mark})" if mark else start, name))
         piped.append("\t".join((name, minute(at), did, one_line(text), mark)))
@@ -754,11 +765,11 @@ def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
     for place, conversation in where.conversations():
         answer = conversation.call("read_log", include_forgotten=True, **arguments)
         own = {"project": place.label}
-        changes |= {(each["id"], each["version"]): each | own for each in answer["changes"]}
-        imports |= {(each["run_id"], "" if each["of_user"] else place.directory): each for each in answer["imports"]}
+        changes |= {(entry["id"], entry["version"]): entry | own for entry in answer["changes"]}
+        imports |= {(run["run_id"], "" if run["of_user"] else place.directory): run for run in answer["imports"]}
         warnings |= warnings_of(answer)
     joined = {"changes": changes.values(), "imports": imports.values()}
-    return answer | {name: sorted(each, key=itemgetter("at")) for name, each in joined.items()}, warnings
+    return answer | {name: sorted(entries, key=itemgetter("at")) for name, entries in joined.items()}, warnings
 
 
 COMMANDS = {"search": search, "list": list_, "show": show, "log": log}

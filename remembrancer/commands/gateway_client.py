@@ -131,7 +131,7 @@ def ask_process(process: subprocess.Popen[bytes], number: int, method: str, para
 
 
 def _remaining_s(until: float) -> float:
-    """The seconds until then. Raises `TimeoutError` if there are none left."""
+    """The seconds until a deadline. Raises `TimeoutError` if it has passed."""
     remaining = until - time.monotonic()
     if remaining <= 0:
         raise TimeoutError("the memory service did not answer in time")

@@ -207,7 +207,7 @@ class HomeReader:
 
     def words(self, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
         """The first words of the memories that `find` finds, by their ids."""
-        return {each.id: each.words for each in self.find(projects, memory_ids)}
+        return {memory.id: memory.words for memory in self.find(projects, memory_ids)}
 
     # --- file states ---
 
@@ -224,9 +224,9 @@ class HomeReader:
         has_database = os.path.lexists(database)
         for path in [database] if has_database else old_files(self._paths).values():
             schema = MEMORY if has_database else FORMER
-            found = examine_file(path, schema)
+            condition = examine_file(path, schema)
             # A store may have moved pages during the read, so a bad result is checked once more.
-            files.append(found if found.status == "ok" else examine_file(path, schema))
+            files.append(condition if condition.status == "ok" else examine_file(path, schema))
         return files
 
     # --- copies ---
@@ -257,8 +257,8 @@ class HomeReader:
                 raise FileUnusable(f"there are no memories in {self._paths.home}: nothing to export")
             written = ExportWritten()
             wanted = projects or [*known, *({USER} & spaces.keys())]
-            lines = chain.from_iterable(_lines_of(file.connection, each, *spaces[each], written) for each in wanted)
-            exported = json.dumps([number for each in wanted for number in spaces[each][1]])
+            lines = chain.from_iterable(_lines_of(file.connection, space, *spaces[space], written) for space in wanted)
+            exported = json.dumps([number for space in wanted for number in spaces[space][1]])
             counted = "SELECT count(*) FROM memories WHERE space IN (SELECT value FROM json_each(?))"
             try:
                 (total,) = file.rows(counted, (exported,))[0]
@@ -280,7 +280,7 @@ class HomeReader:
 
 
 def _with_directory(project: KnownProject) -> KnownProject:
-    """A project with a directory, also if no session has named it."""
+    """A project with a directory, even if no session has named it."""
     directory = project.directory or project.path
     directory = directory and directory_of(directory)
     return msgspec.structs.replace(project, directory=directory)

@@ -132,10 +132,10 @@ def _short(value: Any, longest: int) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INTEGER:
         return cut(hex(value), longest)
     if isinstance(value, list):
-        return [_short(each, longest) for each in value[:LONGEST_LIST]]
+        return [_short(item, longest) for item in value[:LONGEST_LIST]]
     if isinstance(value, dict):
         members = list(value.items())[:LONGEST_LIST]
-        return {whole(name[:longest]): _short(each, longest) for name, each in members}
+        return {whole(name[:longest]): _short(member, longest) for name, member in members}
     return value
 
 
@@ -256,10 +256,10 @@ def _give_before_action(name: str, called: Given, session: Session) -> None:
     if answer is None or not answer.get("memory_ids"):
         return
     new, block = answer["memory_ids"], answer["context_block"]
-    told = {"additionalContext": block}
+    output = {"additionalContext": block}
     if answer.get("ask") and session.client not in NO_ASK:
-        told = {"permissionDecision": "ask", "permissionDecisionReason": block}
-    _print({"hookSpecificOutput": {"hookEventName": name, **told}})
+        output = {"permissionDecision": "ask", "permissionDecisionReason": block}
+    _print({"hookSpecificOutput": {"hookEventName": name, **output}})
     session.note("acted", " ".join([*before, *new]).encode())
     _report_given(session, TOOL_BEGINS, new, action.get("command") or action["path"])
 

@@ -130,9 +130,9 @@ def _edit_in(called: Mapping[str, Any], patch: str) -> dict[str, str] | None:
         old, new = ("\n".join(line[1:] for line in lines if line.startswith(mark)) for mark in ("-", ADDED))
     else:
         edits = called.get("edits")
-        several = [each for each in edits if isinstance(each, dict)] if isinstance(edits, list) else [called]
+        several = [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else [called]
         path = _text_in(called, PATHS)
-        old, new = ("\n".join(_text_in(each, names) for each in several) for names in (OLD_TEXTS, NEW_TEXTS))
+        old, new = ("\n".join(_text_in(edit, names) for edit in several) for names in (OLD_TEXTS, NEW_TEXTS))
     new = new[:LONGEST_ACTION]
     return {"path": path[-LONGEST_TASK:], "old": old[:LONGEST_ACTION], "new": new} if path and new.strip() else None
 
@@ -140,7 +140,7 @@ def _edit_in(called: Mapping[str, Any], patch: str) -> dict[str, str] | None:
 def _text_in(called: Mapping[str, Any], names: tuple[str, ...]) -> str:
     for name in names:
         value = called.get(name)
-        if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
             return value[-1] if value[0] in ("bash", "sh", "zsh") or value[0].endswith("/bash") else " ".join(value)
         if isinstance(value, str) and value:
             return value

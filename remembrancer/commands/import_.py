@@ -123,11 +123,11 @@ def read_export(
                 number -= 1
                 break
             raise FileUnusable(f"nothing was imported, because of line {number}: {error.message}") from error
-    found = len(contents.memories) + len(contents.skipped)
+    number = len(contents.memories) + len(contents.skipped)
     if end is None:
         contents.cut_after = number
-    elif found != end.memories:
-        raise FileUnusable(f"nothing was imported: {end.memories} memories are announced, but {found} are in the file")
+    elif number != end.memories:
+        raise FileUnusable(f"nothing was imported: {end.memories} memories are announced, but {number} are in the file")
     return contents
 
 
@@ -177,7 +177,7 @@ def _submit(operations: dict[str, Operation], contents: Contents) -> None:
     """Have the store apply a batch."""
     while operations:
         answer = ask_store(SubmitBatch(tuple(operations.values())), slow="")
-        contents.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
+        contents.imported += sum(operations.pop(entry, None) is not None for entry in answer.applied)
         for operation_id, failure in answer.rejected.items():
             memory_id, reason = memory_id_of(operations.pop(operation_id).change) or "", failure.message
             contents.refused.add(memory_id)
@@ -189,12 +189,12 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
     no operation for a memory that exists already, in its project or, after a promotion, among the user's, unless
     undoing an import has forgotten it and the file has not. The second of two with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
-    found = HomeReader(paths_here()).find(projects, [memory.id for _, memory in memories])
-    why_forgotten = {(each.place, each.id): each.forgotten for each in found}
+    known = HomeReader(paths_here()).find(projects, [memory.id for _, memory in memories])
+    why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
     operations, forgotten = [], []
     for project, memory in memories:
         places = ((USER if project is None else project.id, memory.id), (USER, memory.id))
-        reasons = {why_forgotten[each] for each in places if each in why_forgotten}
+        reasons = {why_forgotten[place] for place in places if place in why_forgotten}
         if not reasons or (reasons == {IMPORT_UNDONE} and memory.forgotten_at is None):
             why_forgotten |= dict.fromkeys(places)
             change = ImportMemory(memory, run_id=run_id)
@@ -208,7 +208,7 @@ def _near_copies(memories: Sequence[PortableMemory], project: ProjectRef) -> tup
     """The imported memories that say nearly the same as another one, each with its id, first words and the other's id;
     and the number of memories that were not compared in time."""
     copies: dict[str, str] = {}
-    found: list[dict[str, str]] = []
+    named: list[dict[str, str]] = []
     give_up_at = time.monotonic() + COMPARED_S
     for place, memory in enumerate(memories):
         question, left_s = AwaitEmbedding(project, SHELL_SESSION, memory.id), give_up_at - time.monotonic()
@@ -217,12 +217,12 @@ def _near_copies(memories: Sequence[PortableMemory], project: ProjectRef) -> tup
         except RemembrancerError:  # what has no answer is not compared
             state = EmbeddingState(embedded=False)
         if not state.embedded:
-            return found, len(memories) - place
+            return named, len(memories) - place
         for other in state.near_duplicates[:1]:
             if copies.get(other) != memory.id:  # each pair once
                 copies[memory.id] = other
-                found.append({"id": memory.id, "content": excerpt(memory.content, WORDS), "near_copy_of": other})
-    return found, 0
+                named.append({"id": memory.id, "content": excerpt(memory.content, WORDS), "near_copy_of": other})
+    return named, 0
 
 
 @command(
@@ -261,9 +261,9 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
         _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")} | {"forgotten": forgotten}
-    memories = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
+    memories = [operation.change.memory for operation in operations if isinstance(operation.change, ImportMemory)]
     if dry_run:
-        facts["memories"] = [{"id": each.id, "content": each.content} for each in memories]
+        facts["memories"] = [{"id": memory.id, "content": memory.content} for memory in memories]
     elif client is not None:
         imported = [memory for memory in memories if memory.id not in contents.refused]
         with said_when_slow("Looking for near-duplicates"):
@@ -371,7 +371,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
         restore = f"'remembrancer restore {named}{everywhere}'"
         lines.append(f"Of these, {len(forgotten):,} {are} forgotten: {restore} brings {them} back.")
     if coming := facts.get("memories"):
-        lines += [f"  {excerpt(each['content'])}" for each in coming[:MOST_NAMED]]
+        lines += [f"  {excerpt(memory['content'])}" for memory in coming[:MOST_NAMED]]
         lines += [f"  … and {len(coming) - MOST_NAMED:,} more"] if len(coming) > MOST_NAMED else []
     if not imported or facts["dry_run"]:
         return lines
@@ -388,8 +388,8 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
 def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> list[str]:
     review = "the page Review ('remembrancer ui')"
     lines = [
-        f"Nearly the same as {short(each['near_copy_of'])}: {short(each['id'])}, {each['content']}"
-        for each in copies[:MOST_NAMED]
+        f"Nearly the same as {short(copy['near_copy_of'])}: {short(copy['id'])}, {copy['content']}"
+        for copy in copies[:MOST_NAMED]
     ]
     if copies:
         lines.append(f"{count(len(copies), 'near-duplicate')}: {review} shows each beside the other text.")

@@ -60,8 +60,12 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
                 if not isinstance(error, ConsolidatorUnavailable | DeadlineExceeded):  # another machine is at work
                     break
     lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
-    status = max((exit_codes.OF_ERRORS.get(each.code, exit_codes.REFUSED) for each in refusals), default=exit_codes.OK)
-    notes = [f"remembrancer admin maintain: {message}" for message in dict.fromkeys(each.message for each in refusals)]
+    status = max(
+        (exit_codes.OF_ERRORS.get(refusal.code, exit_codes.REFUSED) for refusal in refusals), default=exit_codes.OK
+    )
+    notes = [
+        f"remembrancer admin maintain: {message}" for message in dict.fromkeys(refusal.message for refusal in refusals)
+    ]
     return Report({"dry_run": dry_run, "places": visits}, lines, status, notes)
 
 
@@ -69,11 +73,11 @@ def parts_of(where: Where) -> list[OwnedPart]:
     """The selected projects, each followed by its shared part, and the user, as far as they have memories. Raises
     `InvalidInput` if there are none."""
     described = HomeReader(paths_here()).describe()
-    known = {each.id: each for each in described.projects if each.path is not None}
+    known = {project.id: project for project in described.projects if project.path is not None}
     if where.user or where.all_projects:
         if not described.has_user and not known:
             raise InvalidInput(f"nothing is remembered in {paths_here().home}")
-        ids = sorted(known, key=lambda each: str(known[each].path)) if where.all_projects else []
+        ids = sorted(known, key=lambda project_id: str(known[project_id].path)) if where.all_projects else []
     else:
         [place] = where.places()
         if place.project.id not in known:
@@ -111,7 +115,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
 
 def _memory_lines(place: Owner, report: Maintained) -> Iterator[str]:
     """The memories concerned, each with its fate and its first words."""
-    named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
+    named = [(sort.removesuffix("s"), memory_id) for sort in SORTS for memory_id in report.of(sort).ids]
     ids = [memory_id for _, memory_id in named]
     words = HomeReader(paths_here()).words([] if place is None else [place.id], ids)
     for what, memory_id in named:

@@ -31,7 +31,7 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
         InvalidInput: it already exists, and `force` was not given.
     """
     directory = Path.cwd() if named is None else Path(named).expanduser()
-    if named is None and any((each / ".git").exists() for each in (directory, *directory.parents)):
+    if named is None and any((parent / ".git").exists() for parent in (directory, *directory.parents)):
         directory = Path.home()
     target = directory
     if target.is_dir():

@@ -74,16 +74,16 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
 def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> ProjectRef:
     """The project to move. It may no longer exist, so its path is compared as written."""
     place = Path(named).expanduser().absolute()
-    wanted = {str(each) for path in (place, Path(os.path.realpath(place))) for each in (path, path / GIT_DIRECTORY)}
+    wanted = {str(parent) for path in (place, Path(os.path.realpath(place))) for parent in (path, path / GIT_DIRECTORY)}
     known = described.projects
-    matching = [each for each in known if named == each.id or each.path in wanted]
+    matching = [project for project in known if named == project.id or project.path in wanted]
     if not matching:
-        matching = [each for each in known if each.directory in wanted]
+        matching = [project for project in known if project.directory in wanted]
     if not matching or matching[0].path is None:
         raise InvalidInput(f"there are no memories of {named}: 'remembrancer admin projects' lists the projects")
-    for each in matching:
-        if each.id != new.id and each.path is not None:
-            return ProjectRef(each.id, each.path)
+    for project in matching:
+        if project.id != new.id and project.path is not None:
+            return ProjectRef(project.id, project.path)
     raise InvalidInput(f"{named} and {new.path} are already the same project")
 
 
@@ -104,8 +104,8 @@ def notice_of_move(directory: Path) -> str:
     is missing, or if the records cannot be read."""
     with suppress(RemembrancerError):  # who asked reports it
         known = HomeReader(paths_here()).describe().projects
-        here = project_of(directory).id
-        if not any(each.id == here and each.memories for each in known):
+        own_id = project_of(directory).id
+        if not any(project.id == own_id and project.memories for project in known):
             return gone_of(known, directory)
     return ""
 
@@ -113,10 +113,14 @@ def notice_of_move(directory: Path) -> str:
 def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
     """The sentence about the projects whose directories are gone, with the command that moves the only one of them to
     `new`; empty if there is none."""
-    gone = [each for each in known if each.memories and each.path and is_gone(ProjectRef(each.id, each.path))]
+    gone = [
+        project
+        for project in known
+        if project.memories and project.path and is_gone(ProjectRef(project.id, project.path))
+    ]
     if not gone:
         return ""
-    named = ", ".join(shlex.quote(directory_of(each.path)) for each in gone[:MOST_NAMED] if each.path)
+    named = ", ".join(shlex.quote(directory_of(project.path)) for project in gone[:MOST_NAMED] if project.path)
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
     move_to = f"{named} {shlex.quote(str(new))}" if len(gone) == 1 and new else "OLD NEW"
     return (

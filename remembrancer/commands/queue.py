@@ -80,7 +80,7 @@ def _place(write: QueuedRow) -> str:
 def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:
     facts: dict[str, list[dict[str, Any]]] = {"queued": [], "set_aside": []}
     rows: dict[str, list[tuple[str, ...]]] = {"queued": [], "set_aside": []}
-    for name, write in [*(("queued", each) for each in queued), *(("set_aside", each) for each in aside)]:
+    for name, write in [*(("queued", write) for write in queued), *(("set_aside", write) for write in aside)]:
         fields, about = write._asdict(), _about(write)
         del fields["operation"]
         facts[name].append(fields | {"about": about})

@@ -70,7 +70,7 @@ def repair(path: Path, now: float) -> dict[str, Any]:
 
     After a kill, either the damaged file or the sound one is in place. Raises like `repair_home`.
     """
-    copy = next((each for each in daily_copies(path) if damage_of(each) is None), None)
+    copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:
         done = (

@@ -137,7 +137,7 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the names, each with its whole first sentence."""
         with formatter.section("Commands"):
-            rows = [(name, each.get_short_help_str(limit=300)) for name, each in sorted(self.commands.items())]
+            rows = [(name, item.get_short_help_str(limit=300)) for name, item in sorted(self.commands.items())]
             formatter.write_dl(rows)
 
 
@@ -149,7 +149,7 @@ class LazyGroup(click.Group):
     """
 
     def __init__(self, name: str, table: Table, **settings: Any) -> None:
-        super().__init__(name, [click.Command(each, help=text) for each, (*_, text) in table.items()], **settings)
+        super().__init__(name, [click.Command(name, help=text) for name, (*_, text) in table.items()], **settings)
         self.table = table
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -161,7 +161,7 @@ class LazyGroup(click.Group):
         return commands[cmd_name]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The names with this prefix. Nothing is imported."""
+        """The names with this prefix, found without importing their modules."""
         return [CompletionItem(name, help=row[2]) for name, row in self.table.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -219,7 +219,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"there is no terminal to ask on, so say --yes if you mean it: {question}")
+        raise InvalidInput(f"there is no terminal to ask at: add --yes if you mean it: {question}")
     click.confirm(question, err=True, abort=True)
 
 

@@ -143,7 +143,7 @@ def _has_open(pid: int, path: Path) -> bool:
     import psutil  # costs 20 ms, which only `down` needs
 
     try:
-        return any(each.path == os.path.realpath(path) for each in psutil.Process(pid).open_files())
+        return any(file.path == os.path.realpath(path) for file in psutil.Process(pid).open_files())
     except (psutil.Error, ValueError, OverflowError):  # it has ended, or is another user's, or there is none such
         return False
 

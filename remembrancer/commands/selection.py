@@ -119,7 +119,7 @@ class Where:
             raise InvalidInput("use only one of --project, --user and --all-projects")
         directory = directory_here(self.project)
         if self.project is not None and not directory.is_dir():
-            named = next((each for each in known_places() if self.project in (each.name, each.directory)), None)
+            named = next((place for place in known_places() if self.project in (place.name, place.directory)), None)
             if named is None:
                 raise InvalidInput(
                     f"{self.project} is not a directory, and 'remembrancer admin projects' lists no such id"

@@ -95,23 +95,23 @@ def setup(
     line = (COMMAND, "mcp") if for_project else own_command(sys.argv[0], sys.executable, os.environ)
     if client is None:
         return _overview(around, scope, line)
-    chosen = [each for each in clients() if each.name == client or (client == ALL and each.is_found(around))]
+    chosen = [known for known in clients() if known.name == client or (client == ALL and known.is_found(around))]
     if not chosen:
         raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
-    if all(scope not in each.files for each in chosen):
+    if all(scope not in target.files for target in chosen):
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
     if remove:
         scopes: tuple[ClientScope, ...] = ("project",) if for_project else ("user", "project")
-        edits = [edit for each in chosen for place in scopes for edit in _edits(each, around, place, None, EXTRAS)]
+        edits = [edit for target in chosen for place in scopes for edit in _edits(target, around, place, None, EXTRAS)]
     else:
         wanted = [what for what in EXTRAS if extras[what]]
-        edits = [edit for each in chosen for edit in _edits(each, around, scope, line, wanted)]
+        edits = [edit for target in chosen for edit in _edits(target, around, scope, line, wanted)]
     notes = [
-        f"remembrancer setup: {each.title} has no {'hooks' if what == 'hooks' else 'instruction file'} that setup can "
-        f"write for {'this project' if for_project else 'all projects'}: see docs/clients.md"
-        for each in chosen
+        f"remembrancer setup: {target.title} has no {'hooks' if what == 'hooks' else 'instruction file'} that setup "
+        f"can write for {'this project' if for_project else 'all projects'}: see docs/clients.md"
+        for target in chosen
         for what in EXTRAS
-        if extras[what] and not remove and scope not in getattr(each, what)
+        if extras[what] and not remove and scope not in getattr(target, what)
     ]
     if prints:
         documents = [
@@ -130,7 +130,7 @@ def setup(
     lines = _lines_of(outcomes, probed, line, scope, with_hooks=extras["hooks"])
     if works:  # the command was tested in a home of its own
         problems = read_configuration(os.environ, locate(os.environ).file).problems
-        notes += [f"remembrancer setup: no runtime can start until this is fixed: {each}" for each in problems]
+        notes += [f"remembrancer setup: no runtime can start until this is fixed: {problem}" for problem in problems]
         status = exit_codes.CONFIGURATION if problems and status == exit_codes.OK else status
     if remove:
         lines.append("Your memories are kept." if outcomes else "Its files have no entry for Remembrancer.")
@@ -204,7 +204,7 @@ def _remove_empty(file: Path) -> None:
     """Remove the directories of a deleted file that are empty now, below the project's or the user's own."""
     own = (Path().absolute(), Path.home())
     with suppress(OSError):  # the first one that is not empty
-        for directory in takewhile(lambda each: each not in own, file.parents):
+        for directory in takewhile(lambda parent: parent not in own, file.parents):
             directory.rmdir()
 
 
@@ -239,11 +239,13 @@ def _lines_of(
 ) -> list[Line]:
     """The changes, whether the command works, and the next steps."""
     lines: list[Line] = []
-    for each in outcomes:
-        mark = "[yellow]![/]" if each.action == "refuse" else "[green]✓[/]"
-        lines.append(styled(f"{mark} {client_named(each.client).title}: {escape(f'{each.path}: {each.said}')}"))
-        if each.paste:
-            lines.append(f"  Add this by hand:\n{each.paste}")
+    for outcome in outcomes:
+        mark = "[yellow]![/]" if outcome.action == "refuse" else "[green]✓[/]"
+        lines.append(
+            styled(f"{mark} {client_named(outcome.client).title}: {escape(f'{outcome.path}: {outcome.said}')}")
+        )
+        if outcome.paste:
+            lines.append(f"  Add this by hand:\n{outcome.paste}")
     if probed is not None and probed.error:
         lines.append(styled(f"[red]![/red] {escape(f'{shlex.join(line)} does not work: {probed.error}')}"))
         lines.append("  run 'remembrancer doctor' to find the reason")
@@ -254,7 +256,7 @@ def _lines_of(
                 f"{probed.tools_ms:.0f} ms, and answers calls after {probed.ready_ms:.0f} ms"
             )
         )
-    done = dict.fromkeys(each.client for each in outcomes if each.action == "add")
+    done = dict.fromkeys(outcome.client for outcome in outcomes if outcome.action == "add")
     if done and not (probed and probed.error):
         lines.append("Next:")
         lines += [f"  {client.title}: {client.restart}" for client in map(client_named, done)]

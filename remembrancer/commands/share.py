@@ -225,12 +225,18 @@ async def _share(
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
     described = await request_store(DescribeLanes())
-    taken = {each.lane: each.project for each in described}
-    free = [each for each in sharing.memberships() if each.is_users == is_users and taken.get(each.lane, path) == path]
-    mine = [each for each in free if each.lane in taken]
+    taken = {project.lane: project.project for project in described}
+    free = [
+        member
+        for member in sharing.memberships()
+        if member.is_users == is_users and taken.get(member.lane, path) == path
+    ]
+    mine = [member for member in free if member.lane in taken]
     joined = _lane(sharing, named, is_users=is_users) if named else next(iter(mine or free), None)
     if named is None and not mine and len(free) > 1:
-        raise InvalidInput("say which one with --lane: " + ", ".join(f"{each.title} ({each.lane})" for each in free))
+        raise InvalidInput(
+            "say which one with --lane: " + ", ".join(f"{member.title} ({member.lane})" for member in free)
+        )
     if joined is None and sharing.administration is None:
         raise InvalidInput(
             "there is no server to share through: run 'remembrancer share server-config' on this machine, or "
@@ -280,11 +286,11 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
     """The lane to use, of projects or of the user alone. The user's own lane is never used by default: it has to be
     requested."""
-    lanes = [each for each in sharing.memberships() if each.is_users == is_users]
-    meant = [each for each in lanes if named is None or named in (each.lane, each.title)]
+    lanes = [member for member in sharing.memberships() if member.is_users == is_users]
+    meant = [member for member in lanes if named is None or named in (member.lane, member.title)]
     if len(meant) == 1:
         return meant[0]
-    known = ", ".join(f"{each.title} ({each.lane})" for each in lanes) or "nothing is shared here yet"
+    known = ", ".join(f"{member.title} ({member.lane})" for member in lanes) or "nothing is shared here yet"
     raise InvalidInput(f"say which one with --lane: {known}" if meant else f"there is no {named or 'lane'}: {known}")
 
 
@@ -309,7 +315,7 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
     from remembrancer.journal.sharing import has_joined
 
     lanes, administration = [], sharing.administration
-    states = {each.lane: each for each in local}
+    states = {project.lane: project for project in local}
     for membership in sharing.memberships():
         about: dict[str, Any] = {"lane": membership.lane, "title": membership.title, "member": membership.member}
         if membership.is_users:

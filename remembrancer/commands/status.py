@@ -53,11 +53,11 @@ def status(trace: bool) -> Report:
     if state is not None:
         return _present(paths, state)
     faults = read_configuration(os.environ, locate(os.environ).file).problems
-    problems = tuple(Problem("configuration_error", "problem", each, "fix that setting") for each in faults)
+    problems = tuple(Problem("configuration_error", "problem", fault, "fix that setting") for fault in faults)
     line = nothing_runs(paths.home)
     if faults:
         line = f"nothing is running for the home {paths.home}, and no runtime can start"
-    lines = (line, *(f"remembrancer status: {each}" for each in problems))
+    lines = (line, *(f"remembrancer status: {problem}" for problem in problems))
     return Report(report(paths.home, None, problems), (), exit_codes.NOT_RUNNING, lines)
 
 
@@ -174,10 +174,10 @@ def _work(status: RuntimeStatus) -> list[str]:
 def describe_remote(remote: RemoteEmbedders) -> str:
     """The embedders on other hosts, and the work of each."""
     workers = []
-    for each in remote.workers:
-        done = f", {count(each.embedded, 'text')} embedded" if each.embedded else ""
-        why = f" ({each.error})" if each.error and each.state != "refused" else ""
-        workers.append(f"{each.name} {each.state}{done}{why}")
+    for worker in remote.workers:
+        done = f", {count(worker.embedded, 'text')} embedded" if worker.embedded else ""
+        why = f" ({worker.error})" if worker.error and worker.state != "refused" else ""
+        workers.append(f"{worker.name} {worker.state}{done}{why}")
     return "; ".join(workers) or "none is invited"
 
 
@@ -210,6 +210,6 @@ def _slow(paths: RuntimePaths) -> Report:
             if SLOW_CALL.encode() in line:
                 with contextlib.suppress(msgspec.DecodeError):
                     calls.append(msgspec.json.decode(line, type=SlowCall))
-    rows = [(each.time, each.tool, f"{each.total_ms:.0f}") for each in calls]
+    rows = [(call.time, call.tool, f"{call.total_ms:.0f}") for call in calls]
     none = f"the log has no call that took over {SLOW_S * 1000:.0f} ms"
     return Report(calls, Rows(("ended", "tool", ">ms"), rows) if rows else none)

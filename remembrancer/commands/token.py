@@ -38,7 +38,7 @@ def create(name: str, project: Sequence[Path], read_only: bool, no_user: bool, e
     """Make a token, and print it. It is shown once; only its SHA-256 is kept."""
     now = time.time()
     name = clean_name(name, field="NAME", longest=MAX_NAME)
-    projects = tuple(str(each.absolute()) for each in project or [Path()])
+    projects = tuple(str(directory.absolute()) for directory in project or [Path()])
     expires_at = None if expires is None else _moment(expires, now)
     token = Tokens(paths_here().home).create(
         name, projects, now, expires_at=expires_at, read_only=read_only, sees_user=not no_user
@@ -51,8 +51,8 @@ def list_tokens() -> Report:
     """List the tokens."""
     grants = Tokens(paths_here().home).all()
     facts = [msgspec.structs.asdict(grant) for grant in grants]
-    for each in facts:
-        del each["sha256"]
+    for row in facts:
+        del row["sha256"]
     now = time.time()
     lines = [_line(grant, now) for grant in grants if not (grant.name.startswith(LINK) and _is_over(grant, now))]
     nothing = "There are no tokens: 'remembrancer token create NAME --project DIR' makes one."

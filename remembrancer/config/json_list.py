@@ -46,7 +46,7 @@ class JsonList(Generic[T]):
     def add(self, new: T, *, replace: bool = False) -> None:
         """Add an item. `replace`: in place of one with the same name. Raises `InvalidInput` if the name is taken."""
         with self.writing():
-            others = tuple(each for each in self.all() if each.name != new.name)
+            others = tuple(item for item in self.all() if item.name != new.name)
             if len(others) < len(self.all()) and not replace:
                 raise InvalidInput(
                     f"there is {self._thing} {new.name!r}: revoke it first, or use another name for the new one"
@@ -56,9 +56,9 @@ class JsonList(Generic[T]):
     def revoke(self, name: str) -> None:
         """Remove an item. Raises `InvalidInput` if there is none of that name."""
         with self.writing():
-            remaining = tuple(each for each in self.all() if each.name != name)
+            remaining = tuple(item for item in self.all() if item.name != name)
             if len(remaining) == len(self.all()):
-                known = ", ".join(each.name for each in remaining)
+                known = ", ".join(item.name for item in remaining)
                 listed = f"known are {known}" if known else "none exists"
                 raise InvalidInput(f"there is no {self._thing.partition(' ')[2]} {name!r}: {listed}")
             self.write(remaining)

@@ -171,7 +171,7 @@ class _Reader:
             elif name.lower() in CONSTANTS and name.isupper():
                 self._unused.append(SettingOrigin(variable))
             else:
-                self._unknown.append(unknown_name(variable, sorted(PREFIX + each.upper() for each in SETTABLE)))
+                self._unknown.append(unknown_name(variable, sorted(PREFIX + setting.upper() for setting in SETTABLE)))
 
     def result(self, environ: Mapping[str, str]) -> Configuration:
         self._check_files()
@@ -199,14 +199,14 @@ class _Reader:
             if value.lower() == NONE and _FIELDS[name].default is None:
                 value = None
             elif not strict and isinstance(_FIELDS[name].default, tuple):
-                value = [each.strip() for each in value.split(",") if each.strip() and value.lower() != NONE]
+                value = [part.strip() for part in value.split(",") if part.strip() and value.lower() != NONE]
         try:
             self._values[name] = msgspec.convert(value, _FIELDS[name].type, strict=strict)
         except msgspec.ValidationError as error:
             wanted = _FIELDS[name].type
-            literals = [each for each in (wanted, *get_args(wanted)) if get_origin(each) is Literal]
+            literals = [kind for kind in (wanted, *get_args(wanted)) if get_origin(kind) is Literal]
             names = f": one of {', '.join(get_args(literals[0]))}" if literals else ""
-            metas = [meta for each in (wanted, *get_args(wanted)) for meta in getattr(each, "__metadata__", ())]
+            metas = [meta for kind in (wanted, *get_args(wanted)) for meta in getattr(kind, "__metadata__", ())]
             examples = " or ".join(example for meta in metas for example in meta.examples or ())
             why, regex, pattern = types_in_words(str(error)).partition(" matching regex ")
             if regex:

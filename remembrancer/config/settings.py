@@ -237,7 +237,7 @@ NAMED_MODELS: Final = {
 
 
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384} | {
-    name: each.dimensions for name, each in NAMED_MODELS.items()
+    name: item.dimensions for name, item in NAMED_MODELS.items()
 }
 """For models whose dimensions are known before loading."""
 
@@ -246,7 +246,7 @@ def named_model(name: str) -> NamedModel | None:
     """The model for a short name, a repository's name, or a directory with one of these names."""
     last = name.rstrip("/").rpartition("/")[2].lower()
     return NAMED_MODELS.get(last) or next(
-        (each for each in NAMED_MODELS.values() if each.repository.rpartition("/")[2].lower() == last), None
+        (item for item in NAMED_MODELS.values() if item.repository.rpartition("/")[2].lower() == last), None
     )
 
 
@@ -264,9 +264,9 @@ MOST_NAMED: Final = 20
 
 def unknown_name(name: str, known: list[str]) -> str:
     """The error message for an unknown name, with the nearest known one."""
-    bare = {each.removeprefix(PREFIX): each for each in known}
+    bare = {name.removeprefix(PREFIX): name for name in known}
     close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
-    near = [each for each in known if each.startswith(name)] or [bare[each] for each in close]
+    near = [word for word in known if word.startswith(name)] or [bare[word] for word in close]
     listed = f"known are {', '.join(known)}" if len(known) <= MOST_NAMED else "'remembrancer config --all' shows all"
     hint = f"did you mean {near[0]}?" if near else listed
     return f"unknown name {name}: {hint}"

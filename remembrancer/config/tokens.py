@@ -58,7 +58,7 @@ class Tokens(JsonList[Grant]):
     def find(self, token: str, now: float) -> Grant | None:
         """The rights of a token's holder; None if the token is unknown, revoked or expired."""
         digest = _digest(token)
-        matching = [each for each in self.all() if hmac.compare_digest(each.sha256, digest) and not each.once]
+        matching = [token for token in self.all() if hmac.compare_digest(token.sha256, digest) and not token.once]
         return matching[0] if matching and self.holds(matching[0], now) else None
 
     def holds(self, grant: Grant, now: float) -> bool:
@@ -102,7 +102,7 @@ class Tokens(JsonList[Grant]):
         token, digest = _new(), _digest(link)
         with self.writing():
             known = self._without_old_links(now)
-            grant = next((each for each in known if each.once and hmac.compare_digest(each.sha256, digest)), None)
+            grant = next((grant for grant in known if grant.once and hmac.compare_digest(grant.sha256, digest)), None)
             if grant is None:
                 return None
             own = msgspec.structs.replace(
@@ -113,11 +113,11 @@ class Tokens(JsonList[Grant]):
                 expires_at=now + BROWSER_S,
                 once=False,
             )
-            self.write((*(each for each in known if each is not grant), own))
+            self.write((*(entry for entry in known if entry is not grant), own))
         return token
 
     def _without_old_links(self, now: float) -> tuple[Grant, ...]:
-        return tuple(each for each in self.all() if not (each.once and each.expires_at and each.expires_at <= now))
+        return tuple(token for token in self.all() if not (token.once and token.expires_at and token.expires_at <= now))
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
@@ -127,7 +127,7 @@ def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> Projec
         project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         if grant.every_project:
             return project
-        trees = (*trees, *(working_tree_of(Path(each)) for each in grant.projects))
+        trees = (*trees, *(working_tree_of(Path(project)) for project in grant.projects))
     return msgspec.structs.replace(project, code_within=tuple(map(str, trees)))
 
 

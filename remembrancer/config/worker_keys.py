@@ -99,7 +99,7 @@ class WorkerKeys(JsonList[InvitedWorker]):
     def find(self, public: str) -> InvitedWorker | None:
         """The embedder with that public key; None if it may not connect, or if the list cannot be read."""
         try:
-            return next((each for each in self.all() if each.public == public), None)
+            return next((key for key in self.all() if key.public == public), None)
         except HomeUnusable:
             return None
 

@@ -87,7 +87,7 @@ LEFT: Final = msgspec.msgpack.encode({"position": 0, "left": True})
 
 
 def has_joined(notice: bytes) -> bool:
-    """True unless the member has left since."""
+    """True unless the member has since left."""
     return not msgspec.msgpack.decode(notice).get("left")
 
 
@@ -256,7 +256,7 @@ class Sharing:
             if member in administration.members.get(lane, {}):
                 raise InvalidInput(
                     f"{member!r} has been invited to {own.title!r} already: each machine needs a name of its own "
-                    f"('remembrancer share remove {member}' makes an invitation that was lost invalid)"
+                    f"('remembrancer share remove {member}' revokes an invitation that was lost)"
                 )
             keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
             invited = await self._member(administration, lane, own.title, member, keyring)

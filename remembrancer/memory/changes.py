@@ -169,7 +169,7 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 
 
 class Undoing(NamedTuple):
-    """The changes of a memory that stand, the oldest first, and the versions of those that were undone."""
+    """The changes of a memory that are in effect, oldest first, and the versions of those that were undone."""
 
     standing: list[HistoryEntry]
     undone: set[int]

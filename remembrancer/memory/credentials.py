@@ -168,7 +168,7 @@ def _rule_file() -> RuleFile:
 
 
 def _has(text: str, shape: str) -> bool:
-    """True if a text has a shape of `credential_rules.txt`."""
+    """True if a text contains the shape with this name in `credential_rules.txt`."""
     return _rule_file().shapes[shape].search(text) is not None
 
 

@@ -222,7 +222,7 @@ def neutralised(text: str) -> str:
 
 
 def neutralised_value(value: Any) -> Any:
-    """The same for every text in a value, including names of members."""
+    """A value with all its texts neutralised, including the names of members."""
     match value:
         case str():
             return neutralised(value)

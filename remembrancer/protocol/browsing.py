@@ -12,8 +12,8 @@ from remembrancer.protocol.session_life import ToolCall, Turn
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change of a memory by a session (empty id: by background work). `begins` is the start of the memory's text
     after the change; `changed_later`: the present text differs. `fields` are the changed fields, and `done` is the
-    state of an open end since. `is_forgotten`: the memory is forgotten now. `member`: the machine that made a change of
-    shared memories. `undid`: the name of the change that this one undid.
+    resulting state of an open end. `is_forgotten`: the memory is forgotten now. `member`: the machine that changed a
+    shared memory. `undid`: the name of the change that this one undid.
 
     Read on request: `is_undone`; and `undo_at`, the version of the memory of which an undo takes this change back (0:
     it takes back another one, or nothing here).

@@ -191,14 +191,14 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """A member of a shared lane with release 0.2.0 has consolidated it. Without effect."""
+    """Written by a member with release 0.2.0 that has consolidated a shared lane. Has no effect."""
 
     request_id: int
     status: Literal["completed", "failed"] = "completed"
 
 
 class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """A member of a shared lane with release 0.2.0 asks for consolidation. Without effect."""
+    """Written by a member with release 0.2.0 that asks for consolidation of a shared lane. Has no effect."""
 
     threshold: int
 

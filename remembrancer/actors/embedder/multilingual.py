@@ -118,7 +118,7 @@ class E5File:
         return self.numbers(f"{name}.w"), self.numbers(f"{name}.b")
 
     def product(self, name: str) -> Product:
-        """See `EncoderWeights`. The file has 4 bits of each weight, in a row for each output."""
+        """See `EncoderWeights`. The file stores each weight in 4 bits, with one row per output."""
         inputs = 4 * self.width if name.endswith("fo") else self.width
         return Product(*narrowed(_unfolded(self._blocks(f"{name}.w", inputs)).T), self.numbers(f"{name}.b"))
 

@@ -103,7 +103,7 @@ class MarkdownIndex:
         self, caller: Caller, path: Path, content: str, memories: list[RecalledMemory], ids: dict[str, str]
     ) -> bool:
         """Update the memories whose items a person has edited, in that person's name, if they have not changed since.
-        Returns True if there are any. Other edits are kept after the next written block."""
+        Returns True if there were any. Other edits are kept after the next written block."""
         kept = kept_in(content)
         if kept is None:
             return False

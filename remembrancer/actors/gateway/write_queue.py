@@ -174,7 +174,9 @@ class QueueFile:
                     erased += [row[0] for row in database.execute(delete, (memory_id,))]
             ((is_busy, _, _),) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if is_busy:
-                raise MemoryUnavailable(f"another program is reading {self._path}, whose log may have the memory")
+                raise MemoryUnavailable(
+                    f"another program is reading {self._path}, whose log may still contain the memory"
+                )
         drop_copies(self._path, memory_id)
         return erased
 

@@ -114,7 +114,7 @@ class CodeIndex(OpenIndex):
         self._search = CodeSearch()
 
     def search(self, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
-        """As `CodeSearch.search`, as of one moment."""
+        """Like `CodeSearch.search`, but the whole search reads one state of the file."""
 
         def search(connection: sqlite3.Connection) -> list[CodeChunk]:
             try:

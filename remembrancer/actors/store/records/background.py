@@ -80,8 +80,8 @@ class SqliteBackground:
         return self._file.read_together(_read_proposals)
 
     def waiting_work(self, score: float, limit: int) -> WaitingWork:
-        """Return the pending background work. `score` and `limit` bound the memories of running sessions that are
-        considered for promotion, the newest of them."""
+        """Return the pending background work. Of the memories of running sessions, the newest `limit` with at
+        least this promotion score are included."""
 
         def read(query: Query) -> WaitingWork:
             promotable = query(

@@ -414,7 +414,7 @@ FULL_TEXTS: Final = """
 
 
 def make_space(connection: sqlite3.Connection, name: str) -> int:
-    """Return the number of a space, creating it and its full-text tables if needed. Inside a transaction."""
+    """Return the number of a space, creating it and its full-text tables if needed. Must run inside a transaction."""
     found = connection.execute("SELECT number FROM spaces WHERE name = ?", (name,)).fetchone()
     if found is not None:
         return int(found[0])

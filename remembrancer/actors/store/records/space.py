@@ -119,7 +119,7 @@ def empty_space(connection: SpaceConnection) -> None:
 
 
 def drop_space(connection: SpaceConnection) -> None:
-    """Delete a space. Inside a transaction."""
+    """Delete a space. Must run inside a transaction."""
     empty_space(connection)
     connection.execute("DROP TABLE words_@SPACE")
     connection.execute("DROP TABLE names_@SPACE")

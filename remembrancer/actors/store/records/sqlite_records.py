@@ -88,8 +88,8 @@ class Reader(SqliteSearch, SqliteBackground):
 
 
 class Limits(NamedTuple):
-    """The limits of a host. Once the database has so many bytes, only forgetting is accepted; a session that has stored
-    so many memories in a space can store no more."""
+    """The limits of a host. `database_bytes`: a database of this size accepts only forgetting. `session`: the number of
+    memories that one session may store in a space."""
 
     database_bytes: int | None = None
     session: int | None = None

@@ -1,4 +1,4 @@
-"""The arguments and results of the records, and memories as rules read and change them."""
+"""Arguments and results of the records, and the form in which rules read and change memories."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

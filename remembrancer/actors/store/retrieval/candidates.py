@@ -86,7 +86,7 @@ class Rows:
         return Rows(*(column[chosen] for column in self._columns()))
 
     def followed_by(self, others: Rows) -> Rows:
-        """Return these candidates, and after them those of the others that are not among them."""
+        """Return these candidates, followed by those of `others` that are not among them."""
         new = others.take(~np.isin(others.refs, self.refs))
         return Rows(*map(np.concatenate, zip(self._columns(), new._columns(), strict=True)))
 
