@@ -196,7 +196,7 @@ def _order(key: Key) -> list[tuple[str, Any]]:
 
 def _rows(source: sqlite3.Connection, table: _Table, known: Collection[Key], gaps: _Gaps) -> Iterator[tuple[Key, Key]]:
     """Yield the keys and columns of all rows that can be read, in order. After damage the reading continues at the next
-    known key that can be read, and at last from the end backwards."""
+    known key that can be read, and finally backwards from the end."""
     key, places = ", ".join(table.key), ", ".join("?" * len(table.key))
     select = f"SELECT {key}, {', '.join(table.columns)} FROM t NOT INDEXED"  # noqa: S608 - names of a schema of ours
     last: Key | None = None

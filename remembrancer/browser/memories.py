@@ -285,8 +285,8 @@ async def change(view: View) -> Response:
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:
-    """Make a change of a memory, by the name that buttons give it. Returns the name of the change that undoes it if it
-    makes no version of the memory."""
+    """Change a memory as the button named `what` says. If this makes no new version of it, returns the name of the
+    change that undoes it."""
     call = partial(view.call, memory_id=memory.id)
     match what.split("/"):
         case ["tag"] if tags := tags_in(view.field("tags")):

@@ -413,8 +413,8 @@ def undo_run(where: Where, run_id: str) -> Report:
     if places:
         return Report({"run_id": run_id, "places": places}, lines)
     raise InvalidInput(
-        f"there is no run {run_id} here, or it is too old to be undone; --project, --user or --all-projects says "
-        "where, and --session is needed if it changed a session's private memories"
+        f"there is no run with the id {run_id} here, or it is too old to be undone; --project, --user or "
+        "--all-projects says where, and --session is needed if it changed a session's private memories"
     )
 
 

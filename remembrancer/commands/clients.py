@@ -283,7 +283,7 @@ def _member(content: Json, place: ClientFile) -> Json:
 
 
 def _merged(place: ClientFile, text: str, content: Json, changes: Mapping[str, object]) -> str:
-    """The text with these keys of the member; None removes one. A member that becomes empty goes."""
+    """The text with these keys of the member; None removes one. A member that becomes empty is removed."""
     before = _member(content, place)
     member = {key: value for key, value in {**before, **changes}.items() if key not in changes or value is not None}
     if member == before:

@@ -123,11 +123,11 @@ def read_export(
                 number -= 1
                 break
             raise FileUnusable(f"nothing was imported, because of line {number}: {error.message}") from error
-    number = len(contents.memories) + len(contents.skipped)
+    total = len(contents.memories) + len(contents.skipped)
     if end is None:
         contents.cut_after = number
-    elif number != end.memories:
-        raise FileUnusable(f"nothing was imported: {end.memories} memories are announced, but {number} are in the file")
+    elif total != end.memories:
+        raise FileUnusable(f"nothing was imported: {end.memories} memories are announced, but {total} are in the file")
     return contents
 
 

@@ -79,7 +79,7 @@ class Place(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name of its directory."""
+        """The name of the project's directory."""
         return Path(self.tree).name or self.directory
 
 

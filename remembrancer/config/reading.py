@@ -116,7 +116,7 @@ def read_configuration(environ: Mapping[str, str], file: Path | None = None) -> 
 
 
 def check_configuration(environ: Mapping[str, str], content: Mapping[str, object], file: Path | None) -> Configuration:
-    """The settings of an environment over these names and values of a file over the defaults."""
+    """The settings: values of the environment take precedence over those of a file, and these over the defaults."""
     reader = _Reader()
     if file is not None:
         reader.read_file(file, content)

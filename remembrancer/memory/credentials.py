@@ -2,7 +2,7 @@
 automatically.
 
 The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value after a label
-(`password: …`) has a check of that file besides, since prose has such words too.
+(`password: …`) must also pass a check of that file, since prose uses such words, too.
 """
 
 import base64
@@ -94,7 +94,7 @@ _OPTIONS.log_errors = False
 
 @dataclass(frozen=True)
 class Check:
-    """A check of `credential_rules.txt`. Each of the `shapes` has the group in which it must be found, or must not."""
+    """A check of `credential_rules.txt`. `shapes` names the groups that must, or must not, contain a shape."""
 
     trimmed: re.Pattern[str]
     least_different: int

@@ -15,7 +15,7 @@ from remembrancer.memory.export_format import MemoryLine
 from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.kinds import Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.kinds import RULES_OF_WORK, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
 
@@ -29,6 +29,8 @@ _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
+_KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
+"""The headings that name a kind."""
 _encode_fields: Final = msgspec.json.Encoder().encode
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -94,7 +96,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
         is_open = is_list_of_open_ends(titled)
         kind = kind_of(section)
         if is_open or kind == "fact":
-            kind = kind_of(titled)
+            kind = _KIND_OF_TITLE.get(title.lower(), kind_of(titled))
         prefix = above if is_open else headed
         for part in open_ends_in(titled) if is_open else (section,):
             content = f"{prefix}: {part}" if prefix else part

@@ -288,7 +288,7 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     assert again == f"{project}: it was undone before\n"
     refused = command("undo", "run:unknown", "--all-projects", home=home)
     assert refused.returncode == exit_codes.USAGE
-    assert "there is no run run:unknown" in refused.stderr
+    assert "there is no run with the id run:unknown" in refused.stderr
     assert "--session is needed if it changed a session's private memories" in refused.stderr
 
 

@@ -475,7 +475,7 @@ _EVERY: Final = "memories AS m INDEXED BY memories_scanned"
 
 
 def _scanned(filters: Filters, order: Order | None = None) -> str:
-    """Return the memories to which filters and an order apply, by the shortest index, with the first conditions."""
+    """Return the FROM clause for filters and an order, with the smallest index that fits, and the first conditions."""
     if order == "due" or (filters.kinds and {*STANDING, OPEN_END}.issuperset(filters.kinds)):
         return f"memories AS m INDEXED BY memories_standing WHERE m.space = @SPACE AND m.{STANDING_KINDS}"
     return f"{_EVERY} WHERE m.space = @SPACE"

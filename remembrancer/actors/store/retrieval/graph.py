@@ -386,7 +386,8 @@ class Graph:
         return found
 
     def nodes_named_by(self, memories: Iterable[int], among: Collection[Node] | None = None) -> dict[int, set[Node]]:
-        """Return the nodes (of some, or of all) that memories name. Only for memories that the session was shown."""
+        """Return the nodes (of some, or of all) that these memories name. The session must be allowed to
+        see them all."""
         links = self._read(
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
             (json_list(memory for memory in memories if is_memory(memory)),),
