@@ -355,7 +355,7 @@ CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], 
     ),
     (EVERYTHING, updated(6), {"importance": 0.75}),
     (UpdateMemory(ID), updated(6), {}),
-    (TagMemory(ID, ("red",), ("unknown",)), TaggedResult(ID, ("red", "new", "green"), 6), {}),
+    (TagMemory(ID, ("red",), ("unknown",)), TaggedResult(ID, ("red", "new", "green"), 6, is_changed=False), {}),
     (
         UpdateMemory(ID, add_tags=("red",), metadata={"unknown": None}, remove_entities=("nothing of the sort",)),
         updated(6),
