@@ -167,7 +167,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     texts = await view.texts([*links, *answer.near_duplicates, *answer.copies])
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
-    ids = await view.ask(FindIds(view.project, view.session, (answer.memory.id.removeprefix(MEMORY_PREFIX),)))
+    ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
 
     def render() -> Response:
         before = ""

@@ -349,6 +349,9 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert "may replace" in Page(page).text
     page = visit.do("/change", id=older, what=f"replace/{newer}", back="/review")
     assert "may replace" not in Page(page).text
+    settled = Page(visit.get(f"/memory/{older}")).text
+    assert "supersedes this" in settled
+    assert "may replace" not in settled
     assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
     (waiting,) = visit.call("get_memory_status")["contradictions"]
     assert (waiting["older"], waiting["newer"]) == ("The API listens on port 8080", "The API listens on port 9090 now")
@@ -385,6 +388,7 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
         for each in Page(page).forms
         if each.action.endswith("/change") and "what" in each.fields
     }
+    assert re.findall('aria-label="(.+): .+?">undo the last<', page) == ["Undo the last"], "the name holds what is seen"
     for memory, how in ((kept, "undo/2"), (new, "undo/1")):
         assert undo[memory][memory] == [how]
         visit.do("/change", what="undo", back="/today", id=memory, **{memory: how})
@@ -514,6 +518,9 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     visit.do(f"/memory/{memory}/edit", **fields | {"content": "the harbour opens at seven"})
     page = visit.do(f"/memory/{memory}/edit", **fields | {"tags": "harbour"})
     assert "updated: tags" in Page(page).text
+    short = visit.call("recall_memories", query="when does the harbour open?")["memories"][0]["id"]
+    assert len(short) < len(memory)
+    assert f"Its id {short} , or in full {memory}" in Page(page).text
     assert "opens at seven" in Page(page).text, "a page of the first version has changed its tags alone"
     assert "harbour" in visit.get("/", tag="harbour")
     typed = {"content": "the harbour opens at eight", "kind": "decision", "importance": "0.80", "tags": "quay"}
