@@ -147,7 +147,7 @@ class ProposeMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omi
 
 
 class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """A member of a shared lane with release 0.2.0 removes entities that no memory names. Without effect."""
+    """Written by a member with release 0.2.0 that removes entities which no memory names. Has no effect."""
 
     before: float
 

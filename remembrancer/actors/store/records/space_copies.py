@@ -39,9 +39,10 @@ _TAKEN: Final = (
 """The tables to copy, ordered so that rows come after those that they refer to."""
 _DERIVED: Final = ("names_to_find", "found_names", "embedding_attempts", "passages")
 _IN_SPACE: Final = "SELECT number FROM memories WHERE space = @SPACE"
-_UNNAMED: Final = """DELETE FROM entities WHERE number NOT IN (SELECT entity FROM memory_entities
-    UNION SELECT subject FROM memory_entities WHERE subject IS NOT NULL)"""
-"""Deletes the entities that no memory names, which release 0.2.0 may have left."""
+_UNNAMED: Final = """DELETE FROM entities WHERE space = ?
+    AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)
+    AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE subject = number)"""
+"""Deletes the entities of a space that no memory names, which release 0.2.0 may have left."""
 AT_ONCE: Final = 2000
 
 
@@ -56,7 +57,7 @@ def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) 
     offsets = {table: _last(connection, table) for table in _NAMED}
     for table in _TAKEN:
         _copy(old, connection, table, space, offsets)
-    connection.execute(_UNNAMED)
+    connection.execute(_UNNAMED, (space,))
     if old.execute("PRAGMA table_info (lane)").fetchall():
         marks = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''")
         rows = [(space, *mark) for mark in marks]
@@ -118,5 +119,5 @@ def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:
             condition += " AND NOT found"
         rows = query(f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}", ())  # noqa: S608 - our names
         target.executemany(f"INSERT INTO {table} ({into}) VALUES ({values})", rows)  # noqa: S608 - our names
-    target.execute(_UNNAMED)
+    target.execute(_UNNAMED, (1,))
     target.execute("COMMIT")
