@@ -458,6 +458,21 @@ async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does
     assert (found[old], found[new]) == ((new,), ())
 
 
+async def test_what_was_changed_since_is_no_longer_reported_as_replaced(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S)
+    await gateway.until_embedded()
+    new = await gateway.store(OTHER_PORT)
+
+    async def is_doubted() -> bool:
+        return the((await gateway.recall("lantern port")).memories, old).possibly_superseded_by == (new,)
+
+    await until(is_doubted)
+    await gateway.change(UpdateMemory(old, content="the old pier has one lantern"))
+    assert (await gateway.embedding_of(new)).near == ()
+
+
 async def test_a_memory_whose_move_is_undone_is_compared_with_its_project_again(rig: StoreRig) -> None:
     gateway = rig.gateway
     await rig.worker()

@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate,
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
-from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult, UpdateMemory
+from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult, UpdateMemory, memory_id_of
 
 STORED: Final = 1024
 """The number of memories whose storing session is remembered, and of sessions with pending reports."""
@@ -85,8 +85,12 @@ class ReplacedMemories:
             return tuple(self._untold.pop(session_id, ()))
 
     def reply_to(self, operation: Operation, reply: Outcome) -> Outcome:
-        """Return the outcome of an operation, that of a store with its session's pending reports."""
+        """Return the outcome of an operation, that of a store with its session's pending reports. What has changed
+        since is no longer reported."""
+        changed = memory_id_of(operation.change)
         with self._lock:
+            for session_id, pending in self._untold.items():
+                self._untold[session_id] = [each for each in pending if each.memory_id != changed]
             if isinstance(operation.change, UpdateMemory):
                 self._changed_by[operation.change.memory_id] = operation.session_id
                 _keep_last(self._changed_by, STORED)
