@@ -59,7 +59,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     """One memory to store."""
 
-    content: Annotated[str, Meta(description="Under 40 words, procedures whole; no preamble")] | None = None
+    content: Annotated[str, Meta(description="About 40 words; procedures, incidents whole; no preamble")] | None = None
     scope: Annotated[Scope, Meta(description="In every project", extra_json_schema={LISTED: ["user"]})] | None = None
     kind: Annotated[GivenKind, Meta(extra_json_schema={LISTED: USUAL_KINDS})] | None = None
     type: MemoryType | None = None
