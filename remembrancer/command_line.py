@@ -55,7 +55,8 @@ FORMER = {
 MEANT = {
     **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
     **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "browser": "ui"},
-    **{"delete": "forget (--for-good deletes)"},
+    **{"delete": "forget (--for-good deletes)", "done": "edit ID --done", "close": "edit ID --done"},
+    **{"correct": "edit", "change": "edit", "replace": "edit", "due": "list --open", "todo": "list --open"},
     **{"stop": "down", "start": "up", "settings": "config", "serve": "up", "install": "setup", "upgrade": "doctor"},
 }
 """Names of commands in other programs, and ours."""

@@ -69,6 +69,7 @@ async def review(view: View) -> Response:
     stale = await view.ask(ListStale(view.project))
     waiting = [each for each in store.proposals if each.refused_at is None]
     about_code = stale[:PAGE]
+    done = await done_of(view)
 
     def render() -> Response:
         pairs = [
@@ -83,7 +84,7 @@ async def review(view: View) -> Response:
             compared=store.counts.total - store.embedding.pending,
             uncompared=store.embedding.pending,
             about_code=about_code,
-            done=done_of(view),
+            done=done,
         )
 
     return await anyio.to_thread.run_sync(render)  # rendering long texts takes a while
@@ -146,7 +147,7 @@ async def today(view: View) -> Response:
         earlier=earlier and view.at("/today", day=earlier.isoformat()),
         later=day < current and view.at("/today", day=(day + timedelta(1)).isoformat()),
         more=activity.more,
-        done=done_of(view),
+        done=await done_of(view),
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -14,17 +14,17 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
-from remembrancer.browser.rendering import day, tags_in, word_diff
+from remembrancer.browser.rendering import day, tags_in, tags_text, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.relevance import PERHAPS
 from remembrancer.memory.sentences import excerpt
-from remembrancer.memory.text import harmless
+from remembrancer.memory.text import count, harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
 from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
-from remembrancer.protocol.writes import HistoryEntry, PortableMemory
+from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
 
 FOUND: Final = 20
 BEST: Final = 5
@@ -33,10 +33,19 @@ PAGE: Final = 50
 LEFT_OUT: Final = 8
 COMPARED: Final = 20
 """The number of versions, the latest ones, that are compared with their predecessors."""
+NAMED: Final = 80
+"""The number of characters of a changed memory that the message about the change shows."""
 SHORT: Final = 4
 """The length of an id in a sentence."""
 NAMES_NO_FIELD: Final = ("updated", "restored", UNDONE)
 """The changes whose names do not say which fields they change."""
+VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
+    **dict.fromkeys(("kind", "type", "scope"), lambda name: (name or "").replace("_", " ")),
+    **dict.fromkeys(("due", "valid_from", "valid_until"), day),
+    **dict.fromkeys(("importance", "confidence"), "{:.2f}".format),
+    "tags": tags_text,
+}
+"""The fields whose values before and after a change are shown, each with how a value is shown."""
 MOST_PAST: Final = 100_000
 LEAST: Final = 1e-3
 """In seconds: `before` a day includes its last moment."""
@@ -118,7 +127,7 @@ async def search(view: View) -> Response:
         lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
         headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
         return Response(lines, media_type="application/jsonl", headers=headers)
-    return view.page("search.html", **values, done=done_of(view))
+    return view.page("search.html", **values, done=await done_of(view))
 
 
 def _narrowed(view: View) -> str:
@@ -168,18 +177,19 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
     ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
+    done = await done_of(view) | {"names": ""}
 
     def render() -> Response:
-        before = ""
         history = answer.memory.history
+        before: RecordedFields = history[0].record if history else answer.memory
         for place, entry in enumerate(history):
-            text = entry.record.content
+            after = entry.record
             is_compared = place and len(history) - place <= COMPARED
-            names = entry.details.get("fields", ()) if entry.change in NAMES_NO_FIELD else ()
-            fields = [name for name in names if name not in ("content", "status")]
-            diff = word_diff(before, text) if is_compared else Markup("")
-            versions.append(Version(entry, fields, diff, text != before))
-            before = text
+            names = entry.details.get("fields", ()) if place and entry.change in NAMES_NO_FIELD else ()
+            fields = [_changed(name, before, after) for name in names if name not in ("content", "status")]
+            diff = word_diff(before.content, after.content) if is_compared else Markup("")
+            versions.append(Version(entry, fields, diff, after.content != before.content))
+            before = after
         edited = msgspec.structs.replace(answer.memory, **(unsaved or {}))
         return view.page(
             "memory.html",
@@ -192,7 +202,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             short_id=ids.short.get(answer.memory.id, answer.memory.id),
             versions=versions[::-1],
             kinds=KINDS,
-            done=done_of(view),
+            done=done,
             given=given,
             texts=texts,
             names=list(dict.fromkeys(entities)),
@@ -204,6 +214,15 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
         )
 
     return await anyio.to_thread.run_sync(render)  # rendering a long text takes a while
+
+
+def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
+    """A changed field, with its values where they are short."""
+    name = field.replace("_", " ")
+    if field not in VALUES:
+        return name
+    values = (VALUES[field](getattr(each, field)) or "none" for each in (before, after))
+    return f"{name} {' → '.join(values)}"
 
 
 def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> Markup:
@@ -338,11 +357,17 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
     return (await view.ask(GetMemory(view.project, view.session, memory_id))).memory
 
 
-def done_of(view: View) -> dict[str, Any]:
-    """The change just made, the change of each memory id that undoes it, and the number of memories that could not be
-    changed."""
+async def done_of(view: View) -> dict[str, Any]:
+    """The change just made and what it was made of, the change of each memory id that undoes it, and the number of
+    memories that could not be changed."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
-    return {"said": DONE.get(view.asked("done"), ""), "undo": undo, "failed": _number(view.asked("failed"))}
+    said, names = DONE.get(view.asked("done"), ""), count(len(undo), "memory")
+    if said and len(undo) == 1:
+        try:
+            names = f"“{excerpt(harmless((await _now(view, *undo)).content), NAMED)}”"
+        except NotFound:
+            names = ""
+    return {"said": said, "names": names if undo else "", "undo": undo, "failed": _number(view.asked("failed"))}
 
 
 def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str], failed: int = 0) -> Response:

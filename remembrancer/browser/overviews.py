@@ -89,7 +89,7 @@ async def _note_page(view: View, path: str, said: str = "", text: str | None = N
         said=said,
         diff=word_diff(now, text) if text is not None and not is_secret else "",
         digest=hashlib.sha256(now.encode()).hexdigest(),
-        done=done_of(view),
+        done=await done_of(view),
     )
 
 

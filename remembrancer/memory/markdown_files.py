@@ -29,6 +29,8 @@ _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
+_TICKED: Final = re.compile(r"(?:^|(?<=: ))[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
+"""An item of a task list that is done."""
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
 """The headings that name a kind."""
 _encode_fields: Final = msgspec.json.Encoder().encode
@@ -77,8 +79,8 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]) -> list[PortableMemory]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
-    A heading such as "TODO" or "Decision" gives its section a kind, and a list of open ends is a memory for each. The
-    same section of the same file always gives the same memory. Front matter (Claude Code's has a `description`) is
+    A heading such as "TODO" or "Decision" gives its section a kind, and a list of open ends is a memory for each that
+    is not ticked. The same section of the same file always gives the same memory. Front matter (Claude Code's has a `description`) is
     skipped, and so are headings without text and lists of links to other notes, such as an index in `MEMORY.md`.
     """
     front = _FRONT.fullmatch(text)
@@ -94,6 +96,8 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
         above, _, title = headed.rpartition(" > ")
         titled = f"{title}: {section}" if title else section
         is_open = is_list_of_open_ends(titled)
+        if is_open and not (titled := _TICKED.sub("", titled)).removeprefix(f"{title}:").strip():
+            continue
         kind = kind_of(section)
         if is_open or kind == "fact":
             kind = _KIND_OF_TITLE.get(title.lower(), kind_of(titled))

@@ -18,8 +18,8 @@ _HEADING: Final = re.compile(
 )
 _OFTEN_ONE: Final = frozenset({"open", "offen", "noch offen"})
 """Headings that often begin a single open end: "Open (2026-11-17): 180 connections of 200; no remedy yet"."""
-_ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+")
-"""The marker of an item at the start of a line."""
+_ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+(?:\[ \][ \t]+)?")
+"""The marker of an item at the start of a line, with an unticked box."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 """The marker of an item within a line."""
 _LISTS: Final = word_lists("open_ends")

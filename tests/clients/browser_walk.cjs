@@ -64,7 +64,7 @@ const walks = {
     await page.locator(".several").waitFor(WAIT);
     await page.locator(".several input[name=tags]").fill("gates");
     await page.getByRole("button", { name: "Tag" }).click();
-    await page.getByText("Tags changed.").waitFor(WAIT);
+    await page.getByText("Tags changed: ").waitFor(WAIT);
     await page.locator(".brand").focus();
     await page.keyboard.press("u");
     await page.getByText("Undone.").waitFor(WAIT);
@@ -87,7 +87,7 @@ const walks = {
     await page.goto(base + "/");
     await tick("north", "south");
     await page.getByRole("button", { name: "Forget" }).click();
-    await page.getByText("Forgotten.").waitFor(WAIT);
+    await page.getByText("Forgotten: 2 memories").waitFor(WAIT);
     assert.strictEqual(await open(page).count(), 1);
     await other.waitForFunction(() => !document.querySelector("#results").innerText.includes("north gate"), null, WAIT);
     await undo();
@@ -97,7 +97,7 @@ const walks = {
     // Several are moved to the user, and back.
     await tick("north", "west");
     await page.getByRole("button", { name: "For all my projects" }).click();
-    await page.getByText("Moved.").waitFor(WAIT);
+    await page.getByText("Moved: 2 memories").waitFor(WAIT);
     await page.goto(base + "/?scope=user");
     assert.strictEqual(await open(page).count(), 2);
     await page.goBack();
@@ -121,7 +121,7 @@ const walks = {
     const line = await page.context().newCDPSession(page), latency = (ms) => line.send("Network.emulateNetworkConditions", { offline: false, latency: ms, downloadThroughput: -1, uploadThroughput: -1 });
     await latency(500);
     await page.getByRole("button", { name: "This one holds now" }).evaluate((button) => { button.click(); setTimeout(() => button.click(), 150); });
-    await page.getByText("Replaced.").waitFor(WAIT);
+    await page.getByText("Replaced: ").waitFor(WAIT);
     await latency(0);
     await undo();
     await page.getByText("Undone.").waitFor(WAIT);
@@ -207,7 +207,7 @@ const walks = {
     await page.getByRole("link", { name: "Search", exact: true }).click();
     await page.locator(".card input").first().check();
     await page.getByRole("button", { name: "Forget" }).click();
-    await page.getByText("Forgotten.").waitFor(WAIT);
+    await page.getByText("Forgotten: ").waitFor(WAIT);
     await page.getByRole("button", { name: "Undo" }).click();
     await page.getByText("Undone.").waitFor(WAIT);
   },

@@ -214,7 +214,7 @@ def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(visi
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 0
     of_the_user = visit.stored("The north gate is open", scope="user")
     page = visit.do("/change", id=[*ids, of_the_user, "memory:" + "0" * 26], what="user", back="/")
-    assert "Except 1 of them" in Page(page).text
+    assert "It does not apply to 1 other." in Page(page).text
     visit.undo(page)
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 1
     assert visit.send("/change", id=ids, what="tag", tags=" ", back="/").status_code == 400
@@ -517,7 +517,7 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     fields["version"] = version_in(visit.get(f"/memory/{memory}"))
     visit.do(f"/memory/{memory}/edit", **fields | {"content": "the harbour opens at seven"})
     page = visit.do(f"/memory/{memory}/edit", **fields | {"tags": "harbour"})
-    assert "updated: tags" in Page(page).text
+    assert "updated: tags none → harbour" in Page(page).text
     short = visit.call("recall_memories", query="when does the harbour open?")["memories"][0]["id"]
     assert len(short) < len(memory)
     assert f"Its id {short} , or in full {memory}" in Page(page).text
@@ -565,7 +565,7 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     remembered, _ = (each.fields for each in Page(page).forms if each.action.endswith("/notes/remember"))
     assert remembered["passage"] == ["Anna owns payments."]
     page = visit.do("/notes/remember", path="MEMORY.md", passage=remembered["passage"][0])
-    assert "Remembered." in page
+    assert "Remembered: “Anna owns payments.”" in Page(page).text
     assert "Anna owns payments" in visit.get("/", source="memory", q="payments")
     second = visit.do("/notes/remember", path="MEMORY.md", passage=remembered["passage"][0])
     assert "Already remembered." in second
