@@ -33,6 +33,8 @@ RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Part of the error message for the id of an erased memory, and not for an ending that no id has."""
+NAMED: Final = 80
+"""The number of characters of a memory that the message about its change shows."""
 UNCHANGED: Final = "Nothing was changed: it is like that already."
 
 
@@ -109,7 +111,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     owner = "all your projects" if where.user else f"the project {where.places()[0].label}"
     ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
-    return _done(answer, f"{known} for {owner}: {excerpt(content)}  {', '.join(ids)}")
+    due = f", due {given['due']}" if given["due"] else ""
+    return _done(answer, f"{known} for {owner}{due}: {excerpt(content)}  {', '.join(ids)}")
 
 
 @memory_command(
@@ -165,7 +168,8 @@ def edit(
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
-        outcome = f"It stays in the {to}" if stays else f"Moved to the {to}; {undo} moves it back"
+        name = _name_of(where, memory, answer)
+        outcome = f"It stays in the {to}: {name}" if stays else f"Moved to the {to}: {name}; {undo} moves it back"
         if "merged_into" in answer:
             outcome = f"Merged into {short(answer['merged_into'])}, which says the same"
         return _done(answer, outcome)
@@ -183,15 +187,15 @@ def edit(
             return _done(answer, f"It replaces {old} already")
         return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
     states = {
-        "done": "closed" if done else "reopened" if reopen else "",
-        "due": "" if given["due"] else "due date removed",
+        "done": "closed" if done else "reopened",
+        "due": f"due {given['due']}" if given["due"] else "due date removed",
     }
-    effects = [states[name] for name in changed if states.get(name)]
-    if others := ", ".join(name for name in changed if not states.get(name)):
-        effects.append(f"changed: {others}")
+    effects = [states[name] for name in changed if name in states]
+    if others := ", ".join(name for name in changed if name not in states):
+        effects.append(f"changed {others}")
     outcome = " and ".join(effects)
-    line = f"{outcome[:1].upper()}{outcome[1:]}; {undo} undoes it" if changed else UNCHANGED
-    return _done(answer, line)
+    line = f"{outcome[:1].upper()}{outcome[1:]}: {_name_of(where, memory, answer)}; {undo} undoes it"
+    return _done(answer, line if changed else UNCHANGED)
 
 
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
@@ -265,10 +269,13 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     if not tags and not remove:
         raise click.UsageError("name the tags to add, or give --remove TAG")
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
-    tags_now = ", ".join(answer.get("tags", ())) or "none"
+    tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
-        return _done(answer, f"{UNCHANGED} Tags: {tags_now}")
-    return _done(answer, f"Tags: {tags_now}; 'remembrancer undo {short(memory)}' undoes it")
+        return _done(answer, f"{UNCHANGED} Tags: {tags_now or 'none'}")
+    undo = f"'remembrancer undo {short(memory)}' undoes it"
+    return _done(
+        answer, f"{f'Tagged {tags_now}' if tags_now else 'No tags left'}: {_name_of(where, memory, answer)}; {undo}"
+    )
 
 
 # --- forgetting and restoring ---
@@ -295,8 +302,9 @@ def forget(
     ]
     lines = []
     for memory, answer in zip(map(short, memories), answers, strict=True):
+        name = _name_of(where, memory, answer)
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
-        line = f"Forgotten: 'remembrancer undo {memory}' brings it back, 'forget --for-good' deletes it"
+        line = f"Forgotten: {name}; 'remembrancer undo {memory}' brings it back, 'forget --for-good' deletes it"
         line += f". Its text is also in {also} (--copies takes these too)" if also else ""
         for older in map(short, answer.get("supersedes", ())):
             line += f". It replaced {older}, which stays expired: 'remembrancer undo {older}' makes it valid again"
@@ -469,6 +477,13 @@ def _effect_of(answer: Answer, after: Answer) -> str:
     names = [name.replace("_", " ") for name in fields if name not in (*effects, "invalid_reason", "status")]
     known = [effects[name] for name in fields if name in effects]
     return " and ".join([*known, f"{', '.join(names) or 'all'} as before"] if names or not known else known)
+
+
+def _name_of(where: Where, memory: str, answer: Answer) -> str:
+    """The beginning of a changed memory's text; its id if the change is queued."""
+    if "queued" in warnings_of(answer).values():
+        return short(memory)
+    return excerpt(where.ask("get_memory", memory_id=memory)["content"], NAMED)
 
 
 def _if_applied(answer: Answer, line: str) -> str:

@@ -314,7 +314,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
     assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
-    assert "Closed; " in shell("edit", memory_id, "--done")
+    assert "Closed: " in shell("edit", memory_id, "--done")
     left = shell("search", "what is left to do?", status=exit_codes.FAILED)
     assert left == "There are no open ends here.\n"
     assert "Reopened; " in shell("edit", memory_id, "--reopen")
@@ -324,7 +324,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "overdue since 2020-02-20" in shell("show", memory_id)
     assert "Due date removed; " in shell("edit", memory_id, "--due", "none")
     assert "Closed and changed: content; " in shell("edit", memory_id, "Painted the boat", "--done")
-    assert "Changed: due; " in shell("edit", memory_id, "--due", "2020-02-20")
+    assert "Due 2020-02-20: " in shell("edit", memory_id, "--due", "2020-02-20")
     assert "Reopened and changed: content; " in shell("edit", memory_id, "Paint the boat", "--reopen")
     shell("add", "What is left to do with the oars", "--kind", "open_end")
     asked = shell("search", "what is left to do?").splitlines()
