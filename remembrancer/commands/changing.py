@@ -273,9 +273,8 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     if answer.get("updated_fields") == []:
         return _done(answer, f"{UNCHANGED} Tags: {tags_now or 'none'}")
     undo = f"'remembrancer undo {short(memory)}' undoes it"
-    return _done(
-        answer, f"{f'Tagged {tags_now}' if tags_now else 'No tags left'}: {_name_of(where, memory, answer)}; {undo}"
-    )
+    tagged = f"Tagged {tags_now}" if tags_now else "No tags left"
+    return _done(answer, f"{tagged}: {_name_of(where, memory, answer)}; {undo}")
 
 
 # --- forgetting and restoring ---

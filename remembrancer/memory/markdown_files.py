@@ -80,8 +80,9 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
     A heading such as "TODO" or "Decision" gives its section a kind, and a list of open ends is a memory for each that
-    is not ticked. The same section of the same file always gives the same memory. Front matter (Claude Code's has a `description`) is
-    skipped, and so are headings without text and lists of links to other notes, such as an index in `MEMORY.md`.
+    is not ticked. The same section of the same file always gives the same memory. Front matter (Claude Code's has a
+    `description`) is skipped, and so are headings without text and lists of links to other notes, such as an index in
+    `MEMORY.md`.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text

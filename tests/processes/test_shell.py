@@ -317,7 +317,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "Closed: " in shell("edit", memory_id, "--done")
     left = shell("search", "what is left to do?", status=exit_codes.FAILED)
     assert left == "There are no open ends here.\n"
-    assert "Reopened; " in shell("edit", memory_id, "--reopen")
+    assert "Reopened: " in shell("edit", memory_id, "--reopen")
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")
