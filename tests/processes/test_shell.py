@@ -322,7 +322,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")
     assert "overdue since 2020-02-20" in shell("show", memory_id)
-    assert "Due date removed; " in shell("edit", memory_id, "--due", "none")
+    assert "Due date removed: " in shell("edit", memory_id, "--due", "none")
     assert "Closed and changed: content; " in shell("edit", memory_id, "Painted the boat", "--done")
     assert "Due 2020-02-20: " in shell("edit", memory_id, "--due", "2020-02-20")
     assert "Reopened and changed: content; " in shell("edit", memory_id, "Paint the boat", "--reopen")
