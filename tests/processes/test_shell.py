@@ -323,9 +323,9 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "overdue since 2020-02-20" in shell("list", "--open")
     assert "overdue since 2020-02-20" in shell("show", memory_id)
     assert "Due date removed: " in shell("edit", memory_id, "--due", "none")
-    assert "Closed and changed: content; " in shell("edit", memory_id, "Painted the boat", "--done")
+    assert "Closed and changed content: " in shell("edit", memory_id, "Painted the boat", "--done")
     assert "Due 2020-02-20: " in shell("edit", memory_id, "--due", "2020-02-20")
-    assert "Reopened and changed: content; " in shell("edit", memory_id, "Paint the boat", "--reopen")
+    assert "Reopened and changed content: " in shell("edit", memory_id, "Paint the boat", "--reopen")
     shell("add", "What is left to do with the oars", "--kind", "open_end")
     asked = shell("search", "what is left to do?").splitlines()
     assert [each.split("\t")[4] for each in asked] == ["Paint the boat", "What is left to do with the oars"]
