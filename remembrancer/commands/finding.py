@@ -162,7 +162,7 @@ def search(
     """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
     to answer, standard error says so."""
     if asks_for_open_ends(" ".join(query)) and not (given["kind"] or sources):
-        return _in_order(where, "due", given, exit_codes.FAILED)
+        return _in_order(where, "due", given, exit_codes.FAILED, "All open ends, by due date:")
     number = given["number"]
     from remembrancer.config.reading import load_settings
 
@@ -220,7 +220,9 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
     return _in_order(where, order, given)
 
 
-def _in_order(where: Where, order: str | None, given: Answer, status_of_none: int = exit_codes.OK) -> Report:
+def _in_order(
+    where: Where, order: str | None, given: Answer, status_of_none: int = exit_codes.OK, heading: str = ""
+) -> Report:
     """The memories that fit the options, newest first unless there is another order."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
@@ -237,9 +239,9 @@ def _in_order(where: Where, order: str | None, given: Answer, status_of_none: in
     none_fits = "There are no open ends here." if order == "due" else "No memory here fits these options."
     if order != "due" and not given["only_forgotten"]:
         none_fits += " --only-forgotten lists the forgotten ones."
-    nothing = "" if memories else _nothing(where, none_fits)
+    note = heading if memories else _nothing(where, none_fits)
     return _listing(
-        memories[:most], warnings, note=nothing, more=more, status=exit_codes.OK if memories else status_of_none
+        memories[:most], warnings, note=note, more=more, status=exit_codes.OK if memories else status_of_none
     )
 
 
@@ -659,7 +661,7 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
         proper = [entity for entity in answer["entities"] if is_proper(entity["name"], entity["type"])]
         hidden = len(answer["entities"]) - len(proper)
         if hidden:
-            notes.append(f"Without {count(hidden, 'identifier')}: 'remembrancer show --graph NAME' shows each.")
+            notes.append(f"Not listed: {count(hidden, 'identifier')}. 'remembrancer show --graph NAME' shows one.")
         answer["entities"] = proper[:number]
     is_known = bool(answer["entities"])
     if relation and (is_known or not entity) and not any(entity["relationships"] for entity in answer["entities"]):

@@ -219,7 +219,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"there is no terminal to ask at: add --yes if you mean it: {question}")
+        raise InvalidInput(f"cannot ask without a terminal; --yes answers with yes. The question was: {question}")
     click.confirm(question, err=True, abort=True)
 
 

@@ -149,9 +149,9 @@ def _work(status: RuntimeStatus) -> list[str]:
         lines.append(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
     if status.consolidator is not None:
         health = status.consolidator
-        now = f"at work: {health.job}" if health.job else "waits for work"
+        now = f"at work: {health.job}" if health.job else "idle"
         failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
-        lines.append(f"consolidator {now}; {health.finished} done{failed}")
+        lines.append(f"consolidator {now}; {count(health.finished, 'job')} done{failed}")
     if status.indexer is not None:
         indexer = status.indexer
         trouble = (

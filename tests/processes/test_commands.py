@@ -304,4 +304,4 @@ def test_it_comes_when_there_is_work_gives_way_to_the_others_and_is_in_the_statu
     until(lambda: told()["consolidator"] == idle)
     (process,) = (each for each in told()["processes"] if each["role"] == "consolidator")
     assert psutil.Process(process["pid"]).nice() == 10
-    assert "consolidator waits for work; 1 done" in command("status", home=home).stdout
+    assert "consolidator idle; 1 job done" in command("status", home=home).stdout

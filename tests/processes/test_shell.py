@@ -182,7 +182,7 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
         "its former text is back: We deploy on Tuesdays",
     ):
         assert f"Undone, {effect}" in shell("undo", old)
-    assert "add --yes if you mean it" in (refused := shell("undo", old, status=exit_codes.USAGE))
+    assert "--yes answers with yes" in (refused := shell("undo", old, status=exit_codes.USAGE))
     assert "This forgets: We deploy on Tuesdays" in refused
     assert "Undone, it is forgotten" in shell("undo", old, "--yes")
     assert "nothing more to undo" in shell("undo", old, status=exit_codes.USAGE)
@@ -455,7 +455,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     shell("search", "vault")
     shell("edit", memory_id, "--to", "user")
     erase = ("forget", "--for-good", memory_id)
-    assert "add --yes" in shell(*erase, status=exit_codes.USAGE)
+    assert "--yes answers" in shell(*erase, status=exit_codes.USAGE)
     status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"

@@ -185,7 +185,7 @@ def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert main(["show", "--graph"]) == exit_codes.OK
     overview = capsys.readouterr()
     assert [line.split()[0] for line in overview.out.splitlines()] == ["entity", "Ada", "Valkey"]
-    assert overview.err == "Without 3 identifiers: 'remembrancer show --graph NAME' shows each.\n"
+    assert overview.err == "Not listed: 3 identifiers. 'remembrancer show --graph NAME' shows one.\n"
     assert main(["show", "--graph", "SHOP-12"]) == exit_codes.OK
     assert "legacy_id" in capsys.readouterr().out
     entities[:] = entities[2:]
