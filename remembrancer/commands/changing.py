@@ -347,20 +347,24 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
 )
 def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
     """Bring back forgotten memories, or an earlier version of one. 'backup restore' restores a backup."""
-    texts = {}
     if len(memories) > 1:
         if version is not None:
             raise InvalidInput("--version needs a single ID")
-        texts = _texts_of(where, memories)
+        _texts_of(where, memories)
     answers = [where.ask("restore_memory", memory_id=memory, version=version, reason=reason) for memory in memories]
     lines = []
     for memory, answer in zip(memories, answers, strict=True):
         is_so_already = version is not None and answer.get("restored_fields") == []
-        line = UNCHANGED if is_so_already else f"Restored, as version {answer.get('version', '?')}"
+        if line := _if_applied(answer, ""):
+            lines.append(line)
+            continue
+        after = where.ask("get_memory", memory_id=memory, detail=True)
+        line = UNCHANGED if is_so_already else f"Restored: {excerpt(after['content'])}  {short(memory)}"
         if answer.get("proposed_again"):
             line = "It is proposed to the user again: 'remembrancer list --review' shows it"
-        line += f": {texts[memory]}  {short(memory)}" if memory in texts else ""
-        lines.append(_if_applied(answer, line))
+        elif any(link["relation"] == "supersedes" for link in after.get("incoming_links", ())):
+            line += f". It is still replaced: 'remembrancer restore {short(memory)}' makes it valid again"
+        lines.append(line)
     return _all_done("restored", answers, lines)
 
 
@@ -461,8 +465,11 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
 
 def _effect_of(answer: Answer, after: Answer) -> str:
     """The effect of undoing a change, by its fields."""
-    if after["status"] == "forgotten":
-        return f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back)"
+    if after["status"] == "forgotten" and answer["undone"] != "superseded":
+        again = (
+            f", and {', '.join(map(short, answer['valid_again']))} is valid again" if "valid_again" in answer else ""
+        )
+        return f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back){again}"
     if answer["undone"] == "forgotten":
         return "it is no longer forgotten"
     if answer["undone"] == "moved":

@@ -437,7 +437,8 @@ class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """The outcome of a `RestoreMemory` or an `UndoChange`: the version, and the changed fields. `proposed_again`: only
-    a refused proposal of a promotion was renewed. `undone`: the name of the change that was undone."""
+    a refused proposal of a promotion was renewed. `undone`: the name of the change that was undone. `valid_again`: the
+    memories that the undone change had replaced."""
 
     memory_id: str
     version: int
@@ -445,6 +446,7 @@ class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
     re_embedded: bool = False
     proposed_again: bool = False
     undone: str = ""
+    valid_again: tuple[str, ...] = ()
 
 
 class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

@@ -460,7 +460,8 @@ def test_a_change_is_undone_once_and_not_if_another_one_came_after_it(rig: Recor
 
 def test_to_undo_a_memory_that_replaced_another_first_makes_that_valid_again(rig: RecordsRig, four: list[str]) -> None:
     old, *_ = four
-    new = rig.at(REQUESTED_AT + 5).say("the new light", supersedes=old)
+    new = rig.at(REQUESTED_AT + 5).say("the new light")
+    rig.at(REQUESTED_AT + 6).do(UpdateMemory(new, add_links=(LinkRef("supersedes", old),)))
     undone = rig.do(UndoChange(new))
     assert (undone.memory_id, undone.undone, undone.restored_fields) == (old, "superseded", ("valid_until",))
     assert links_of(rig, new) == []
@@ -470,7 +471,18 @@ def test_to_undo_a_memory_that_replaced_another_first_makes_that_valid_again(rig
     rig.do(TagMemory(old, ("dim",)))
     assert f"it replaced {old}, which has been changed since" in rig.refused(UndoChange(newer)).message
     rig.do(UndoChange(old))
-    assert rig.do(UndoChange(newer)).memory_id == old
+    assert rig.do(UndoChange(newer)).valid_again == (old,)
+
+
+def test_storing_a_memory_and_what_it_replaced_with_that_are_one_change(rig: RecordsRig, four: list[str]) -> None:
+    old, older, *_ = four
+    new = rig.at(REQUESTED_AT + 5).say("the new light", supersedes=(old, older))
+    undone = rig.do(UndoChange(new))
+    assert (undone.memory_id, undone.undone, set(undone.valid_again)) == (new, "stored", {old, older})
+    assert rig.shown(new).forgotten_at is not None
+    assert [rig.shown(each).valid_until for each in (old, older)] == [None, None]
+    assert links_of(rig, new) == []
+    assert "nothing more to undo" in rig.refused(UndoChange(new)).message
 
 
 def test_an_undo_leaves_alone_what_its_session_cannot_see(rig: RecordsRig) -> None:
@@ -483,7 +495,8 @@ def test_an_undo_leaves_alone_what_its_session_cannot_see(rig: RecordsRig) -> No
 
 
 def test_a_second_click_does_not_forget_what_replaced_another_memory(rig: RecordsRig, lantern: str) -> None:
-    new = rig.at(REQUESTED_AT + 5).say("the new light", supersedes=lantern)
+    new = rig.at(REQUESTED_AT + 5).say("the new light")
+    rig.at(REQUESTED_AT + 6).do(UpdateMemory(new, add_links=(LinkRef("supersedes", lantern),)))
     assert rig.do(UndoChange(new, 1)).memory_id == lantern
     assert "has been changed since" in rig.refused(UndoChange(new, 1)).message
     assert rig.do(UndoChange(new, 2)).undone == "stored"

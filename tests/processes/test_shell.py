@@ -118,7 +118,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert status == 0, shown
     assert f"remembrancer undo {memory_id}" in shown
     assert "We deploy on Wednesdays" in shell("show", memory_id)
-    assert "as version 3" in shell("restore", memory_id, "--version", "1")
+    assert "Restored: " in shell("restore", memory_id, "--version", "1")
     assert "it is like that already" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
     shell("edit", memory_id, "We deploy", "on Fridays")
@@ -163,8 +163,8 @@ def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> N
     assert f"\n{one}\n\nthe port is 5433\n" in shell("show", one, two)
     assert len(shell.json("forget", *ids)["forgotten"]) == 2
     assert shell("restore", one, two).splitlines() == [
-        f"Restored, as version 3: We deploy on Tuesdays  {one}",
-        f"Restored, as version 3: the port is 5433  {two}",
+        f"Restored: We deploy on Tuesdays  {one}",
+        f"Restored: the port is 5433  {two}",
     ]
 
 
@@ -222,17 +222,19 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     shell("undo", old)
     assert "it is valid again" in shell("undo", new)
     newest = shell.json("add", "We deploy on Sundays", "--supersedes", old)["memory_id"]
-    assert "Undone, it is valid again" in shell("undo", newest)
     assert "This forgets: We deploy on Sundays" in shell("undo", newest, status=exit_codes.USAGE)
-    assert "Undone, it is forgotten" in shell("undo", newest, "--yes")
+    undone = shell("undo", newest, "--yes")
+    assert ("Undone, it is forgotten" in undone, f"and {old} is valid again" in undone) == (True, True)
     long = "Sessions live in Redis 7, one instance beside the web servers, without persistence, for an hour"
     old = shell.json("add", long)["memory_id"]
     new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
     assert "Sessions live in Redis 7, one instance beside the web servers, without …  " in shell("show", new)
     assert f"replaced by {new[-4:]}" in shell("search", "Redis 7")
     assert f"replaced by {new[-4:]}" in shell("list")
+    shell("forget", old)
+    assert "It is still replaced: " in shell("restore", old)
     assert f"It replaced {old[-4:]}, which stays expired" in shell("forget", new)
-    assert "it is valid again" in shell("undo", old)
+    assert "still replaced" not in shell("restore", old)
     assert "It replaced" not in shell("forget", old)
 
 

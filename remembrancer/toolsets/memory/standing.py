@@ -70,8 +70,9 @@ async def restore_memory(
         return answer | non_empty(proposed_again=result.proposed_again)
     undone = await call.submit(UndoChange(memory_id, version))
     if isinstance(undone, RestoredResult):
-        fields = list(undone.restored_fields)
-        return {"memory_id": undone.memory_id, "undone": undone.undone, "restored_fields": fields}
+        answer = {"memory_id": undone.memory_id, "undone": undone.undone}
+        answer["restored_fields"] = list(undone.restored_fields)
+        return answer | non_empty(valid_again=list(undone.valid_again))
     if isinstance(undone, PromotedResult):
         return {"memory_id": memory_id, "undone": "moved", "restored_fields": ["scope"]}
     raise Queued({"memory_id": memory_id})

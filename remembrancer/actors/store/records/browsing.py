@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.rules import next_undo
 from remembrancer.actors.store.records.space import APART, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
-from remembrancer.memory.changes import undoing
+from remembrancer.memory.changes import is_visible, standing, undoing
 from remembrancer.memory.replacement import are_two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
@@ -123,7 +123,7 @@ def _last_undoable(
 ) -> tuple[int, int]:
     """The version of the change of a memory that an undo takes back, and the present version.
 
-    Both are 0 if an undo changes another memory, or is refused in this project.
+    Both are 0 if it is undone with a change of another memory, or if the undo is refused in this project.
     """
     memory = space.memory(memory_id)
     try:
@@ -133,6 +133,11 @@ def _last_undoable(
     if found is None or found.last is None or found.memory.id != memory_id:
         return 0, 0
     last, now = found.last, found.memory.now
+    by = space.memory(str(last.details.get("by")))
+    if by is not None and is_visible(by.now.scope, by.now.session_id, viewer.session_id):
+        changes = standing(space.history(by.id))
+        if changes and changes[-1].operation_id == last.operation_id:
+            return 0, 0
     scope = last.details.get("previous_scope", found.after.scope)
     can_move = scope in (now.scope, "user") or (scope == "project" and found.memory.source_project == viewer.project.id)
     return (last.version, found.memory.version) if can_move else (0, 0)

@@ -5,7 +5,7 @@ space on every host of a shared lane (where the limit of a session is checked be
 writes anything.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -306,11 +306,12 @@ def _replacing(writer: Writer, memory: Memory) -> list[Link]:
 
 class NextUndo(NamedTuple):
     """The change that an undo takes back: the last one that stands of this memory, which is `after` without it. None if
-    nothing is left to undo."""
+    nothing is left to undo. `replaced`: what the same operation replaced is taken back with it."""
 
     memory: Memory
     last: HistoryEntry | None
     after: MemoryVersion
+    replaced: tuple["NextUndo", ...] = ()
 
 
 def next_undo(space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None) -> NextUndo:
@@ -321,12 +322,20 @@ def next_undo(space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry
         InvalidInput: the replaced memory has been changed since, or the version before is no longer kept.
     """
     changes = standing(history)
-    if changes and (replaced := _replaced_since(space, memory.id, session_id, changes[-1].changed_at)) is not None:
-        memory, history = replaced
-        changes = standing(history)
     if not changes:
         return NextUndo(memory, None, memory.now)
     last = changes[-1]
+    replaced = [
+        _without_last(old, space.history(old.id)) for old in _replaced_since(space, memory.id, session_id, last)
+    ]
+    together = [each for each in replaced if each.last is not None and each.last.operation_id == last.operation_id]
+    later = next((each for each in replaced if each not in together), None)
+    return later or _without_last(memory, history)._replace(replaced=tuple(together))
+
+
+def _without_last(memory: Memory, history: Sequence[HistoryEntry]) -> NextUndo:
+    """The last change that stands, of those that a history has, and the memory without it."""
+    last = standing(history)[-1]
     before = {entry.version: entry.record for entry in history if entry.version < last.version}
     if before and last.version - 1 not in before:
         raise InvalidInput(f"version {last.version - 1} of {memory.id} is no longer kept", remedy="restore_memory")
@@ -343,19 +352,28 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
     history = writer.space.history(asked.id)
-    memory, last, after = next_undo(writer.space, asked, history, writer.operation.session_id)
-    if last is None:
-        raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
-    if memory.id != asked.id:
+    found = next_undo(writer.space, asked, history, writer.operation.session_id)
+    if found.memory.id != asked.id:
         # A new version, so that a second click is refused.
         writer.revise(asked, asked.now, UNDONE, chain=asked.promotion_chain, undid=SUPERSEDED, as_of=asked.version)
+    result = _take_back(writer, found)
+    for each in found.replaced:
+        _take_back(writer, each)
+    return msgspec.structs.replace(result, valid_again=tuple(each.memory.id for each in found.replaced))
+
+
+def _take_back(writer: Writer, found: NextUndo) -> RestoredResult:
+    """Undo one change. Raises `InvalidInput` if there is none, or it is a move that cannot be undone here."""
+    memory, last, after, _ = found
+    if last is None:
+        raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
     scope = last.details.get("previous_scope", after.scope)
     if scope != memory.now.scope:
         raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
     made = writer.revise(
         memory,
         after,
-        "forgotten" if after.forgotten else UNDONE,
+        "forgotten" if after.forgotten and not memory.now.forgotten else UNDONE,
         chain=memory.promotion_chain,
         undid=last.change,
         as_of=last.version - 1,
@@ -366,24 +384,21 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields, undone=last.change)
 
 
-def _replaced_since(
-    space: SqliteEdits, memory_id: str, session_id: str | None, at: float
-) -> tuple[Memory, tuple[HistoryEntry, ...]] | None:
-    """A memory that this one has replaced at that time or later, with its history. One that the session cannot see
-    stays replaced. Raises `InvalidInput` if it has been changed since."""
+def _replaced_since(space: SqliteEdits, memory_id: str, session_id: str | None, last: HistoryEntry) -> Iterator[Memory]:
+    """The memories that this one has replaced with its last change or later. Those that the session cannot see stay
+    replaced. Raises `InvalidInput` if one has been changed since."""
     for link in space.links(memory_id):
         if link.source == memory_id and link.relation == SUPERSEDES:
             old = space.memory(link.target)
             if old is None or not is_visible(old.now.scope, old.now.session_id, session_id):
                 continue
-            history = space.history(old.id)
-            changes = standing(history)
-            since = [each for each in changes if each.details.get("by") == memory_id and each.changed_at >= at]
+            changes = standing(space.history(old.id))
+            by_it = [each for each in changes if each.details.get("by") == memory_id]
+            since = [each for each in by_it if each.changed_at >= last.changed_at]
             if since and since[-1] is not changes[-1]:
                 raise InvalidInput(f"it replaced {old.id}, which {CHANGED_SINCE}: undo that first")
             if since:
-                return old, history
-    return None
+                yield old
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
