@@ -466,10 +466,8 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
 def _effect_of(answer: Answer, after: Answer) -> str:
     """The effect of undoing a change, by its fields."""
     if after["status"] == "forgotten" and answer["undone"] != "superseded":
-        again = (
-            f", and {', '.join(map(short, answer['valid_again']))} is valid again" if "valid_again" in answer else ""
-        )
-        return f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back){again}"
+        effect = f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back)"
+        return ", and ".join([effect, *(f"{short(old)} is valid again" for old in answer.get("valid_again", ()))])
     if answer["undone"] == "forgotten":
         return "it is no longer forgotten"
     if answer["undone"] == "moved":
@@ -478,9 +476,13 @@ def _effect_of(answer: Answer, after: Answer) -> str:
         "content": "its former text is back",
         "valid_until": "its former end of validity is back" if after.get("valid_until") else "it is valid again",
         "done": "it is done again" if after.get("done") else "it is open again",
+        "tags": f"its tags are {', '.join(after['tags'])} again" if after.get("tags") else "it has no tags again",
+        "due": f"it is due {after['due']} again" if "due" in after else "it has no due date again",
+        "kind": f"it is a {after['kind'].replace('_', ' ')} again" if after.get("kind") else "it has no kind again",
+        "importance": f"its importance is {after['importance']} again",
     }
     fields = answer["restored_fields"]
-    names = [name.replace("_", " ") for name in fields if name not in (*effects, "invalid_reason", "status")]
+    names = [name.replace("_", " ") for name in fields if name not in (*effects, "type", "invalid_reason", "status")]
     known = [effects[name] for name in fields if name in effects]
     return " and ".join([*known, f"{', '.join(names) or 'all'} as before"] if names or not known else known)
 

@@ -185,7 +185,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     assert "Undo the whole import of 2 memories (20" in refused.stderr
     memory_id = json.loads(done("list", *here, "--json", home=second))["memories"][0]["id"]
     done("tag", memory_id, "port", *here, home=second)
-    assert "Undone, tags as before" in done("undo", "--yes", *here, home=second), "the change since comes first"
+    assert "Undone, its tags are sea again" in done("undo", "--yes", *here, home=second), "the change since comes first"
     assert ": 2 memories forgotten\n" in done("undo", "--yes", *here, home=second)
     again = command("undo", "--yes", *here, home=second)
     assert "there is nothing left to undo here" in again.stderr

@@ -178,7 +178,7 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
     for effect in (
         "it is no longer forgotten: We deploy on Fridays",
         "it is moved back to the project: We deploy on Fridays",
-        "tags as before: We deploy on Fridays",
+        "it has no tags again: We deploy on Fridays",
         "its former text is back: We deploy on Tuesdays",
     ):
         assert f"Undone, {effect}" in shell("undo", old)
