@@ -185,7 +185,8 @@ def edit(
         old = short(given["supersedes"])
         if changed == []:
             return _done(answer, f"It replaces {old} already")
-        return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
+        name = _name_of(where, given["supersedes"], answer)
+        return _done(answer, f"It replaces {old} now: {name}; 'remembrancer undo {old}' takes that back")
     states = {
         "done": "closed" if done else "reopened",
         "due": f"due {given['due']}" if given["due"] else "due date removed",

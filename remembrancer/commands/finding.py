@@ -230,7 +230,7 @@ def _in_order(
         arguments["limit"] = most + 1
     memories, warnings, _ = _gather(where, "list_memories", arguments)
     is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
-    more = f"there are more: a larger -n (up to {MOST_LISTED}) lists them, --until DAY older ones" if is_cut else ""
+    more = f"These are not all: -n lists up to {MOST_LISTED}, --until DAY older ones." if is_cut else ""
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:

@@ -24,9 +24,9 @@ _PREFACE: Final = re.compile(
 )
 """The words that say when, by whom and as what a text was noted: "2026-02-18 Correction from Marta: "."""
 
-_MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*])\s+|(?<=:)\s+[-*](?=\s)|^[\s|:-]+$")
-"""The marks at the beginning of a Markdown line or after a colon, and the line below a table's head. Numbers stay: "24.
-December"."""
+_MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*])\s+|(?<=:)\s+[-*](?=\s)|^[\s|:-]+$|^\s*```\w*\s*$")
+"""The marks at the beginning of a Markdown line or after a colon, and lines that are marks as a whole. Numbers stay:
+"24. December"."""
 _BOLD: Final = re.compile(r"(?<![\w*])\*\*(?=\S)((?:[^*`\n]|`[^`\n]*`)+)(?<=\S)\*\*(?![\w*])")
 
 

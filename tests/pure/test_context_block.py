@@ -453,6 +453,7 @@ def test_the_first_words_of_a_text_or_of_the_sentence_that_matches_best_are_on_o
         ("## The gate\n\n- opens at **seven**\n* not on `main`", "The gate · opens at seven · not on `main`"),
         ("TODO: - water the bees\n- weigh the hive", "TODO: water the bees · weigh the hive"),
         ("| a | b |\n| --- | --- |\n| 1 | 2 |", "a, b · 1, 2"),
+        ("Run this:\n```sh\nmake dev\n```\n", "Run this: make dev"),
         ("It is a\nlong line, **with `code`, too**", "It is a long line, with `code`, too"),
         ("24. December: 2**3 and 4**5, f(**one, **two), `**/*.py` or `**/*.c`", ""),
         ("> 90 % of #2 and __init__", ""),
