@@ -489,10 +489,11 @@ def _effect_of(answer: Answer, after: Answer) -> str:
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:
-    """The beginning of a changed memory's text; its id if the change is queued."""
-    if "queued" in warnings_of(answer).values():
-        return short(memory)
-    return excerpt(where.ask("get_memory", memory_id=memory)["content"], NAMED)
+    """The beginning of a changed memory's text; its id if the change is queued, or the store is away since."""
+    if "queued" not in warnings_of(answer).values():
+        with suppress(MemoryUnavailable):
+            return excerpt(where.ask("get_memory", memory_id=memory)["content"], NAMED)
+    return short(memory)
 
 
 def _if_applied(answer: Answer, line: str) -> str:
