@@ -169,7 +169,8 @@ def edit(
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
         name = _name_of(where, memory, answer)
-        outcome = f"It stays in the {to}: {name}" if stays else f"Moved to the {to}: {name}; {undo} moves it back"
+        moved = f"Moved to the {to}: {name}; {undo} in the same project moves it back"
+        outcome = f"It stays in the {to}: {name}" if stays else moved
         if "merged_into" in answer:
             outcome = f"Merged into {short(answer['merged_into'])}, which says the same"
         return _done(answer, outcome)

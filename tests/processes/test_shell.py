@@ -194,7 +194,7 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
 @alone
 def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> None:
     memory = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    shell("edit", memory, "--to", "user")
+    assert "in the same project moves it back" in shell("edit", memory, "--to", "user")
     elsewhere = Shell(shell.home, shell.directory.parent / "other")
     assert "only the project that it came from can take it back" in elsewhere("undo", memory, status=exit_codes.USAGE)
     shell.json("add", "The port is 5433", "--user")
