@@ -39,6 +39,8 @@ LONG_SHARE: Final = 0.5
 as often."""
 POSSIBLE: Final = 0.08
 """From this probability on a pair is put into Review for a person."""
+POSSIBLE_ON_ONE_DAY: Final = 0.033
+"""The same for two texts of one day: they usually both hold, but not so seldom that nobody should be asked."""
 LEAST_COSINE: Final = 0.4
 """Texts with a lower cosine are not compared."""
 READ: Final = 2000
@@ -426,6 +428,11 @@ def probability(pair: TextPair) -> float:
     """The probability that the later text replaces the earlier one, in [0, 1]."""
     logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
     return share_of(pair.earlier, pair.later) / (1.0 + math.exp(-logit))
+
+
+def least_to_ask(pair: TextPair) -> float:
+    """The probability from which on a pair is put into Review."""
+    return POSSIBLE_ON_ONE_DAY if pair.apart_s < SAME_DAY_S else POSSIBLE
 
 
 def share_of(earlier: Read, later: Read) -> float:

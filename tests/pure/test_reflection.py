@@ -24,6 +24,7 @@ from remembrancer.memory.replacement import (
     PROBABLE,
     TextPair,
     are_two_things,
+    least_to_ask,
     probability,
     read,
     share_of,
@@ -331,7 +332,10 @@ def test_less_is_replaced_of_one_day_of_a_long_text_or_of_what_others_have_as_we
     pair = ("The demo is on Monday at 13:00", "The demo is on Tuesday at 9:30")
     assert chance(*pair, apart_s=60.0) < chance(*pair) / 1.5
     assert chance("Sessions are cached in Redis 7.2", "We have moved from Redis to Valkey 8.", 0.5, 60.0) >= POSSIBLE
-    assert chance("The shop opens from Monday to Friday", "We open from Monday to Sunday", 0.5, 60.0) < POSSIBLE
+    opening = TextPair(read("The shop opens from Monday to Friday"), read("We open from Monday to Sunday"), 0.5, 60.0)
+    assert probability(opening) < least_to_ask(opening)
+    branch = TextPair(read("The default branch is master"), read("The default branch is main"), 0.85, 60.0)
+    assert least_to_ask(branch) <= probability(branch) < POSSIBLE, "a person is asked about two texts of one day, too"
     few, many, very_many = (read("word " * number) for number in (LONG_EARLIER, LONG_EARLIER + 1, LONG_LATER + 1))
     assert share_of(few, many) == 1.0 > share_of(few, very_many) == share_of(many, few) > share_of(many, very_many)
 

@@ -17,7 +17,7 @@ import msgspec
 
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Outcome, Phrase
-from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
+from remembrancer.memory.replacement import LEAST_COSINE, PROBABLE, Read, TextPair, least_to_ask, probability, read
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult, UpdateMemory, memory_id_of
@@ -30,6 +30,8 @@ UNTOLD: Final = 3
 
 class _Judged(NamedTuple):
     probability: float
+    to_ask: float
+    """The probability from which on the pair is put into Review."""
     earlier: MemoryRecord
     later: MemoryRecord
     seen: tuple[int, ...]
@@ -65,9 +67,9 @@ class ReplacedMemories:
                 continue
             apart_s = later.happened_at - earlier.happened_at
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
-            at_most = probability(compared)
-            if at_most >= POSSIBLE and not same_in_words(earlier.content, later.content):
-                possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
+            at_most, to_ask = probability(compared), least_to_ask(compared)
+            if at_most >= to_ask and not same_in_words(earlier.content, later.content):
+                possible.append((compared, _Judged(at_most, to_ask, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
         chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
         judged = [each._replace(probability=chance) for (_, each), chance in zip(possible, chances, strict=True)]
@@ -76,7 +78,7 @@ class ReplacedMemories:
         return [
             NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
             for each in judged
-            if each.probability >= (POSSIBLE if best[each.later.number] is each else PROBABLE)
+            if each.probability >= (each.to_ask if best[each.later.number] is each else PROBABLE)
         ]
 
     def untold(self, session_id: str) -> tuple[NearMemory, ...]:
