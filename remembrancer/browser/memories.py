@@ -37,8 +37,8 @@ NAMED: Final = 80
 """The number of characters of a changed memory that the message about the change shows."""
 SHORT: Final = 4
 """The length of an id in a sentence."""
-NAMES_NO_FIELD: Final = ("updated", "restored", UNDONE)
-"""The changes whose names do not say which fields they change."""
+NAMES_NO_VALUE: Final = ("updated", "restored", "tagged", UNDONE)
+"""The changes whose names do not say what they change."""
 VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
     **dict.fromkeys(("kind", "type", "scope"), lambda name: (name or "").replace("_", " ")),
     **dict.fromkeys(("due", "valid_from", "valid_until"), day),
@@ -185,7 +185,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
         for place, entry in enumerate(history):
             after = entry.record
             is_compared = place and len(history) - place <= COMPARED
-            names = entry.details.get("fields", ()) if place and entry.change in NAMES_NO_FIELD else ()
+            names = entry.details.get("fields", ()) if place and entry.change in NAMES_NO_VALUE else ()
             fields = [_changed(name, before, after) for name in names if name not in ("content", "status")]
             diff = word_diff(before.content, after.content) if is_compared else Markup("")
             versions.append(Version(entry, fields, diff, after.content != before.content))
