@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 from starlette.responses import Response, StreamingResponse
 
-from remembrancer.browser.memories import day_of, done_of, float_of
+from remembrancer.browser.memories import day_of, float_of, named_done_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MOST, PEOPLE, Handler, View, who
 from remembrancer.memory.changes import UNDONE
@@ -69,7 +69,7 @@ async def review(view: View) -> Response:
     stale = await view.ask(ListStale(view.project))
     waiting = [each for each in store.proposals if each.refused_at is None]
     about_code = stale[:PAGE]
-    done = await done_of(view)
+    done = await named_done_of(view)
 
     def render() -> Response:
         pairs = [
@@ -147,7 +147,7 @@ async def today(view: View) -> Response:
         earlier=earlier and view.at("/today", day=earlier.isoformat()),
         later=day < current and view.at("/today", day=(day + timedelta(1)).isoformat()),
         more=activity.more,
-        done=await done_of(view),
+        done=await named_done_of(view),
     )
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -127,7 +128,7 @@ async def search(view: View) -> Response:
         lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
         headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
         return Response(lines, media_type="application/jsonl", headers=headers)
-    return view.page("search.html", **values, done=await done_of(view))
+    return view.page("search.html", **values, done=await named_done_of(view))
 
 
 def _narrowed(view: View) -> str:
@@ -177,7 +178,6 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
     ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
-    done = await done_of(view) | {"names": ""}
 
     def render() -> Response:
         history = answer.memory.history
@@ -202,7 +202,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             short_id=ids.short.get(answer.memory.id, answer.memory.id),
             versions=versions[::-1],
             kinds=KINDS,
-            done=done,
+            done=done_of(view),
             given=given,
             texts=texts,
             names=list(dict.fromkeys(entities)),
@@ -357,17 +357,23 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
     return (await view.ask(GetMemory(view.project, view.session, memory_id))).memory
 
 
-async def done_of(view: View) -> dict[str, Any]:
-    """The change just made and what it was made of, the change of each memory id that undoes it, and the number of
-    memories that could not be changed."""
+def done_of(view: View) -> dict[str, Any]:
+    """The change just made, the change of each memory id that undoes it, and the number of memories that could not be
+    changed."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
-    said, names = DONE.get(view.asked("done"), ""), count(len(undo), "memory")
-    if said and len(undo) == 1:
-        try:
-            names = f"“{excerpt(harmless((await _now(view, *undo)).content), NAMED)}”"
-        except NotFound:
-            names = ""
-    return {"said": said, "names": names if undo else "", "undo": undo, "failed": _number(view.asked("failed"))}
+    said = DONE.get(view.asked("done"), "")
+    return {"said": said, "names": "", "undo": undo, "failed": _number(view.asked("failed"))}
+
+
+async def named_done_of(view: View) -> dict[str, Any]:
+    """The same for pages that do not show what was changed: with its text, or the number of memories."""
+    done = done_of(view)
+    if len(done["undo"]) > 1:
+        done["names"] = count(len(done["undo"]), "memory")
+    elif done["undo"] and done["said"]:
+        with suppress(NotFound):
+            done["names"] = f"“{excerpt(harmless((await _now(view, *done['undo'])).content), NAMED)}”"
+    return done
 
 
 def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str], failed: int = 0) -> Response:

@@ -13,7 +13,7 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response
 
-from remembrancer.browser.memories import done_of
+from remembrancer.browser.memories import named_done_of
 from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, word_diff
 from remembrancer.browser.view import Handler, View
 from remembrancer.memory.credentials import masked
@@ -89,7 +89,7 @@ async def _note_page(view: View, path: str, said: str = "", text: str | None = N
         said=said,
         diff=word_diff(now, text) if text is not None and not is_secret else "",
         digest=hashlib.sha256(now.encode()).hexdigest(),
-        done=await done_of(view),
+        done=await named_done_of(view),
     )
 
 

@@ -29,7 +29,7 @@ _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
-_TICKED: Final = re.compile(r"(?:^|(?<=: ))[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
+_TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
 """The headings that name a kind."""
@@ -95,10 +95,12 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
         if all(map(_LINK.match, filter(str.strip, section.splitlines()))):
             continue
         above, _, title = headed.rpartition(" > ")
-        titled = f"{title}: {section}" if title else section
-        is_open = is_list_of_open_ends(titled)
-        if is_open and not (titled := _TICKED.sub("", titled)).removeprefix(f"{title}:").strip():
-            continue
+        heading = f"{title}: " if title else ""
+        if is_open := is_list_of_open_ends(heading + section):
+            section = _TICKED.sub("", section)
+            if not section.strip():
+                continue
+        titled = heading + section
         kind = kind_of(section)
         if is_open or kind == "fact":
             kind = _KIND_OF_TITLE.get(title.lower(), kind_of(titled))

@@ -432,7 +432,7 @@ def probability(pair: TextPair) -> float:
 
 def least_to_ask(pair: TextPair) -> float:
     """The probability from which on a pair is put into Review."""
-    return POSSIBLE_ON_ONE_DAY if pair.apart_s < SAME_DAY_S else POSSIBLE
+    return POSSIBLE_ON_ONE_DAY if _same_day(pair) else POSSIBLE
 
 
 def share_of(earlier: Read, later: Read) -> float:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -458,7 +458,8 @@ async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does
     assert (found[old], found[new]) == ((new,), ())
 
 
-async def test_what_was_changed_since_is_no_longer_reported_as_replaced(rig: StoreRig) -> None:
+async def two_ports(rig: StoreRig) -> tuple[str, str, Callable[[], Awaitable[bool]]]:
+    """The ids of a memory and of one that probably replaces it, and a check that recalls say so."""
     gateway = rig.gateway
     await rig.worker()
     old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S)
@@ -469,21 +470,18 @@ async def test_what_was_changed_since_is_no_longer_reported_as_replaced(rig: Sto
         return the((await gateway.recall("lantern port")).memories, old).possibly_superseded_by == (new,)
 
     await until(is_doubted)
-    await gateway.change(UpdateMemory(old, content="the old pier has one lantern"))
-    assert (await gateway.embedding_of(new)).near == ()
+    return old, new, is_doubted
+
+
+async def test_what_was_changed_since_is_no_longer_reported_as_replaced(rig: StoreRig) -> None:
+    old, new, _ = await two_ports(rig)
+    await rig.gateway.change(UpdateMemory(old, content="the old pier has one lantern"))
+    assert (await rig.gateway.embedding_of(new)).near == ()
 
 
 async def test_a_memory_whose_move_is_undone_is_compared_with_its_project_again(rig: StoreRig) -> None:
     gateway = rig.gateway
-    await rig.worker()
-    old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S)
-    await gateway.until_embedded()
-    new = await gateway.store(OTHER_PORT)
-
-    async def is_doubted() -> bool:
-        return the((await gateway.recall("lantern port")).memories, old).possibly_superseded_by == (new,)
-
-    await until(is_doubted)
+    old, _, is_doubted = await two_ports(rig)
     last = "SELECT 1 FROM embedded WHERE compared = (SELECT max(number) FROM passages)"
     await until(lambda: rig.rows(last))
     await gateway.change(PromoteMemory(old, "user"))

@@ -325,12 +325,13 @@ def next_undo(space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry
     if not changes:
         return NextUndo(memory, None, memory.now)
     last = changes[-1]
-    replaced = [
-        _without_last(old, space.history(old.id)) for old in _replaced_since(space, memory.id, session_id, last)
-    ]
-    together = [each for each in replaced if each.last is not None and each.last.operation_id == last.operation_id]
-    later = next((each for each in replaced if each not in together), None)
-    return later or _without_last(memory, history)._replace(replaced=tuple(together))
+    together = []
+    for old, old_history in _replaced_since(space, memory.id, session_id, last):
+        found = _without_last(old, old_history)
+        if found.last is None or found.last.operation_id != last.operation_id:
+            return found
+        together.append(found)
+    return _without_last(memory, history)._replace(replaced=tuple(together))
 
 
 def _without_last(memory: Memory, history: Sequence[HistoryEntry]) -> NextUndo:
@@ -384,21 +385,24 @@ def _take_back(writer: Writer, found: NextUndo) -> RestoredResult:
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields, undone=last.change)
 
 
-def _replaced_since(space: SqliteEdits, memory_id: str, session_id: str | None, last: HistoryEntry) -> Iterator[Memory]:
-    """The memories that this one has replaced with its last change or later. Those that the session cannot see stay
-    replaced. Raises `InvalidInput` if one has been changed since."""
+def _replaced_since(
+    space: SqliteEdits, memory_id: str, session_id: str | None, last: HistoryEntry
+) -> Iterator[tuple[Memory, Sequence[HistoryEntry]]]:
+    """The memories that this one has replaced with its last change or later, with their histories. Those that the
+    session cannot see stay replaced. Raises `InvalidInput` if one has been changed since."""
     for link in space.links(memory_id):
         if link.source == memory_id and link.relation == SUPERSEDES:
             old = space.memory(link.target)
             if old is None or not is_visible(old.now.scope, old.now.session_id, session_id):
                 continue
-            changes = standing(space.history(old.id))
+            history = space.history(old.id)
+            changes = standing(history)
             by_it = [each for each in changes if each.details.get("by") == memory_id]
             since = [each for each in by_it if each.changed_at >= last.changed_at]
             if since and since[-1] is not changes[-1]:
                 raise InvalidInput(f"it replaced {old.id}, which {CHANGED_SINCE}: undo that first")
             if since:
-                yield old
+                yield old, history
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
