@@ -109,7 +109,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         **given | {"due": given["due"] or None},
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
-    owner = "all your projects" if where.user else f"the project {where.places()[0].label}"
+    owner = "all your projects" if where.user else f"the project {where.places[0].label}"
     ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
     due = f", due {given['due']}" if given["due"] else ""
     return _done(answer, f"{known} for {owner}{due}: {excerpt(content)}  {', '.join(ids)}")

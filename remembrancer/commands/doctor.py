@@ -396,7 +396,7 @@ def check_queue(at: Examination) -> Finding:
 def check_projects(at: Examination) -> Finding:
     """Name the projects with memories whose directories are gone."""
     try:
-        known = HomeReader(at.paths).describe().projects
+        known = HomeReader(at.paths).projects()
     except RemembrancerError:
         return Finding("ok", "not checked: see the records")
     return Finding("ok", count(len(known), "project"), gone_of(known))

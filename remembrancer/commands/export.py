@@ -34,18 +34,10 @@ from remembrancer.memory.text import count
         help="Default: remembrancer-<time>.jsonl here, or in ~ if this is a repository; - is standard output.",
     ),
     option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
-    flag(
-        "--markdown",
-        help="FILE is a directory, which gets a Markdown file for each project and kind of memory.",
-    ),
+    flag("--markdown", help="FILE is a directory, which gets a Markdown file for each project and kind of memory."),
     flag("--force", help="Replace the file."),
 )
-def export(
-    file: str | None,
-    project: Sequence[str],
-    markdown: bool,
-    force: bool,
-) -> Report | int:
+def export(file: str | None, project: Sequence[str], markdown: bool, force: bool) -> Report | int:
     """Write memories with their history as JSON Lines, also while the runtime works. docs/backup.md describes the
     format; 'remembrancer backup import' reads it."""
     os.umask(PRIVATE_UMASK)
@@ -54,7 +46,7 @@ def export(
         raise click.UsageError("--markdown writes a directory, so it cannot go to standard output: name one")
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
-    projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places())
+    projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places)
     paths = paths_here()
     queued = len(read_queue(paths.write_queue)[0])
     with TemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
@@ -66,8 +58,7 @@ def export(
         elif markdown:
             with said_when_slow("Writing the Markdown"):
                 _write_markdown(lines, target)
-    numbers = {name: getattr(written, name) for name in ("projects", "memories", "forgotten")}
-    facts = {"file": "-" if target is None else str(target), **numbers, "queued": queued}
+    facts = {"file": "-" if target is None else str(target), **written, "queued": queued}
     words = _in_words(facts, has_user=not projects)
     if target is None:  # the export is on standard output, so its summary is not
         as_json = click.get_current_context().params["as_json"]

@@ -262,7 +262,7 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
     from remembrancer.toolsets.files.workspace_files import has_files
 
     settings = load_settings(os.environ)
-    tree = working_tree_of(Path(where.places()[0].directory))
+    tree = working_tree_of(Path(where.places[0].directory))
     are_there = has_files(Path(workspace_root(str(tree), settings)), settings)
     try:
         if not (are_there or where.first().call("memory_status")["totalFiles"]):  # those read may be gone by now
@@ -308,7 +308,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
             raise RecordsUnusable(message)
     is_of_project = not (where.user or where.all_projects)
     if is_of_project and not any(memory["scope"] == "project" for memory in memories.values()):
-        warnings |= dict.fromkeys(filter(None, (notice_of_move(Path(where.places()[0].directory)),)), "project_moved")
+        warnings |= dict.fromkeys(filter(None, (notice_of_move(Path(where.places[0].directory)),)), "project_moved")
     return Gathered(list(memories.values()), warnings, total)
 
 
@@ -414,7 +414,7 @@ def _stale(where: Where) -> Report:
     from remembrancer.protocol.code import ListStale
 
     where.refuse_user("only a project's memories are about code")
-    memories = [memory for place in where.places() for memory in ask_store(ListStale(place.project))]
+    memories = [memory for place in where.places for memory in ask_store(ListStale(place.project))]
     lines = [f"{one_line(memory.content)[:160]}\n    {memory.code}  {short(memory.memory_id)}" for memory in memories]
     notes = () if memories else ("No memory here names a file that is gone from the indexed code.",)
     return Report({"memories": memories}, lines, notes=notes)
@@ -515,7 +515,7 @@ def clients_of(where: Where) -> dict[str, str]:
 
     clients: dict[str, str] = {}
     with suppress(RemembrancerError):  # the ids are shown then
-        for place in where.places():
+        for place in where.places:
             sessions = ask_store(ListSessions(place.project, SHELL_SESSION, limit=NAMED))
             clients |= {session.session_id: client_title(session.client) for session in sessions if session.client}
     return clients
@@ -557,7 +557,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
         if isinstance(duplicate, str)
     ]
     links += [("copy", copy["id"]) for copy in answer.get("copies", ())]
-    projects = [place.project.id for place in where.places()] if links else []
+    projects = [place.project.id for place in where.places] if links else []
     words = HomeReader(paths_here()).words(projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {short(other)}" for relation, other in links]
     session = f"session {answer['session_id']}"
@@ -618,7 +618,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     from remembrancer.commands.runtime_client import paths_here
 
     log = ShownLog(paths_here().home, kept_s=0.0)
-    project = "" if ids or where.user or where.all_projects else where.places()[0].project.id
+    project = "" if ids or where.user or where.all_projects else where.places[0].project.id
     session_id = where.session or ""
     entries = [
         row

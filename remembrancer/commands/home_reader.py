@@ -17,13 +17,7 @@ from typing import IO, Final, Literal, NamedTuple
 import msgspec
 
 from remembrancer.actors.migrations import Schema, damage_in, release_of
-from remembrancer.actors.snapshots import (
-    Snapshot,
-    copy_database,
-    opened,
-    snapshot_of,
-    unreadable,
-)
+from remembrancer.actors.snapshots import Snapshot, copy_database, opened, snapshot_of, unreadable
 from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
@@ -31,14 +25,7 @@ from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.types import USER
 from remembrancer.commands.terminal import tracked
 from remembrancer.config.project import directory_of
-from remembrancer.memory.export_format import (
-    EndLine,
-    Line,
-    MemoryLine,
-    ProjectLine,
-    encode_header,
-    encode_line,
-)
+from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
 from remembrancer.memory.sentences import excerpt
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -54,6 +41,18 @@ from remembrancer.protocol.paths import RuntimePaths
 RECORDS: Final = "memory.db"
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
+PROJECTS: Final = """
+    SELECT own.name, path, directory, created_at, last_used_at,
+        CAST(total(count) FILTER (WHERE NOT forgotten) AS INTEGER),
+        CAST(total(count) FILTER (WHERE forgotten) AS INTEGER),
+        (SELECT count(*) FROM sessions WHERE space = own.number), shares.lane
+    FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
+        LEFT JOIN spaces AS lane ON lane.name = shares.lane
+        LEFT JOIN tallies ON space IN (own.number, lane.number)
+    GROUP BY own.number ORDER BY coalesce(last_used_at, 0) DESC, own.name"""
+CLIENTS: Final = """
+    SELECT client, max(last_active_at) AS at FROM sessions
+    WHERE client IS NOT NULL AND client NOT LIKE 'remembrancer%' GROUP BY client ORDER BY at DESC"""
 SPACES: Final = """
     SELECT own.name, path, own.number, lane.number
     FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
@@ -70,7 +69,7 @@ RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or r
 
 
 def memories_in(database: Path) -> int:
-    """Return the number of memories in a database, with forgotten ones. Raises `sqlite3.Error` if it cannot be read."""
+    """The number of memories in a database, with forgotten ones. Raises `sqlite3.Error` if it cannot be read."""
     with opened(database) as connection:
         return int(connection.execute("SELECT count(*) FROM memories").fetchone()[0])
 
@@ -104,13 +103,6 @@ class KnownProject(msgspec.Struct, frozen=True):
     lane: str | None = None
 
 
-class ProjectsDescribed(msgspec.Struct, frozen=True):
-    """The projects, the last used first. `has_user`: the user has memories."""
-
-    projects: tuple[KnownProject, ...]
-    has_user: bool = False
-
-
 class FoundMemory(NamedTuple):
     """A memory of the project with the id `place`, or of the user; its first words, and the reason if it is forgotten
     ("" if none was given, None if it is not forgotten)."""
@@ -130,14 +122,6 @@ class ExaminedFile(msgspec.Struct, frozen=True):
     status: Literal["ok", "warning", "problem"] = "ok"
     found: str = ""
     advice: str = ""
-
-
-class ExportWritten(msgspec.Struct):
-    """The numbers of records written; `forgotten` memories are included in the memories."""
-
-    projects: int = 0
-    memories: int = 0
-    forgotten: int = 0
 
 
 class HomeReader:
@@ -165,36 +149,20 @@ class HomeReader:
                 "keeps its files; then run this again"
             )
 
-    def describe(self) -> ProjectsDescribed:
-        """List the projects that have memories."""
+    def projects(self) -> list[KnownProject]:
+        """The projects that have memories, the last used first."""
         with self._records(leaves_no_log=True) as file:
-            if file is None:
-                return ProjectsDescribed(())
-            rows = file.rows(
-                """SELECT own.name, path, directory, created_at, last_used_at,
-                       CAST(total(count) FILTER (WHERE NOT forgotten) AS INTEGER),
-                       CAST(total(count) FILTER (WHERE forgotten) AS INTEGER),
-                       (SELECT count(*) FROM sessions WHERE space = own.number), shares.lane
-                   FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
-                       LEFT JOIN spaces AS lane ON lane.name = shares.lane
-                       LEFT JOIN tallies ON space IN (own.number, lane.number)
-                   GROUP BY own.number ORDER BY coalesce(last_used_at, 0) DESC, own.name"""
-            )
-        projects = (KnownProject(*row) for row in rows if PROJECT_ID.fullmatch(row[0]))
-        return ProjectsDescribed(tuple(map(_with_directory, projects)), any(row[0] == USER for row in rows))
+            rows = [] if file is None else file.rows(PROJECTS)
+        return [
+            KnownProject(name, path, (directory or path) and directory_of(directory or path), *others)
+            for name, path, directory, *others in rows
+            if PROJECT_ID.fullmatch(name)
+        ]
 
     def clients(self) -> dict[str, float]:
-        """Return the assistants that have used this memory, the most recent first, with the time of the last use."""
+        """The assistants that have used this memory, the most recent first, with the time of the last use."""
         with self._records(leaves_no_log=True) as file:
-            rows = (
-                []
-                if file is None
-                else file.rows(
-                    """SELECT client, max(last_active_at) AS at FROM sessions
-                   WHERE client IS NOT NULL AND client NOT LIKE 'remembrancer%' GROUP BY client ORDER BY at DESC"""
-                )
-            )
-        return dict(rows)
+            return {} if file is None else dict(file.rows(CLIENTS))
 
     def find(self, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
         """Find memories by their ids among those of projects, with the lanes that they share, and of the user."""
@@ -238,9 +206,10 @@ class HomeReader:
 
     # --- export ---
 
-    def export(self, projects: Collection[str], output: IO[bytes], name: str) -> ExportWritten:
+    def export(self, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
         """Write the lines of an export into a file with that name, all as of one moment: the memories of the projects
         with these ids, or (none given) of all of them and the user. A project that shares a lane includes the lane's.
+        Returns the numbers of `projects`, `memories`, and the `forgotten` ones among these.
 
         Raises `InvalidInput` if such a project does not exist, `FileUnusable` also if the home has no memories.
         """
@@ -255,7 +224,7 @@ class HomeReader:
                 )
             if file is None or not spaces:
                 raise FileUnusable(f"there are no memories in {self._paths.home}: nothing to export")
-            written = ExportWritten()
+            written = {"projects": 0, "memories": 0, "forgotten": 0}
             wanted = projects or [*known, *({USER} & spaces.keys())]
             lines = chain.from_iterable(_lines_of(file.connection, space, *spaces[space], written) for space in wanted)
             exported = json.dumps([number for space in wanted for number in spaces[space][1]])
@@ -269,7 +238,7 @@ class HomeReader:
                 ):
                     buffered.write(encode_header(time.time()))
                     buffered.writelines(map(encode_line, taken))
-                    buffered.write(encode_line(EndLine(written.projects, written.memories)))
+                    buffered.write(encode_line(EndLine(written["projects"], written["memories"])))
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
             except ValueError as error:  # stored JSON that does not decode
@@ -279,28 +248,21 @@ class HomeReader:
         return written
 
 
-def _with_directory(project: KnownProject) -> KnownProject:
-    """A project with a directory, even if no session has named it."""
-    directory = project.directory or project.path
-    directory = directory and directory_of(directory)
-    return msgspec.structs.replace(project, directory=directory)
-
-
 def _lines_of(
-    connection: sqlite3.Connection, name: str, path: str, spaces: Sequence[int], written: ExportWritten
+    connection: sqlite3.Connection, name: str, path: str, spaces: Sequence[int], written: dict[str, int]
 ) -> Iterator[Line]:
     """Yield the lines of a project or the user, and count them."""
     project = None if name == USER else name
     if project is not None:
-        written.projects += 1
+        written["projects"] += 1
         yield ProjectLine(project, path)
     for space in spaces:
         query = SpaceConnection(connection, space).query
         for (memory_id,) in query("SELECT id FROM memories WHERE space = @SPACE ORDER BY number"):
             memory = read_portable(query, memory_id, None)
             if memory is not None:
-                written.memories += 1
-                written.forgotten += memory.forgotten_at is not None
+                written["memories"] += 1
+                written["forgotten"] += memory.forgotten_at is not None
                 yield MemoryLine(memory, project)
 
 

@@ -87,9 +87,8 @@ class Contents(msgspec.Struct):
         project = None if line.project is None else self.projects[line.project]
         check_memory(line.memory, self.content_limit_bytes)
         if not self.allow_secrets:
-            change = ImportMemory(line.memory)
             try:
-                refuse_credentials(change)
+                refuse_credentials(ImportMemory(line.memory))
             except InvalidInput as error:
                 self.skipped.append(f"{where}: {error.message} (--allow-secrets imports it nevertheless)")
                 return
@@ -143,16 +142,18 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def _import(operations: Sequence[Operation], contents: Contents) -> None:
-    """Have the store apply the operations, in order.
-
-    Raises:
-        MemoryUnavailable: the store went away and did not come back.
-        RemembrancerError: it refuses to continue, for example because the disk is full.
-    """
+    """Have the store apply the operations, in order. Raises `RemembrancerError` if it refuses to continue, for example
+    because the disk is full, or went away and did not come back."""
     try:
         with tracked(operations, "Importing", len(operations)) as taken:
             for batch in _batches(taken):
-                _submit(batch, contents)
+                while batch:
+                    answer = ask_store(SubmitBatch(tuple(batch.values())), slow="")
+                    contents.imported += sum(batch.pop(entry, None) is not None for entry in answer.applied)
+                    for operation_id, failure in answer.rejected.items():
+                        memory_id, reason = memory_id_of(batch.pop(operation_id).change) or "", failure.message
+                        contents.refused.add(memory_id)
+                        contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
     except RemembrancerError:
         verb = "was" if contents.imported == 1 else "were"
         print(f"{count(contents.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
@@ -171,17 +172,6 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
         batch[operation.operation_id] = operation
         size += length
     yield batch
-
-
-def _submit(operations: dict[str, Operation], contents: Contents) -> None:
-    """Have the store apply a batch."""
-    while operations:
-        answer = ask_store(SubmitBatch(tuple(operations.values())), slow="")
-        contents.imported += sum(operations.pop(entry, None) is not None for entry in answer.applied)
-        for operation_id, failure in answer.rejected.items():
-            memory_id, reason = memory_id_of(operations.pop(operation_id).change) or "", failure.message
-            contents.refused.add(memory_id)
-            contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
 
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str]]:
@@ -296,9 +286,9 @@ def _read(
             return read_export(file, limit_bytes, allow_secrets=allow_secrets)
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
     for line in lines_of_notes(places, project, "user" if client in NATIVE else "project"):
-        where = (line.memory.source.file or str(named)) if isinstance(line, MemoryLine) else str(named)
+        where = ""
         if isinstance(line, MemoryLine):
-            where += f", “{excerpt(masked(line.memory.content))}”"
+            where = f"{line.memory.source.file or named}, “{excerpt(masked(line.memory.content))}”"
         try:
             contents.add(where, line)
         except InvalidInput as error:
@@ -316,9 +306,7 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
     details: dict[str, dict[str, Any]] = {}
     projects: dict[str, ProjectLine] = {}
     for place in places:
-        named, beside = _details_in((place if place.is_dir() else place.parent.parent) / DETAILS)
-        projects |= named
-        details |= beside
+        _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, projects, details)
     lines: list[MemoryLine] = []
     for path in (path for place in places for path in markdown_below(place)):
         text = path.read_bytes().decode("utf-8-sig", "replace")
@@ -334,16 +322,14 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
     yield from lines
 
 
-def _details_in(file: Path) -> tuple[dict[str, ProjectLine], dict[str, dict[str, Any]]]:
-    """The projects, and the details of memories, in the file beside an export's Markdown; nothing if it is of another
-    program, or not there. Raises `FileUnusable` if a line cannot be read."""
-    projects: dict[str, ProjectLine] = {}
-    details: dict[str, dict[str, Any]] = {}
+def _read_details(file: Path, projects: dict[str, ProjectLine], details: dict[str, dict[str, Any]]) -> None:
+    """Add the projects, and the details of memories, in the file beside an export's Markdown; nothing if it is of
+    another program, or not there. Raises `FileUnusable` if a line cannot be read."""
     header, *lines = (file.read_bytes() if file.is_file() else b"").splitlines() or [b""]
     try:
         decode_header(header)
     except FileUnusable:
-        return projects, details
+        return
     for number, raw in enumerate(lines, 2):
         try:
             about = msgspec.json.decode(raw, type=dict[str, Any])
@@ -353,7 +339,6 @@ def _details_in(file: Path) -> tuple[dict[str, ProjectLine], dict[str, dict[str,
                 projects[line.id] = line
         except (*UNDECODABLE, LookupError, TypeError, InvalidInput) as error:
             raise FileUnusable(f"nothing was imported, because of line {number} of {file}: {error}") from error
-    return projects, details
 
 
 def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]:

@@ -7,9 +7,9 @@ import msgspec
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import HomeReader
-from remembrancer.commands.report import Report, command, flag, option
+from remembrancer.commands.report import Report, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
-from remembrancer.commands.selection import Where, short
+from remembrancer.commands.selection import WHERE, Where, short
 from remembrancer.commands.terminal import tracked
 from remembrancer.config.project import directory_of
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
@@ -36,8 +36,7 @@ class Visit(msgspec.Struct, frozen=True):
 
 
 @command(
-    option("--project", metavar="DIR", help="The directory or id of a project (default: this directory)."),
-    flag("--user", help="Only the user's own memories."),
+    *WHERE[:2],
     flag("--all-projects", "--all", "everywhere", help="The memories of all projects and of the user."),
     flag("--dry-run", help="Show what would be done without changing anything."),
 )
@@ -45,8 +44,6 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
     """Archive memories that have not been used for a long time, delete those archived long ago, summarise related ones
     and clean up loose ends. This also happens automatically in the background. 'remembrancer undo' reverses a run
     within 90 days, except for deletions. docs/memory-model.md has the rules."""
-    if sum((project is not None, user, everywhere)) > 1:
-        raise InvalidInput("use only one of --project, --user and --all-projects")
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
     parts = parts_of(Where(project, user, everywhere))
@@ -70,16 +67,13 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
 
 
 def parts_of(where: Where) -> list[OwnedPart]:
-    """The selected projects, each followed by its shared part, and the user, as far as they have memories. Raises
-    `InvalidInput` if there are none."""
-    described = HomeReader(paths_here()).describe()
-    known = {project.id: project for project in described.projects if project.path is not None}
+    """The selected projects, each followed by its shared part, and the user. Raises `InvalidInput` if the only one has
+    no memories."""
+    known = {project.id: project for project in HomeReader(paths_here()).projects() if project.path is not None}
     if where.user or where.all_projects:
-        if not described.has_user and not known:
-            raise InvalidInput(f"nothing is remembered in {paths_here().home}")
         ids = sorted(known, key=lambda project_id: str(known[project_id].path)) if where.all_projects else []
     else:
-        [place] = where.places()
+        [place] = where.places
         if place.project.id not in known:
             path = place.project.path
             raise InvalidInput(f"there are no memories of the project {path}: use --user or --all-projects")

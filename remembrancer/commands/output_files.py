@@ -25,15 +25,11 @@ def stamp(now: float) -> str:
 
 def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
     """The file to write: the named one, or `default_name` in the named directory, or else in the working directory; in
-    the user's home if that is in a repository, which should not contain memories by accident.
-
-    Raises:
-        InvalidInput: it already exists, and `force` was not given.
-    """
-    directory = Path.cwd() if named is None else Path(named).expanduser()
-    if named is None and any((parent / ".git").exists() for parent in (directory, *directory.parents)):
-        directory = Path.home()
-    target = directory
+    the user's home if that is in a repository, which should not contain memories by accident. Raises `InvalidInput` if
+    it already exists, and `force` was not given."""
+    target = Path.cwd() if named is None else Path(named).expanduser()
+    if named is None and any((parent / ".git").exists() for parent in (target, *target.parents)):
+        target = Path.home()
     if target.is_dir():
         target = target / default_name
     if not force:
@@ -44,12 +40,9 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 @contextmanager
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """A file of mode 0600 to write to. It gets its name, durably, at the end of the block, or none after an error.
-
     Until then it is `NAME.part`, its path the file object's own `name`; a killed process leaves it.
 
-    Raises:
-        InvalidInput: a file of that name exists (and not `force`).
-        FileUnusable: it cannot be written.
+    Raises `InvalidInput` if a file of that name exists (and not `force`), `FileUnusable` if it cannot be written.
     """
     fresh = target.with_name(f"{target.name}.part")
     try:

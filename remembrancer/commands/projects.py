@@ -12,7 +12,7 @@ import msgspec
 
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, read_queue
-from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
+from remembrancer.commands.home_reader import HomeReader, KnownProject
 from remembrancer.commands.report import Group, Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import directory_of, is_gone, project_of, working_tree_of
@@ -41,7 +41,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     if not place.is_dir():
         raise InvalidInput(f"{new} is not a directory: give the one where the project is now")
     target = project_of(place)
-    source = _old_place(old, HomeReader(paths).describe(), target)
+    source = _old_place(old, HomeReader(paths).projects(), target)
     if not yes and not is_gone(source):
         raise InvalidInput(
             f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; what both need "
@@ -71,11 +71,10 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line, notes=notes)
 
 
-def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> ProjectRef:
+def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> ProjectRef:
     """The project to move. It may no longer exist, so its path is compared as written."""
     place = Path(named).expanduser().absolute()
     wanted = {str(parent) for path in (place, Path(os.path.realpath(place))) for parent in (path, path / GIT_DIRECTORY)}
-    known = described.projects
     matching = [project for project in known if named == project.id or project.path in wanted]
     if not matching:
         matching = [project for project in known if project.directory in wanted]
@@ -92,18 +91,18 @@ def list_projects() -> Report:
     """List the projects of this home: where each is, when a session last started in it, and its number of memories.
     Works with and without a runtime."""
     paths = paths_here()
-    described = HomeReader(paths).describe()
-    facts = {"home": str(paths.home), "projects": described.projects}
+    known = HomeReader(paths).projects()
     nothing = f"The home {paths.home} has no project's memories yet."
-    gone = gone_of(described.projects)
-    return Report(facts, _table(described.projects) if described.projects else nothing, notes=[gone] if gone else [])
+    gone = gone_of(known)
+    facts = {"home": str(paths.home), "projects": known}
+    return Report(facts, _table(known) if known else nothing, notes=[gone] if gone else [])
 
 
 def notice_of_move(directory: Path) -> str:
     """The advice if a directory may be the new place of a project that was moved; empty if it has memories, if nothing
     is missing, or if the records cannot be read."""
     with suppress(RemembrancerError):  # who asked reports it
-        known = HomeReader(paths_here()).describe().projects
+        known = HomeReader(paths_here()).projects()
         own_id = project_of(directory).id
         if not any(project.id == own_id and project.memories for project in known):
             return gone_of(known, directory)

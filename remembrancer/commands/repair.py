@@ -47,13 +47,8 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
 
 def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
     """Repair the database if necessary, and return the outcome as `repair` does. (Files of release 0.2.0 are not
-    repaired: an import waits until a damaged one is restored or moved away.)
-
-    Raises:
-        AlreadyRunning: a runtime is up.
-        FileUnusable: a repaired file cannot be written, and the damaged one is as it was.
-        RecordsUnusable: a file cannot be repaired.
-    """
+    repaired: an import waits until a damaged one is restored or moved away.) Raises `AlreadyRunning`, `RecordsUnusable`
+    if a file cannot be repaired, and `FileUnusable` if a repaired one cannot be written."""
     os.umask(PRIVATE_UMASK)
     with locked(paths):
         path = paths.database
@@ -62,13 +57,12 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 
 def repair(path: Path, now: float) -> dict[str, Any]:
-    """Replace a damaged or missing file by a sound one; only while no process has it open.
+    """Replace a damaged or missing file by a sound one, while no process has it open. After a kill, either of them is
+    in place.
 
     Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` are ids of memories, `other_rows` counts
     such rows of other tables, `incomplete` names the tables that may lack unknown rows, and `copy` is the source of the
     rows `as_of_copy`.
-
-    After a kill, either the damaged file or the sound one is in place. Raises like `repair_home`.
     """
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -88,8 +88,8 @@ def known_places() -> list[Place]:
     from remembrancer.commands.home_reader import HomeReader
     from remembrancer.commands.runtime_client import paths_here
 
-    described = HomeReader(paths_here()).describe()
-    return [Place(project.path, project.id) for project in described.projects if project.path is not None]
+    known = HomeReader(paths_here()).projects()
+    return [Place(project.path, project.id) for project in known if project.path is not None]
 
 
 @dataclass
@@ -101,22 +101,18 @@ class Where:
     all_projects: bool = False
     session: str | None = None
     _open: dict[Place, GatewayConnection] = field(default_factory=dict)
-    _places: list[Place] = field(default_factory=list)
 
-    def places(self) -> list[Place]:
-        """The selected places; the project of the working directory comes first.
-
-        Raises:
-            InvalidInput: there is no such project, or the options exclude each other.
-        """
-        self._places = self._places or self._selected()
-        return self._places
-
-    def _selected(self) -> list[Place]:
-        from remembrancer.commands.runtime_client import directory_here
-
+    def __post_init__(self) -> None:
+        """Raises `InvalidInput` if the options exclude each other."""
         if sum((self.project is not None, self.user, self.all_projects)) > 1:
             raise InvalidInput("use only one of --project, --user and --all-projects")
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The selected places; the project of the working directory comes first. Raises `InvalidInput` if there is no
+        such project."""
+        from remembrancer.commands.runtime_client import directory_here
+
         directory = directory_here(self.project)
         if self.project is not None and not directory.is_dir():
             named = next((place for place in known_places() if self.project in (place.name, place.directory)), None)
@@ -129,7 +125,7 @@ class Where:
 
     def conversations(self) -> Iterator[tuple[Place, GatewayConnection]]:
         """Each place with a conversation in it, which stays open until `close`."""
-        for place in self.places():
+        for place in self.places:
             if place not in self._open:
                 self._open[place] = GatewayConnection(place, self.session or SHELL_SESSION)
             yield place, self._open[place]

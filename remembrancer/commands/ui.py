@@ -22,7 +22,7 @@ def ui(project: str | None, prints: bool) -> Report:
     from remembrancer.commands.runtime_client import directory_here, paths_here
     from remembrancer.commands.selection import GatewayConnection, Where
 
-    place = Where(project).places()[0]
+    place = Where(project).places[0]
     url = GatewayConnection(place).call("open_browser")["url"]
     home = paths_here().home
     # The directory of a project that is named by its id may be gone, or be a part of another project now.

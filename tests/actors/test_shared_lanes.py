@@ -387,7 +387,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     await until(lambda: here.finds("project", "torch"))
     reader = HomeReader(here.paths)
     with (tmp_path / "export").open("wb") as file:
-        assert reader.export((PROJECT.id,), file, "export").memories == 3
+        assert reader.export((PROJECT.id,), file, "export")["memories"] == 3
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
     said = {
@@ -405,8 +405,8 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     }
     found = [FoundMemory(PROJECT.id, torch, "the torch burns pitch", None)]
     assert reader.find([PROJECT.id], [torch]) == found, "so that an import says that it is there"
-    described = reader.describe()
-    assert [(each.lane, each.memories) for each in described.projects] == [(LANE, 3)]
+    known = reader.projects()
+    assert [(each.lane, each.memories) for each in known] == [(LANE, 3)]
     lane = here.paths.database
     examined = reader.examine()
     assert {file.path: (file.status, file.found) for file in examined}[str(lane)] == ("ok", "")

@@ -445,7 +445,7 @@ def test_a_home_of_an_earlier_schema_has_to_be_upgraded(paths: RuntimePaths, mon
     monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     before = paths.database.read_bytes()
     with pytest.raises(RecordsUnusable, match="'remembrancer list' upgrades it"):
-        HomeReader(paths).describe()
+        HomeReader(paths).projects()
     assert paths.database.read_bytes() == before
 
 

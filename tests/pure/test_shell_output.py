@@ -14,7 +14,7 @@ from rich.table import Table
 
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, finding, maintain, terminal
-from remembrancer.commands.home_reader import HomeReader, KnownProject, ProjectsDescribed
+from remembrancer.commands.home_reader import HomeReader, KnownProject
 from remembrancer.commands.selection import Place, Where
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
@@ -206,7 +206,6 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
         KnownProject(each, f"/work/{name}", None, None, None, 1, 0, 0, lane)
         for each, name, lane in ((SHOP, "a", LANE), (YARD, "b", None))
     ]
-    described = ProjectsDescribed(tuple(known), has_user=True)
     refusals: dict[str, RemembrancerError] = {}
 
     def answer(request: Maintain, **_: Any) -> Maintained:
@@ -215,7 +214,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
             raise refusals[place]
         return Maintained("project", 12)
 
-    monkeypatch.setattr(HomeReader, "describe", lambda _: described)
+    monkeypatch.setattr(HomeReader, "projects", lambda _: known)
     monkeypatch.setattr(maintain, "ask_store", answer)
     return refusals
 
