@@ -38,7 +38,8 @@ Section = Literal["preferences", "project_context", "session_history", "relevant
 class Filters(msgspec.Struct, frozen=True):
     """The conditions that a memory must meet. Empty tuples allow all; times are seconds since the epoch, inclusive.
 
-    A memory of scope `session` matches only with its own `session_id`, whatever `scopes` says.
+    A memory of scope `session` matches only with its own `session_id`, whatever `scopes` says. Tags match in upper and
+    lower case.
     """
 
     session_id: str

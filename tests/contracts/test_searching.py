@@ -327,6 +327,7 @@ def test_the_best_are_found_with_the_scores_that_all_words_give(records: Records
 def test_the_few_that_pass_the_filters_are_found_among_many_better_ones(records: Records) -> None:
     marked = records.matching(Filters(OTHER_SESSION, tags=("marked",)), 50)
     assert marked is not None
+    assert records.matching(Filters(OTHER_SESSION, tags=("Marked",)), 50) == marked
     known = scored_by_all(records)
     hits = records.keyword_hits(QUESTION, Filters(OTHER_SESSION, tags=("marked",)), 2)
     assert list(hits) == sorted(marked, key=lambda number: (-known[number], -number))[:2]

@@ -385,7 +385,7 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
         arguments.extend((filters.valid_at, filters.valid_at))
     if filters.tags:
         places = places_for(filters.tags)
-        clauses.append(f"m.number IN (SELECT memory FROM memory_tags WHERE tag IN {places})")  # noqa: S608
+        clauses.append(f"m.number IN (SELECT memory FROM memory_tags WHERE tag COLLATE NOCASE IN {places})")  # noqa: S608
         arguments.extend(filters.tags)
     return " AND ".join(clauses), arguments
 
