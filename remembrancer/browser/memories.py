@@ -26,6 +26,7 @@ from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
 from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
+from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 FOUND: Final = 20
 BEST: Final = 5
@@ -159,7 +160,7 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
     narrowed = {
         "the scope": wanted.scopes and memory.scope not in wanted.scopes,
         "the kind": wanted.kinds and memory.kind not in wanted.kinds,
-        "the tags": not set(wanted.tags) <= set(memory.tags),
+        "the tags": not {tag.lower() for tag in wanted.tags} <= {tag.lower() for tag in memory.tags},
         "the time": not (wanted.after or -math.inf) <= _happened(memory) <= (wanted.before or math.inf),
     }
     standing = [name for name, stands in narrowed.items() if stands]
@@ -201,6 +202,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             memory=answer.memory,
             short_id=ids.short.get(answer.memory.id, answer.memory.id),
             versions=versions[::-1],
+            change_words=CHANGE_WORDS,
             kinds=KINDS,
             done=done_of(view),
             given=given,

@@ -574,6 +574,8 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 
 def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
     """The history of a memory, for a program and for a person."""
+    from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
+
     versions = [entry["version"] for entry in answer["history"]]
     states = {
         number: where.ask("get_memory", memory_id=answer["id"], version=number, detail=True) for number in versions
@@ -594,9 +596,9 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
             for name in ("by", "reason")
             if name in entry
         ]
-        what = ", ".join(changes)
+        change = CHANGE_WORDS.get(entry["change"], entry["change"])
         rows.append(
-            (str(entry["version"]), minute(entry["at"]), entry["change"], author_of_change(entry, clients), what)
+            (str(entry["version"]), minute(entry["at"]), change, author_of_change(entry, clients), ", ".join(changes))
         )
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 

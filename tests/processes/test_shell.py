@@ -225,6 +225,8 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert "This forgets: We deploy on Sundays" in shell("undo", newest, status=exit_codes.USAGE)
     undone = shell("undo", newest, "--yes")
     assert ("Undone, it is forgotten" in undone, f"and {old} is valid again" in undone) == (True, True)
+    changes = [line.split()[3] for line in shell("show", old, "--history").splitlines() if line.strip()[:1].isdigit()]
+    assert (changes[1], changes[-1]) == ("replaced", "undone"), changes
     long = "Sessions live in Redis 7, one instance beside the web servers, without persistence, for an hour"
     old = shell.json("add", long)["memory_id"]
     new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]

@@ -31,7 +31,8 @@ SMALL: Final = 500
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
-_LATER: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"}
+CHANGE_WORDS: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"}
+"""The words for changes that are stored under another name."""
 
 
 def day_of(text: str, now: float) -> TimeWindow:
@@ -94,7 +95,7 @@ def verb_of(change: MemoryChanged) -> str:
         return f"undone: {undone}"
     if change.change in ("updated", "tagged", "stored again"):
         return f"changed ({', '.join(change.fields)})"
-    return _LATER.get(change.change, change.change)
+    return CHANGE_WORDS.get(change.change, change.change)
 
 
 def dates_of(begins: float, ends: float) -> str:
