@@ -13,10 +13,9 @@ def completion(shell: str) -> Report:
 
     made = get_completion_class(shell)
     assert made is not None
-    script = made(
-        click.get_current_context().find_root().command, {}, "remembrancer", "_REMEMBRANCER_COMPLETE"
-    ).source()
-    return Report({"script": script}, script, piped=[script])
+    group = click.get_current_context().find_root().command
+    script = made(group, {}, "remembrancer", "_REMEMBRANCER_COMPLETE").source()
+    return Report({"script": script}, script)
 
 
 TABLE = {

@@ -118,7 +118,6 @@ def read_archive(path: Path, target: Path | None = None) -> str:
         help="Default: remembrancer-<time>.tar.gz here, or in ~ if this is a repository.",
     ),
     flag("--force", help="Replace the file."),
-    slow="Backing up",
 )
 def create(file: str | None, force: bool) -> Report:
     """Write all memories, their history and vectors, and the write queue into one file, also while the runtime works.
@@ -128,7 +127,8 @@ def create(file: str | None, force: bool) -> Report:
         raise InvalidInput(f"{file!r} cannot be the name of a backup: it must end in .tar.gz or .tar")
     paths = paths_here()
     target = target_of(file, f"remembrancer-{stamp(time.time())}.tar.gz", force=force)
-    memories, queued = back_up(paths, target, force=force)
+    with said_when_slow("Backing up"):
+        memories, queued = back_up(paths, target, force=force)
     size = target.stat().st_size
     left_out = [name for name in LEFT_OUT if (paths.home / name).exists()]
     facts = {"file": str(target), "size_bytes": size, "memories": memories, "queued": queued, "left_out": left_out}

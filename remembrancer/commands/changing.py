@@ -298,9 +298,8 @@ def forget(
         return _erase(where, memories, yes=yes)
     if len(memories) > 1:
         _texts_of(where, memories)
-    answers = [
-        where.ask("forget_memory", memory_id=memory, reason=reason, copies=copies or None) for memory in memories
-    ]
+    options = {"reason": reason, "copies": copies or None}
+    answers = [where.ask("forget_memory", memory_id=memory, **options) for memory in memories]
     lines = []
     for memory, answer in zip(map(short, memories), answers, strict=True):
         name = _name_of(where, memory, answer)

@@ -65,12 +65,8 @@ def config(assignment: str | None, imported: str | None, shows_all: bool) -> Rep
 
 
 def write_setting(home: Home, assignment: str) -> str:
-    """Write a setting to the home's `config.toml`, or remove it. Returns a sentence for the user.
-
-    Raises:
-        ValueError: the setting does not exist, the value is not allowed, or the file cannot be read or is of another
-        format.
-    """
+    """Write a setting to the home's `config.toml`, or remove it. Returns a sentence for the user. Raises `ValueError`
+    if the setting does not exist, the value is not allowed, or the file cannot be read or is of another format."""
     name, equals, text = assignment.partition("=")
     if not (name.strip() and equals):
         raise ValueError(f"{assignment!r} does not have the form NAME=VALUE; NAME= restores the default")
@@ -96,11 +92,8 @@ def write_setting(home: Home, assignment: str) -> str:
 
 
 def import_settings(file: Path, other: Path) -> Report:
-    """Write the settings in a file of another format to `config.toml`.
-
-    Raises:
-        ValueError: the file cannot be read, a value is not allowed, or there is a `config.toml` already.
-    """
+    """Write the settings in a file of another format to `config.toml`. Raises `ValueError` if that file cannot be read,
+    a value is not allowed, or there is a `config.toml` already."""
     if file.exists():
         raise ValueError(f"{file} is there already: move it away, or change it with --set")
     imported = read_other_format(other, read_settings_text(other))
@@ -110,9 +103,8 @@ def import_settings(file: Path, other: Path) -> Report:
     if problems:
         raise ValueError("; ".join(problems))
     _write(file, tomlkit.item(imported.settings))
-    lines = [
-        f"{count(len(imported.settings), 'setting')} of {other} written to {file}; it is read instead from now on."
-    ]
+    number = count(len(imported.settings), "setting")
+    lines = [f"{number} of {other} written to {file}; it is read instead from now on."]
     lines += [f"without effect here: {', '.join(imported.unused)}"] if imported.unused else []
     return Report({"file": str(file), "settings": sorted(imported.settings), "without_effect": imported.unused}, lines)
 
@@ -180,9 +172,8 @@ def written(value: object) -> str:
 def _source(origin: SettingOrigin | None) -> dict[str, str | None]:
     if origin is None:
         return {"from": "default", "name": None, "file": None}
-    if origin.file is None:
-        return {"from": "environment", "name": origin.name, "file": None}
-    return {"from": "file", "name": origin.name, "file": str(origin.file)}
+    file = str(origin.file) if origin.file else None
+    return {"from": "file" if file else "environment", "name": origin.name, "file": file}
 
 
 def _meanings() -> dict[str, str]:

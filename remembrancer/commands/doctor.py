@@ -11,7 +11,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +139,7 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
 COMMANDS = {"doctor": doctor}
 
 
-def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatus:
+def worst(statuses: Iterable[CheckStatus]) -> CheckStatus:
     """The worst status of all; `ok` of none."""
     return max(statuses, key=list(MARKS).index, default="ok")
 
@@ -261,11 +261,8 @@ def file_system(path: Path) -> str:
     """The type of the file system that holds a path, as the system names it; empty if unknown."""
     real = Path(os.path.realpath(path))
     holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
-    # Of two mounts at the same place, the later one is visible.
-    best = max(
-        enumerate(holding), key=lambda numbered: (len(Path(numbered[1].mountpoint).parts), numbered[0]), default=None
-    )
-    return "" if best is None else str(best[1].fstype)
+    holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # of two at the same place, the later
+    return str(holding[-1].fstype) if holding else ""
 
 
 def check_files(at: Examination) -> Finding:
@@ -336,9 +333,8 @@ def check_records(at: Examination) -> Finding:
     whole = sum(file.status == "ok" for file in files)
     total = size_in_words(sum(file.size_bytes for file in files))
     details = [f"{file.path}: {file.found}" for file in files if file.found]
-    details += [
-        f"kept for going back to an older release; delete it when you no longer need it: {copy}" for copy in copies
-    ]
+    kept = "kept for going back to an older release; delete it when you no longer need it"
+    details += [f"{kept}: {copy}" for copy in copies]
     advice = dict.fromkeys(file.advice for file in files if file.advice)
     old = list(old_files(at.paths).values()) if at.paths.database.exists() else []
     if is_old(at.paths) and not advice:
@@ -429,8 +425,8 @@ def check_clients(at: Examination) -> Finding:
             elif unknown := unknown_toolsets(str(environ.get(TOOLSETS_VARIABLE, ""))):
                 checked.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))
             elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is for everybody
-                text = f"{which} starts {command} by name, and may not find it when started from an icon"
-                checked.append(("warning", text))
+                by_name = f"{which} starts {command} by name, and may not find it when started from an icon"
+                checked.append(("warning", by_name))
             else:
                 checked.append(("ok", which if path == at.paths.home else f"{which} uses the home {home}"))
     if not checked:
@@ -439,17 +435,12 @@ def check_clients(at: Examination) -> Finding:
             used = HomeReader(at.paths).clients()
         if used:
             last, when = next(iter(used.items()))
-            return Finding(
-                "ok",
-                f"no entry of a client was found here, but {last} used this memory {duration(time.time() - when)} ago",
-            )
+            ago = duration(time.time() - when)
+            return Finding("ok", f"no entry of a client was found here, but {last} used this memory {ago} ago")
         names = sorted(client.title for client in clients() if client.is_found(at.around))
         known = f"found on this machine: {', '.join(names)}" if names else "setup finds none on this machine"
-        return Finding(
-            "warning",
-            f"no assistant is set up here to use this memory; {known}",
-            "'remembrancer setup CLIENT' connects one",
-        )
+        text = f"no assistant is set up here to use this memory; {known}"
+        return Finding("warning", text, "'remembrancer setup CLIENT' connects one")
     checked.sort(key=lambda entry: -list(MARKS).index(entry[0]))
     status = checked[0][0]
     outcome, advice = {

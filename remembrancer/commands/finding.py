@@ -9,16 +9,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import groupby, takewhile
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
+from rich.markup import escape
 
 from remembrancer.commands import exit_codes
+from remembrancer.commands.gateway_client import pause
 from remembrancer.commands.report import Line, Report, Rows, argument, flag, option
 from remembrancer.commands.selection import (
     LOOK_S,
@@ -31,6 +33,7 @@ from remembrancer.commands.selection import (
     short,
     warnings_of,
 )
+from remembrancer.commands.terminal import Terminal, said_when_slow, table
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.short_ids import WHOLE
@@ -68,8 +71,8 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 
 
 def since(text: str) -> str:
-    """Parse the start of a period for the tools: a day (2026-02-20), a time, an age (`3d`, `12h`, `2w`), or a phrase as
-    in a question (`yesterday`, `last week`, `Monday`)."""
+    """Parse the start of a period for the tools: a time, an age (`3d`, `12h`, `2w`), or a phrase as in a question
+    (`2026-02-20`, `yesterday`, `last week`, `Monday`)."""
     return _edge(text, lambda window: window.start)
 
 
@@ -85,12 +88,9 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     now = time.time()
     if text[:-1].isdigit() and text[-1:] in units:
         return iso(now - int(text[:-1]) * units[text[-1]])
-    with suppress(ValueError, OverflowError):
-        moment = datetime.fromisoformat(text)
-        if len(text) > len("2026-02-20"):
-            return iso(moment.timestamp())
-        start, end = (moment + timedelta(days=days) for days in (0, 1))
-        return iso(edge(TimeWindow(start.timestamp(), end.timestamp(), 0)))
+    if len(text) > len("2026-02-20"):
+        with suppress(ValueError, OverflowError):
+            return iso(datetime.fromisoformat(text).timestamp())
     for phrase in (text, f"on {text}", f"in {text}"):
         for window in time_windows(phrase, now, None):
             return iso(edge(window))
@@ -234,8 +234,8 @@ def _in_order(
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
-        latest = _forgotten if given["only_forgotten"] else _happened
-        memories.sort(key=lambda memory: memory["importance"] if order else latest(memory), reverse=True)
+        latest = itemgetter("forgotten_at") if given["only_forgotten"] else _happened
+        memories.sort(key=itemgetter("importance") if order else latest, reverse=True)
     none_fits = "There are no open ends here." if order == "due" else "No memory here fits these options."
     if order != "due" and not given["only_forgotten"]:
         none_fits += " --only-forgotten lists the forgotten ones."
@@ -247,8 +247,8 @@ def _in_order(
 
 def _nothing(where: Where, otherwise: str) -> str:
     """The line for an empty result: that nothing is stored yet and what to do, or else `otherwise`."""
-    anything = {"limit": 1, "kind": list(LISTED), "include_forgotten": True}
-    if _gather(where, "list_memories", anything).memories:
+    anything, *_ = _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})
+    if anything:
         return otherwise
     elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
     return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
@@ -256,7 +256,6 @@ def _nothing(where: Where, otherwise: str) -> str:
 
 def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
     """Bring the index of the project's notes up to date. Returns True if there are any, and warnings."""
-    from remembrancer.commands.terminal import said_when_slow
     from remembrancer.config.project import working_tree_of, workspace_root
     from remembrancer.config.reading import load_settings
     from remembrancer.toolsets.files.workspace_files import has_files
@@ -274,19 +273,11 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
     return True, {}
 
 
-class Gathered(NamedTuple):
-    """The memories of all places without duplicates, the warnings, and the number of memories that match."""
-
-    memories: list[Answer]
-    warnings: dict[str, str]
-    total: int
-
-
-def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
-    """The answers of a tool in all places, joined. If no memory of the project is among them, a warning says where it
-    may have been moved from. Raises `RecordsUnusable` if there is none at all and some cannot be read."""
+def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
+    """The answers of a tool in all places, joined: memories without duplicates, warnings, and the number of those that
+    match. If no memory of the project is among them, a warning says where it may have been moved from. Raises
+    `RecordsUnusable` if there is none at all and some cannot be read."""
     from remembrancer.commands.projects import notice_of_move
-    from remembrancer.commands.terminal import said_when_slow
 
     memories: dict[str, Answer] = {}
     warnings: dict[str, str] = {}
@@ -309,14 +300,12 @@ def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
     is_of_project = not (where.user or where.all_projects)
     if is_of_project and not any(memory["scope"] == "project" for memory in memories.values()):
         warnings |= dict.fromkeys(filter(None, (notice_of_move(Path(where.places[0].directory)),)), "project_moved")
-    return Gathered(list(memories.values()), warnings, total)
+    return list(memories.values()), warnings, total
 
 
 def _await_model(conversation: GatewayConnection) -> None:
     """Wait a moment until a worker has the model and all memories have vectors. The query itself is not repeated,
     because each answer counts as a use of its memories."""
-    from remembrancer.commands.gateway_client import pause
-
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
         pause(LOOK_S)  # there is no event for a loaded model
@@ -336,14 +325,8 @@ def _listing(
 ) -> Report:
     """A list of memories, each with its text first and its id last. Only the first `most` are printed. `more` says how
     many are left out: at a terminal in the last line, otherwise on standard error, like `note`."""
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import Terminal, table
-
-    facts = {
-        "memories": memories,
-        "warnings": [{"code": code, "message": message} for message, code in warnings.items()],
-    }
+    shown_warnings = [{"code": code, "message": message} for message, code in warnings.items()]
+    facts = {"memories": memories, "warnings": shown_warnings}
     at_terminal = sys.stdout.isatty()
     notes = [*as_notes(warnings), *filter(None, (note, "" if at_terminal else more))]
     if not memories:
@@ -400,10 +383,6 @@ def _happened(memory: Answer) -> str:
     return str(memory.get("occurred_at") or memory.get("created_at", ""))
 
 
-def _forgotten(memory: Answer) -> str:
-    return str(memory["forgotten_at"])
-
-
 def _day(memory: Answer) -> str:
     """The day by which lists are ordered and filtered: that of the event that a memory describes, or of its storing."""
     return _local(_happened(memory).removesuffix("T00:00:00Z"))[:10]
@@ -444,13 +423,9 @@ def _waiting(where: Where) -> Report:
     facts: Answer = {name: list(items.values()) for name, items in waiting.items()}
     if not any(facts.values()):
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
-        return Report(
-            facts, f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
-        )
-    rows = [
-        (one_line(proposal["content"]), proposal["reason"], short(proposal["memory_id"]))
-        for proposal in facts["proposals"]
-    ]
+        nothing = f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
+        return Report(facts, nothing)
+    rows = [(one_line(row["content"]), row["reason"], short(row["memory_id"])) for row in facts["proposals"]]
     for name, why in (("contradictions", "replaced by {}?"), ("alike", "nearly the same as {}:")):
         for row in facts[name]:
             reason = f"{why.format(row['newer_id'])} {one_line(row['newer'])}"
@@ -642,9 +617,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
             text = words.get(row.memory_id, "not here")
             without_id = f"  {row.place}  a part of a file" if row.place else "  nothing was found"
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
-    nothing = (
-        "None of these has been shown to a session yet." if ids else "No memory has been shown to a session here yet."
-    )
+    nothing = f"{'None of these' if ids else 'No memory'} has been shown to a session here yet."
     return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing)
 
 
@@ -657,8 +630,7 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
     arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
     limit = max(number, MOST_ENTITIES) if is_overview else number
     answer = where.first().call("search_knowledge_graph", limit=limit, **arguments)
-    notes = [*as_notes(warnings_of(answer))]
-    hidden = 0
+    notes, hidden = [*as_notes(warnings_of(answer))], 0
     if is_overview:
         proper = [entity for entity in answer["entities"] if is_proper(entity["name"], entity["type"])]
         hidden = len(answer["entities"]) - len(proper)
@@ -670,23 +642,16 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
         nothing = f"{entity} has no relation {relation!r}" if entity else f"No entity has a relation {relation!r}"
         return Report(answer, nothing, notes=notes)
     if not is_known:
+        nothing = (
+            f"No entity {entity!r} is known" if entity else f"No {'names' if hidden else 'entities'} are known yet"
+        )
         near = ", ".join(answer.get("suggestions", ()))
-        hint = f": did you mean {near}?" if near else ""
-        return Report(
-            answer,
-            (f"No entity {entity!r} is known" if entity else f"No {'names' if hidden else 'entities'} are known yet")
-            + hint,
-            notes=notes,
-        )
-    rows = [
-        (
-            entity["name"],
-            "" if entity["type"] == "custom" else entity["type"],
-            str(entity["memory_count"]),
-            "; ".join(map(_relation, entity["relationships"])),
-        )
-        for entity in answer["entities"]
-    ]
+        return Report(answer, f"{nothing}: did you mean {near}?" if near else nothing, notes=notes)
+    rows = []
+    for item in answer["entities"]:
+        kind = "" if item["type"] == "custom" else item["type"]
+        relations = "; ".join(map(_relation, item["relationships"]))
+        rows.append((item["name"], kind, str(item["memory_count"]), relations))
     return Report(answer, Rows(("entity", "type", "memories", "relations"), rows), notes=notes)
 
 
@@ -742,13 +707,8 @@ def log(where: Where, day: Sequence[str]) -> Report:
         (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]
     ]
     if not entries:
-        return Report(
-            answer,
-            notes=(
-                *as_notes(warnings),
-                f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}.",
-            ),
-        )
+        nothing = f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}."
+        return Report(answer, notes=(*as_notes(warnings), nothing))
     rows, piped = [], []
     for at, did, text, name, change in sorted(entries, key=lambda entry: str(entry[0])):
         mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")

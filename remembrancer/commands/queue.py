@@ -48,7 +48,7 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
         return _listed(queued, aside)
     if what == "export":
         lines = list(map(_exported, chosen))
-        return Report({"writes": [json.loads(line) for line in lines]}, lines, piped=lines)
+        return Report({"writes": [json.loads(line) for line in lines]}, lines)
     with locked(paths), closing(QueueFile(paths.write_queue)) as file:
         file.drop([write.operation_id for write in chosen])
     return Report({"writes": len(chosen)}, f"Deleted for good: {count(len(chosen), 'write')}.")

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
@@ -79,22 +78,18 @@ def argument(name: str, **settings: Any) -> click.Argument:
 JSON = flag("--json", "as_json", help="Print one JSON object, for a program.")
 
 
-def command(
-    *params: click.Parameter, name: str | None = None, slow: str = ""
-) -> Callable[[Callable[..., Any]], click.Command]:
+def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command: its function, which may be asynchronous, takes the parameters by name and returns a `Report`,
-    or an exit status if it has printed its own output. Its docstring is the help. `slow` is shown at a terminal when
-    the command takes more than a second."""
+    or an exit status if it has printed its own output. Its docstring is the help."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:
             try:
-                with _said_when_slow(slow):
-                    outcome = function(**given)
-                    if isinstance(outcome, Coroutine):
-                        import asyncio  # takes 50 ms, and a client may be waiting
+                outcome = function(**given)
+                if isinstance(outcome, Coroutine):
+                    import asyncio  # takes 50 ms, and a client may be waiting
 
-                        outcome = asyncio.run(outcome)
+                    outcome = asyncio.run(outcome)
                 status = _show(outcome, as_json=as_json) if isinstance(outcome, Report) else int(outcome)
                 sys.stdout.flush()
                 return status
@@ -108,14 +103,6 @@ def command(
     return declare
 
 
-def _said_when_slow(text: str) -> AbstractContextManager[None]:
-    if not text:
-        return nullcontext()
-    from remembrancer.commands.terminal import said_when_slow
-
-    return said_when_slow(text)
-
-
 class Group(click.Group):
     """A group of commands, one of which can be the default."""
 
@@ -125,12 +112,8 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, after inserting the default command if none is named."""
-        if (
-            self.default is not None
-            and not ctx.resilient_parsing
-            and args[:1] not in (["-h"], ["--help"])
-            and not (args and args[0] in self.commands)
-        ):
+        is_named = args and args[0] in ("-h", "--help", *self.commands)
+        if self.default is not None and not ctx.resilient_parsing and not is_named:
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 

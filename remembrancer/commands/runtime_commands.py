@@ -24,6 +24,7 @@ from remembrancer.config.named_home import HOME_VARIABLES
 from remembrancer.config.reading import Configuration, load_configuration
 from remembrancer.config.settings import MOST_EMBEDDERS
 from remembrancer.config.tokens import LOOPBACK, Tokens
+from remembrancer.memory.text import count
 from remembrancer.protocol.control import AskScale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
@@ -165,14 +166,18 @@ def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
         )
 
 
-@command(slow="Stopping the memory")
+@command()
 def down() -> Report:
     """Stop the runtime of this home, in order. What was acknowledged is kept."""
+    from remembrancer.commands.terminal import said_when_slow  # takes 50 ms, which `up` does without
+
     paths = paths_here()
     if not is_up(paths):
         return Report({"stopped": False}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
     began = time.monotonic()
-    if not end_runtime(paths, STOP_LIMIT_S):
+    with said_when_slow("Stopping the memory"):
+        is_down = end_runtime(paths, STOP_LIMIT_S)
+    if not is_down:
         why = (
             f"remembrancer down: the runtime has not ended after {STOP_LIMIT_S:.0f} s: look at "
             f"{paths.logs / 'launcher.log'}, or kill the process that holds {paths.runtime_lock}; the others then end "
@@ -180,9 +185,8 @@ def down() -> Report:
         )
         return Report({"stopped": False}, (), exit_codes.NO_ANSWER, (why,))
     took_s = time.monotonic() - began
-    return Report(
-        {"stopped": True, "took_s": round(took_s, 3)}, f"Stopped the runtime of {paths.home} in {took_s:.1f} s."
-    )
+    line = f"Stopped the runtime of {paths.home} in {took_s:.1f} s."
+    return Report({"stopped": True, "took_s": round(took_s, 3)}, line)
 
 
 def _wanted(text: str) -> int:
@@ -199,8 +203,7 @@ def scale(number: int) -> Report:
     if not is_up(paths):
         return Report({"embedders": None}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
     embedders = ask(paths, AskScale(number))
-    workers = "embedder" if embedders == 1 else "embedders"
-    line = f"Scaling to {embedders} {workers}; 'remembrancer status' shows when they are ready."
+    line = f"Scaling to {count(embedders, 'embedder')}; 'remembrancer status' shows when they are ready."
     return Report({"embedders": embedders}, line)
 
 

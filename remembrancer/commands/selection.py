@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from remembrancer.actors.bridge.places import find_places
+from remembrancer.actors.bridge.starter import Starter
+from remembrancer.commands.gateway_client import GatewayClient, pause, reach
 from remembrancer.commands.report import Report, command, flag, option
+from remembrancer.commands.terminal import said_when_slow
 from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -161,11 +165,6 @@ class GatewayConnection:
     """A connection to the gateway on behalf of a place. Starts a runtime if none is up."""
 
     def __init__(self, place: Place, session: str = SHELL_SESSION) -> None:
-        from remembrancer.actors.bridge.places import find_places
-        from remembrancer.actors.bridge.starter import Starter
-        from remembrancer.commands.gateway_client import GatewayClient, pause, reach
-        from remembrancer.commands.terminal import said_when_slow
-
         places = find_places(os.environ)
         starter, give_up_at = Starter(places, os.environ), time.monotonic() + START_S
         with said_when_slow("Starting the memory"):
@@ -192,8 +191,6 @@ class GatewayConnection:
     def call(self, tool: str, **arguments: Any) -> Answer:
         """The answer of a tool, waited for while the memory is busy, or is being upgraded from an older release.
         Arguments that are None are left out. Raises the error that the tool returns."""
-        from remembrancer.commands.gateway_client import pause
-        from remembrancer.commands.terminal import said_when_slow
         from remembrancer.protocol.problems import OPENING
 
         give_up_at = time.monotonic() + ANSWER_S

@@ -241,21 +241,17 @@ def _lines_of(
     lines: list[Line] = []
     for outcome in outcomes:
         mark = "[yellow]![/]" if outcome.action == "refuse" else "[green]✓[/]"
-        lines.append(
-            styled(f"{mark} {client_named(outcome.client).title}: {escape(f'{outcome.path}: {outcome.said}')}")
-        )
+        change = f"{client_named(outcome.client).title}: {outcome.path}: {outcome.said}"
+        lines.append(styled(f"{mark} {escape(change)}"))
         if outcome.paste:
             lines.append(f"  Add this by hand:\n{outcome.paste}")
+    started = shlex.join(line)
     if probed is not None and probed.error:
-        lines.append(styled(f"[red]![/red] {escape(f'{shlex.join(line)} does not work: {probed.error}')}"))
+        lines.append(styled(f"[red]![/red] {escape(f'{started} does not work: {probed.error}')}"))
         lines.append("  run 'remembrancer doctor' to find the reason")
     elif probed is not None:
-        lines.append(
-            styled(
-                f"[green]✓[/green] tested: {escape(shlex.join(line))} lists {probed.tools} tools after "
-                f"{probed.tools_ms:.0f} ms, and answers calls after {probed.ready_ms:.0f} ms"
-            )
-        )
+        times = f"after {probed.tools_ms:.0f} ms, and answers calls after {probed.ready_ms:.0f} ms"
+        lines.append(styled(f"[green]✓[/green] tested: {escape(started)} lists {probed.tools} tools {times}"))
     done = dict.fromkeys(outcome.client for outcome in outcomes if outcome.action == "add")
     if done and not (probed and probed.error):
         lines.append("Next:")

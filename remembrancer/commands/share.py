@@ -226,17 +226,12 @@ async def _share(
     path = "" if project is None else project.path
     described = await request_store(DescribeLanes())
     taken = {project.lane: project.project for project in described}
-    free = [
-        member
-        for member in sharing.memberships()
-        if member.is_users == is_users and taken.get(member.lane, path) == path
-    ]
+    lanes = [member for member in sharing.memberships() if member.is_users == is_users]
+    free = [member for member in lanes if taken.get(member.lane, path) == path]
     mine = [member for member in free if member.lane in taken]
     joined = _lane(sharing, named, is_users=is_users) if named else next(iter(mine or free), None)
     if named is None and not mine and len(free) > 1:
-        raise InvalidInput(
-            "say which one with --lane: " + ", ".join(f"{member.title} ({member.lane})" for member in free)
-        )
+        raise InvalidInput(f"say which one with --lane: {_listed(free)}")
     if joined is None and sharing.administration is None:
         raise InvalidInput(
             "there is no server to share through: run 'remembrancer share server-config' on this machine, or "
@@ -260,13 +255,8 @@ async def _share(
     done = await request_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
     invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}
     remainder = f" {done.left:,} stay here: {done.reason}" if done.left else ""
-    facts = {
-        "lane": lane.lane,
-        "title": lane.title,
-        "member": lane.member,
-        "memories": done.memories,
-        "left": done.left,
-    }
+    facts: dict[str, Any] = {"lane": lane.lane, "title": lane.title, "member": lane.member}
+    facts |= {"memories": done.memories, "left": done.left}
     line = (
         f"{'Your scope user' if is_users else title} is shared as {lane.title!r} ({lane.lane}), here as "
         f"{lane.member}: {_memories(done.memories)} were added.{remainder}"
@@ -290,8 +280,12 @@ def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
     meant = [member for member in lanes if named is None or named in (member.lane, member.title)]
     if len(meant) == 1:
         return meant[0]
-    known = ", ".join(f"{member.title} ({member.lane})" for member in lanes) or "nothing is shared here yet"
+    known = _listed(lanes) or "nothing is shared here yet"
     raise InvalidInput(f"say which one with --lane: {known}" if meant else f"there is no {named or 'lane'}: {known}")
+
+
+def _listed(lanes: Sequence[Membership]) -> str:
+    return ", ".join(f"{member.title} ({member.lane})" for member in lanes)
 
 
 def _invitation(named: str) -> str:

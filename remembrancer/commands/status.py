@@ -50,21 +50,12 @@ def status(trace: bool) -> Report:
     state = look(paths)
     if isinstance(state, Problem):
         return Report(report(paths.home, None, (state,)), (), exit_codes.DEGRADED, (f"remembrancer status: {state}",))
-    if state is not None:
-        return _present(paths, state)
-    faults = read_configuration(os.environ, locate(os.environ).file).problems
-    problems = tuple(Problem("configuration_error", "problem", fault, "fix that setting") for fault in faults)
-    line = nothing_runs(paths.home)
-    if faults:
+    if state is None:
+        faults = read_configuration(os.environ, locate(os.environ).file).problems
+        problems = tuple(Problem("configuration_error", "problem", fault, "fix that setting") for fault in faults)
         line = f"nothing is running for the home {paths.home}, and no runtime can start"
-    lines = (line, *(f"remembrancer status: {problem}" for problem in problems))
-    return Report(report(paths.home, None, problems), (), exit_codes.NOT_RUNNING, lines)
-
-
-COMMANDS = {"status": status}
-
-
-def _present(paths: RuntimePaths, state: RuntimeStatus) -> Report:
+        lines = (line if faults else nothing_runs(paths.home), *(f"remembrancer status: {text}" for text in problems))
+        return Report(report(paths.home, None, problems), (), exit_codes.NOT_RUNNING, lines)
     problems = find_problems(state)
     facts, notes = report(paths.home, state, problems), []
     has_store = any(process.role == "store" and process.state == "ready" for process in state.processes)
@@ -72,6 +63,9 @@ def _present(paths: RuntimePaths, state: RuntimeStatus) -> Report:
         notes.append(notice)
         facts["warnings"].append(notice)
     return Report(facts, lines_of(state, problems), exit_codes.DEGRADED if problems else exit_codes.OK, notes)
+
+
+COMMANDS = {"status": status}
 
 
 def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
@@ -154,16 +148,10 @@ def _work(status: RuntimeStatus) -> list[str]:
         lines.append(f"consolidator {now}; {count(health.finished, 'job')} done{failed}")
     if status.indexer is not None:
         indexer = status.indexer
-        trouble = (
-            f"; {indexer.error}"
-            if indexer.error
-            else ""
-            if indexer.watching
-            else "; the system does not report changes"
-        )
+        trouble = indexer.error or ("" if indexer.watching else "the system does not report changes")
         notes = f"{count(indexer.files, 'file')} of notes in {count(indexer.workspaces, 'working tree')}"
         code = f"{count(indexer.code_files, 'file')} of code in {count(indexer.code_trees, 'tree')}"
-        lines.append(f"indexer     {notes}, {code}{trouble}")
+        lines.append(f"indexer     {notes}, {code}{f'; {trouble}' if trouble else ''}")
         if indexer.native_files:
             files = ", ".join(f"{client} {number}" for client, number in native_files().items())
             lines.append(f"assistants  searches read their own files: {files}")

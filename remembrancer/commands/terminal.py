@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Timer
 from typing import Any, Final, Literal, TextIO, TypeVar
 
@@ -116,12 +116,8 @@ def print_lines(lines: Sequence[RenderableType]) -> None:
             print(line if isinstance(line, str) else "\n".join(map(str.rstrip, captured.get().splitlines())))
         return
     height = sum(len(out.render_lines(text, pad=False)) for text in texts)
-    if not sys.stdin.isatty() or height < out.height:
-        for text in texts:
-            out.print(text, crop=False)
-        return
     os.environ.setdefault("LESS", "-FRX")
-    with out.pager(styles=True):
+    with out.pager(styles=True) if sys.stdin.isatty() and height >= out.height else nullcontext():
         for text in texts:
             out.print(text, crop=False)
 
