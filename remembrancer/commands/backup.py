@@ -32,7 +32,7 @@ from remembrancer.commands.export import export
 from remembrancer.commands.home_reader import RECORDS, HomeReader, memories_in
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
-from remembrancer.commands.report import Group, Report, argument, command, confirm, flag
+from remembrancer.commands.report import YES, Group, Report, argument, command, confirm, flag
 from remembrancer.commands.runtime_client import is_up, paths_here
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.home import locate
@@ -74,11 +74,8 @@ def write_archive(file: IO[bytes], staged: Path) -> None:
 
 
 def read_archive(path: Path, target: Path | None = None) -> str:
-    """Read a whole archive, and unpack it into a directory. Returns the time when it was made.
-
-    Raises:
-        FileUnusable: it is damaged or not a backup, or cannot be unpacked.
-    """
+    """Read a whole archive, and unpack it into a directory. Returns the time when it was made. Raises `FileUnusable` if
+    it is damaged or not a backup, or cannot be unpacked."""
     made_at, names = 0.0, set[str]()
     try:
         with path.open("rb") as file:
@@ -170,7 +167,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
 
 @command(
     argument("file", metavar="FILE", help="A file that 'remembrancer backup create' wrote."),
-    flag("--yes", help="Do not ask."),
+    YES,
     name="restore",
 )
 def put_back(file: str, yes: bool) -> Report:
@@ -200,11 +197,7 @@ def put_back(file: str, yes: bool) -> Report:
 @contextmanager
 def locked(paths: RuntimePaths) -> Iterator[None]:
     """Exclusive use of the home: no runtime is up or starting, and no process of a crashed one has the files open.
-
-    Raises:
-        AlreadyRunning: a runtime is up.
-        HomeUnusable: the home cannot be made or locked.
-    """
+    Raises `AlreadyRunning`, and `HomeUnusable` if the home cannot be made or locked."""
     prepare_home(paths)
     with ExitStack() as stack:
         stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))
@@ -219,13 +212,12 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
 
 
 def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
-    """Put the files of an archive in place. Returns the directory with the replaced files, if there were any.
+    """Put the files of an archive in place, inside `locked`. Returns the directory with the replaced files, if there
+    were any. `now` is in seconds since the epoch.
 
-    `now` is in seconds since the epoch. Only inside `locked`.
-
-    Raises:
-        FileUnusable: the archive is damaged, or the disk is full; nothing was changed.
-        SchemaTooNew, SchemaTooOld: another release made it; nothing was changed.
+    Raises, and has changed nothing then:
+        FileUnusable: the archive is damaged, or the disk is full.
+        SchemaTooNew, SchemaTooOld: another release made it.
     """
     home, staging = paths.home, paths.home / STAGING
     try:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from remembrancer.commands.finding import author_of_change, clients_of, log_of, minute
-from remembrancer.commands.report import Report, argument, confirm, flag, option
+from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     WHERE_TO,
     Answer,
@@ -64,7 +64,6 @@ IDS: Final = argument(
     "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
 )
 REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
-YES: Final = flag("--yes", help="Do not ask.")
 FIELDS: Final = (
     option(
         "--due",
@@ -220,11 +219,8 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
 
 
 def _unsettle(where: Where, memory: str, other: str, reason: str | None) -> Report:
-    """Put two memories that were found to be both true back into review, in either order of their ids.
-
-    Raises:
-        InvalidInput: they are not such a pair.
-    """
+    """Put two memories that were found to be both true back into review, in either order of their ids. Raises
+    `InvalidInput` if they are not such a pair."""
     one, two = (where.ask("get_memory", memory_id=name, detail=True) for name in (memory, other))
     for source, target in ((one, two["id"]), (two, one["id"])):
         if any((link["relation"], link["target"]) == ("related_to", target) for link in source.get("links", ())):
@@ -245,11 +241,7 @@ def _input_text() -> str:
 
 
 def edited(text: str) -> str:
-    """The text as edited by the person.
-
-    Raises:
-        InvalidInput: there is no terminal, or the editor fails.
-    """
+    """The text as edited by the person. Raises `InvalidInput` if there is no terminal, or the editor fails."""
     if not sys.stdin.isatty():
         raise InvalidInput(
             "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for the input"
@@ -432,11 +424,8 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     """The memory of the last change here that is not undone, with the version of which an undo takes it back, or the
-    run of a later import, once the person has agreed.
-
-    Raises:
-        MemoryUnavailable: a later change may be missing from the log, such as one that is queued.
-    """
+    run of a later import, once the person has agreed. Raises `MemoryUnavailable` if a later change may be missing from
+    the log, such as one that is queued."""
     answer, warnings = log_of(where, latest=True)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:

@@ -219,11 +219,8 @@ def our_entries(client: Client, place: ClientFile, around: ClientEnvironment) ->
 
 
 def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | None) -> str:
-    """The text with our entry. Other members of the entry stay, and its arguments if it starts the same command.
-
-    Raises:
-        FileRefused: the file cannot be changed safely, or an entry of this name starts something else.
-    """
+    """The text with our entry. Other members of the entry stay, and its arguments if it starts the same command. Raises
+    `FileRefused` if the file cannot be changed safely, or an entry of this name starts something else."""
     content = _parsed(place, text)
     present = _member(content, place).get(COMMAND)
     if present is not None and not is_ours(client, present):

@@ -109,12 +109,8 @@ class GatewayClient:
 
 
 def ask_process(process: subprocess.Popen[bytes], number: int, method: str, params: Message) -> Message:
-    """The result of a request to a process that serves MCP on its standard input and output.
-
-    Raises:
-        ValueError: the answer is an error, or not JSON.
-        OSError: the process has ended.
-    """
+    """The result of a request to a process that serves MCP on its standard input and output. Raises `ValueError` if the
+    answer is an error, or not JSON, and `OSError` if the process has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}

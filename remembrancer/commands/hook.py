@@ -69,19 +69,14 @@ to standard error
 
 
 def client_of(named: str, given: Given) -> str:
-    """The client that sent an event: named by its hook's command, or else guessed from the form of the input.
-
-    Cursor and VS Code also run the hooks in Claude Code's settings, whose commands name no client.
-    """
+    """The client that sent an event: named by its hook's command, or else guessed from the form of the input. (Cursor
+    and VS Code also run the hooks in Claude Code's settings, whose commands name no client.)"""
     return named or (CURSOR if "cursor_version" in given else VSCODE if "hookEventName" in given else CLAUDE_CODE)
 
 
 def session_of(given: Given, environ: Mapping[str, str]) -> str:
     """The session that an event belongs to: named by the same variables as for the bridge, or else by the client.
-
-    Raises:
-        ValueError: nothing names one.
-    """
+    Raises `ValueError` if nothing names one."""
     named = environ.get("REMEMBRANCER_SESSION_ID") or environ.get("MEMORY_SESSION_ID")
     of_client = next((given[name] for name in ("session_id", "sessionId", "conversation_id") if name in given), None)
     session = named or of_client or environ.get("CLAUDE_CODE_SESSION_ID")
@@ -91,12 +86,8 @@ def session_of(given: Given, environ: Mapping[str, str]) -> str:
 
 
 def directory_of(given: Given, environ: Mapping[str, str]) -> str:
-    """The directory whose project an event belongs to: the first that exists of the client's project, a variable, the
-    client's working directory, and that of this process.
-
-    The client's project has priority, as its roots have for the bridge, because `cwd` follows every `cd` of the
-    assistant.
-    """
+    """The directory whose project an event belongs to: the first that exists of the client's project (since `cwd`
+    follows every `cd` of the assistant), a variable, the client's working directory, and that of this process."""
     roots = given.get("workspace_roots")
     root = roots[0] if isinstance(roots, list) and roots else None
     for named in (environ.get("CLAUDE_PROJECT_DIR"), environ.get("REMEMBRANCER_PROJECT"), root, given.get("cwd")):
@@ -210,10 +201,8 @@ def begins_anew(client: str, given: Given) -> bool:
 
 def _give_context(name: str, event: str, text: str, session: Session, *, is_due: bool) -> None:
     """Print the memories for the assistant: with the first prompt everything relevant, later only likely and new ones.
-
-    Nothing if there are none, they are late, or none are due yet. In the last case a runtime is started if none is up,
-    so that the first prompt finds one. Raises `ValueError` if they cannot be read.
-    """
+    If none are due yet, start a runtime, so that the first prompt finds one. Raises `ValueError` if they cannot be
+    read."""
     from remembrancer.commands.hook_context import ask, question, start, wanted
 
     tokens, wait_s, later_s = wanted(session.places, session.environ)

@@ -175,12 +175,8 @@ def _only_looks(words: list[str]) -> bool:
 
 
 def ask_about_action(session: Session, action: dict[str, str], given: list[str]) -> dict[str, Any] | None:
-    """The memories that are relevant to an action and not in `given`; None if they do not arrive in time. Starts no
-    runtime.
-
-    The time counts from here: on a busy machine the client has already waited for this process to start, and would have
-    waited for nothing.
-    """
+    """The memories that are relevant to an action and not in `given`; None if they do not arrive in time, which counts
+    from here, since the client has already waited for this process to start. Starts no runtime."""
     wait_s = min(MOST_WAIT_S, _setting(ACTION_WAIT, DEFAULT_ACTION_WAIT_S, session.places, session.environ))
     until = time.monotonic() + wait_s
     link = Starter(session.places, session.environ).dial()
@@ -197,10 +193,7 @@ def start(session: Session) -> None:
 def ask(session: Session, arguments: dict[str, Any], wait_s: float, *, is_first: bool) -> dict[str, Any] | None:
     """The memory's answer with the ids of its memories; None if it does not arrive within `wait_s` of the start of this
     process. With the first prompt, the time counts from the connection to the gateway, which may take `STARTING` times
-    as long.
-
-    Starts a runtime if there is none. The runtime continues to start even if it is too late for this request.
-    """
+    as long. Starts a runtime if there is none, even if that is too late for this request."""
     until = session.began + (STARTING if is_first else 1) * wait_s
     link = reach(Starter(session.places, session.environ), until)
     if is_first and time.monotonic() < until:

@@ -40,11 +40,8 @@ class Session:
         self._notes = os.path.join(self._spool, "running")
 
     def leave(self, event: str, given: Mapping[str, Any]) -> None:
-        """Leave an event for the gateway, with the client's input.
-
-        Raises:
-            OSError: it cannot be written, too many wait already, others may write there, or there is no home.
-        """
+        """Leave an event for the gateway, with the client's input. Raises `OSError` if it cannot be written, too many
+        wait already, others may write there, or there is no home."""
         if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
             raise FileNotFoundError("the memory is in RAM, and no runtime is up")
         _make_private(self._spool)

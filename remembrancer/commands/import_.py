@@ -298,11 +298,7 @@ def _read(
 
 def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> Iterator[Content]:
     """The export lines for Markdown: memories that an export wrote are restored as they were; in other files each
-    section becomes one.
-
-    Raises:
-        FileUnusable: a file that an export wrote is no longer valid.
-    """
+    section becomes one. Raises `FileUnusable` if a file that an export wrote is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
     projects: dict[str, ProjectLine] = {}
     for place in places:

@@ -7,7 +7,7 @@ import msgspec
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import HomeReader
-from remembrancer.commands.report import Report, command, flag
+from remembrancer.commands.report import DRY_RUN, Report, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import WHERE, Where, short
 from remembrancer.commands.terminal import tracked
@@ -38,7 +38,7 @@ class Visit(msgspec.Struct, frozen=True):
 @command(
     *WHERE[:2],
     flag("--all-projects", "--all", "everywhere", help="The memories of all projects and of the user."),
-    flag("--dry-run", help="Show what would be done without changing anything."),
+    DRY_RUN,
 )
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -> Report:
     """Archive memories that have not been used for a long time, delete those archived long ago, summarise related ones

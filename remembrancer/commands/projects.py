@@ -13,7 +13,7 @@ import msgspec
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, read_queue
 from remembrancer.commands.home_reader import HomeReader, KnownProject
-from remembrancer.commands.report import Group, Report, Rows, argument, command, flag
+from remembrancer.commands.report import DRY_RUN, Group, Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import directory_of, is_gone, project_of, working_tree_of
 from remembrancer.memory.text import count
@@ -30,7 +30,7 @@ MOVE_S: Final = 60.0
 @command(
     argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
     argument("new", metavar="NEW", help="The directory where it is now."),
-    flag("--dry-run", help="Show what would be done without changing anything."),
+    DRY_RUN,
     flag("--yes", help="Even if a project is still at the old place."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:

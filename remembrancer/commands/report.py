@@ -76,6 +76,8 @@ def argument(name: str, **settings: Any) -> click.Argument:
 
 
 JSON = flag("--json", "as_json", help="Print one JSON object, for a program.")
+YES = flag("--yes", help="Do not ask.")
+DRY_RUN = flag("--dry-run", help="Show what would be done without changing anything.")
 
 
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:

@@ -60,11 +60,8 @@ def directory_here(named: str | None = None) -> Path:
 
 
 def is_up(paths: RuntimePaths) -> bool:
-    """True if a runtime holds the lock of the home. The home need not exist.
-
-    Raises:
-        HomeUnusable: unknown, because the lock belongs to another user, or the disk is read-only.
-    """
+    """True if a runtime holds the lock of the home, which need not exist. Raises `HomeUnusable` if that is unknown,
+    because the lock belongs to another user, or the disk is read-only."""
     try:
         return FileLock(paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
@@ -112,10 +109,7 @@ def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
     """Stop the runtime of a home in order, whatever its release. Returns False if one is still up after that time.
-
-    Raises:
-        HomeUnusable: see `is_up`.
-    """
+    Raises as `is_up`."""
     give_up_at = time.monotonic() + within_s
     if is_up(paths) and (pid := _launcher(paths)) is not None:
         with suppress(ProcessLookupError):

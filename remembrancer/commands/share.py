@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import new_file
-from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
+from remembrancer.commands.report import DRY_RUN, YES, Group, Report, argument, command, confirm, flag, option
 from remembrancer.commands.runtime_client import directory_here, is_up, paths_here, request_store
 from remembrancer.config.project import directory_of, project_of, working_tree_of
 from remembrancer.journal import sharing_of
@@ -28,13 +28,8 @@ if TYPE_CHECKING:
 MAX_INVITATION_BYTES: Final = 64 * 1024
 SHARE_S: Final = 3600.0
 """The time limit for moving all memories of a project."""
-PASTE: Final = (
-    "It is a secret, for one machine. There, in the project's directory: remembrancer share join --here - , and paste "
-    "it."
-)
-PASTE_YOURS: Final = (
-    "It is a secret for one of your machines. On that machine, run: remembrancer share join - and paste it."
-)
+PASTE: Final = "It is a secret, for one machine. In its project there, paste it into: remembrancer share join --here -"
+PASTE_YOURS: Final = "It is a secret, for one machine. There, paste it into: remembrancer share join -"
 
 
 def _absolute(path: str) -> Path:
@@ -44,8 +39,6 @@ def _absolute(path: str) -> Path:
 LANE: Final = option("--lane", help="The name or id of the shared memories (default: the only ones).")
 OF_USER: Final = flag("--user", help="Your own scope 'user' instead of a project.")
 INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine of that name.")
-DRY_RUN: Final = flag("--dry-run", help="Show what would be done without changing anything.")
-YES: Final = flag("--yes", help="Do not ask.")
 MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, such as laptop.")
 
 

@@ -80,11 +80,7 @@ def beside(file: Path, named: str) -> Path:
 
 
 def read_settings_file(path: Path) -> dict[str, object]:
-    """The names and values in a file, whatever its format.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """The names and values in a file, whatever its format. Raises `ValueError` if it cannot be read."""
     if path.suffix.lower() != ".toml":
         from remembrancer.config.other_formats import read_other_format  # imports what the bridge does without
 

@@ -56,11 +56,8 @@ class Imported(NamedTuple):
 
 
 def read_other_format(path: Path, text: str) -> Imported:
-    """Our settings for those in the text of a file, whose suffix says its format. The values are not checked.
-
-    Raises:
-        ValueError: it is not of that format. The message quotes nothing of it.
-    """
+    """Our settings for those in the text of a file, whose suffix says its format. The values are not checked. Raises
+    `ValueError`, whose message quotes nothing of it, if it is not of that format."""
     given = dict(_flat(_parsed(path, text)))
     settings: dict[str, Any] = {}
     unused = []

@@ -78,21 +78,13 @@ class Configuration(NamedTuple):
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """The settings of an environment: its variables over the configuration file over the defaults.
-
-    Raises:
-        ConfigurationError: a name in the file is unknown (the message suggests the nearest known one), a value is not
-            allowed, or the file cannot be read.
-    """
+    """The settings of an environment: its variables over the configuration file over the defaults. Raises
+    `ConfigurationError` if a name in the file is unknown, a value is not allowed, or the file cannot be read."""
     return load_configuration(environ).settings
 
 
 def load_configuration(environ: Mapping[str, str]) -> Configuration:
-    """As `load_settings`, with the origin of each setting and the warnings.
-
-    Raises:
-        ConfigurationError: as `load_settings`.
-    """
+    """As `load_settings`, with the origin of each setting and the warnings."""
     configuration = read_configuration(environ, locate(environ).file)
     if configuration.problems:
         raise ConfigurationError("; ".join(configuration.problems))

@@ -78,11 +78,7 @@ class Tokens(JsonList[Grant]):
         replace: bool = False,
     ) -> str:
         """Create a token (or register `token`); it is returned only this once. `replace`: in place of one with the same
-        name.
-
-        Raises:
-            InvalidInput: the name is taken.
-        """
+        name; without it, `InvalidInput` is raised if the name is taken."""
         token = token or _new()
         grant = Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)
         self.add(grant, replace=replace)
