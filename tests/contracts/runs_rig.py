@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
+
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.runs import (
     AddLink,
@@ -13,6 +15,7 @@ from remembrancer.protocol.runs import (
     Edit,
     LogPromotion,
     NewMemory,
+    NotePattern,
     ReviseMemory,
     RunResult,
     UndoneResult,
@@ -26,6 +29,35 @@ ONE, TWO, THREE, FOUR = "mem_one", "mem_two", "mem_three", "mem_four"
 CONTENTS = {ONE: "a red lantern", TWO: "a blue candle", THREE: "a green torch", FOUR: "an old bottle"}
 SUMMARY = "mem_summary"
 STEP = ChainLink("session", THREE, REQUESTED_AT, "merged", SESSION, score=0.75, content=CONTENTS[THREE])
+
+KNOWN = st.sampled_from([*CONTENTS, SUMMARY])
+LEVELS = st.none() | st.sampled_from([0.25, 0.5, 1.0])
+EDITS: st.SearchStrategy[Edit] = st.one_of(
+    st.builds(
+        ReviseMemory,
+        memory_id=KNOWN,
+        change=st.just("merged"),
+        expected_version=st.none() | st.integers(1, 3),
+        status=st.none() | st.sampled_from(["active", "consolidated", "archived", "promoted"]),
+        scope=st.none() | st.just("project"),
+        kind=st.none() | st.sampled_from(["fact", "procedure"]),
+        summary=st.none() | st.sampled_from(["short", "shorter"]),
+        importance=LEVELS,
+        confidence=LEVELS,
+        valid_until=st.none() | st.just(9.0),
+        tags=st.lists(st.sampled_from(["red", "blue"]), max_size=2).map(tuple),
+        accessed=st.booleans(),
+        chain=st.none() | st.just(STEP),
+        only_with=st.none() | KNOWN,
+    ),
+    st.builds(
+        AddMemory,
+        st.builds(NewMemory, KNOWN, st.just("more lights"), st.just("fact"), st.just("project"), st.just(SESSION)),
+    ),
+    st.builds(AddLink, KNOWN, KNOWN, st.sampled_from(["derived_from", "supports", "contradicts", "similar_to"])),
+    st.builds(NotePattern, KNOWN, st.just(PROJECT.id)),
+)
+"""Any edit of a run."""
 
 
 def stored() -> list[Operation]:

@@ -31,7 +31,6 @@ from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
     ForgottenResult,
-    Kind,
     Operation,
     PortableMemory,
     PromotedResult,
@@ -40,6 +39,7 @@ from remembrancer.protocol.writes import (
     RestoreMemory,
     Result,
     StoredResult,
+    StoreMemory,
     TaggedResult,
     TagMemory,
     UpdatedResult,
@@ -47,8 +47,10 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, ids_of, pending
+from tests.contracts.test_same_everywhere import ANY_CHANGE
 from tests.operations import (
     OTHER_SESSION,
+    PROJECT,
     REQUESTED_AT,
     SESSION,
     change_of,
@@ -62,59 +64,6 @@ UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 WORDS: Final = ("lantern", "candle", "torch", "bottle")
 TAGS: Final = ("red", "blue", "green")
 SESSIONS: Final = (SESSION, OTHER_SESSION)
-KINDS: Final[tuple[Kind, ...]] = ("decision", "preference", "procedure")
-
-contents = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
-importances = st.sampled_from([0.0, 0.25, 1.0])
-tags = st.lists(st.sampled_from(TAGS), max_size=2, unique=True).map(tuple)
-entities = st.lists(
-    st.builds(
-        EntityRef,
-        name=st.sampled_from(["AuthService", "auth-service", "store", "???"]),
-        type=st.sampled_from(["service", "module"]),
-        relationship=st.sampled_from(["about", "breaks"]),
-    ),
-    max_size=3,
-).map(tuple)
-metadata = st.none() | st.dictionaries(
-    st.sampled_from(["a", "b"]), st.none() | st.sampled_from([1, True, 1.0, "x", {"deep": [1]}]), max_size=2
-)
-reasons = st.none() | st.just("why")
-new_memories = st.fixed_dictionaries(
-    {
-        "content": contents,
-        "scope": st.sampled_from(["session", "project"]),
-        "session_id": st.sampled_from(SESSIONS),
-        "importance": importances,
-        "tags": tags,
-        "related_entities": entities,
-    }
-)
-"""The fields of any memory that is stored."""
-some_changes = st.one_of(
-    st.builds(
-        UpdateMemory,
-        st.just(""),
-        content=st.none() | contents,
-        importance=st.none() | importances,
-        add_tags=tags,
-        remove_tags=tags,
-        metadata=metadata,
-        add_entities=entities,
-        remove_entities=st.lists(st.sampled_from(["AuthService", "Store", "???", "none"]), max_size=2).map(tuple),
-        kind=st.none() | st.sampled_from(KINDS),
-        summary=st.none() | st.sampled_from(["", "glimmer", "glow"]),
-        structured=metadata,
-        confidence=st.none() | importances,
-        valid_until=st.none() | st.just(7.0),
-        cleared=st.sampled_from([(), ("valid_until",)]),
-    ),
-    st.builds(TagMemory, st.just(""), add=tags, remove=tags),
-    st.builds(ForgetMemory, st.just(""), reason=reasons),
-    st.builds(RestoreMemory, st.just(""), version=st.none() | st.integers(0, 5), reason=reasons),
-    st.builds(PromoteMemory, st.just(""), target_scope=st.just("project"), reason=reasons),
-)
-"""Any change of a memory, whose id is missing."""
 
 
 class Changing(RuleBasedStateMachine):
@@ -132,18 +81,11 @@ class Changing(RuleBasedStateMachine):
         self.embedded_at: dict[str, int] = {}
         """The versions of memories for which vectors came."""
 
-    @rule(fields=new_memories)
-    def store(self, fields: dict[str, Any]) -> None:
-        self.waiting.append(store_operation(f"op{len(self.sent) + len(self.waiting)}", **fields))
-
-    @rule(change=some_changes, place=PLACES, session=st.sampled_from(SESSIONS))
-    def change(self, change: Change, place: int, session: str) -> None:
-        stored = [memory_id_of(each) for each in (*self.sent, *self.waiting) if each.operation_id.startswith("op")]
-        memory_id = dict(enumerate(dict.fromkeys(stored))).get(place, UNKNOWN)
-        change = msgspec.structs.replace(change, memory_id=memory_id)
-        name = f"change{len(self.sent) + len(self.waiting)}"
-        asked_at = REQUESTED_AT + len(self.sent)
-        self.waiting.append(change_operation(name, change, session_id=session, requested_at=asked_at))
+    @rule(change=ANY_CHANGE, session=st.sampled_from(SESSIONS))
+    def change(self, change: Change, session: str) -> None:
+        number = len(self.sent) + len(self.waiting)
+        asker = change.session_id if isinstance(change, StoreMemory) else session
+        self.waiting.append(Operation(f"op{number}", PROJECT, asker, REQUESTED_AT + len(self.sent), change))
 
     @rule(place=PLACES)
     @precondition(lambda self: bool(self.sent))

@@ -55,7 +55,10 @@ from tests.contracts.dying_process import APPLIED, carry_out_and_die
 from tests.contracts.records_rig import RecordsRig, pending, work_of, writer_of
 from tests.contracts.runs_rig import (
     CONTENTS,
+    EDITS,
     FOUR,
+    KNOWN,
+    LEVELS,
     ONE,
     STEP,
     SUMMARY,
@@ -405,38 +408,10 @@ def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig
 
 
 # Whatever runs there are
-memory_ids = st.sampled_from([*CONTENTS, SUMMARY])
-statuses = st.none() | st.sampled_from(["active", "consolidated", "archived", "promoted"])
-levels = st.none() | st.sampled_from([0.25, 0.5, 1.0])
-edits = st.one_of(
-    st.builds(
-        ReviseMemory,
-        memory_id=memory_ids,
-        change=st.just("merged"),
-        expected_version=st.none() | st.integers(1, 3),
-        status=statuses,
-        scope=st.none() | st.just("project"),
-        kind=st.none() | st.sampled_from(["fact", "procedure"]),
-        summary=st.none() | st.sampled_from(["short", "shorter"]),
-        importance=levels,
-        confidence=levels,
-        valid_until=st.none() | st.just(9.0),
-        tags=st.lists(st.sampled_from(["red", "blue"]), max_size=2).map(tuple),
-        accessed=st.booleans(),
-        chain=st.none() | st.just(STEP),
-        only_with=st.none() | memory_ids,
-    ),
-    st.builds(
-        AddMemory,
-        st.builds(NewMemory, memory_ids, st.just("more lights"), st.just("fact"), st.just("project"), st.just(SESSION)),
-    ),
-    st.builds(AddLink, memory_ids, memory_ids, st.sampled_from(["derived_from", "contradicts", "similar_to"])),
-    st.builds(NotePattern, memory_ids, st.just(PROJECT.id)),
-)
-runs = st.lists(edits, min_size=1, max_size=5).map(tuple)
+runs = st.lists(EDITS, min_size=1, max_size=5).map(tuple)
 changes = st.one_of(
-    st.builds(UpdateMemory, memory_ids, importance=levels, summary=st.none() | st.just("said")),
-    st.builds(RestoreMemory, memory_ids, st.integers(1, 4)),
+    st.builds(UpdateMemory, KNOWN, importance=LEVELS, summary=st.none() | st.just("said")),
+    st.builds(RestoreMemory, KNOWN, st.integers(1, 4)),
 )
 steps = st.lists(runs | changes | st.integers(0, 6), max_size=10)
 
