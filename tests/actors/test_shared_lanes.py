@@ -4,11 +4,10 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -78,11 +77,11 @@ from tests.spaces import dump_of
 LANE = "l_0123456789ab"
 
 
-HostT = TypeVar("HostT", bound="Host")
-
-
 class Host:
     """The files of one host's home, and its connection to the journal. Each has a project of its own."""
+
+    finder: JobFinder
+    attempts: Attempts
 
     def __init__(self, home: Path, server: InProcessServer, project: ProjectRef) -> None:
         home.mkdir(mode=0o700)
@@ -115,6 +114,13 @@ class Host:
         vectors = cast(VectorSpaces, SimpleNamespace(note_kept=lambda _: None))
         parts = StoreParts(self.paths, Settings(), self.files, self.committer, vectors, scheduler, Readers())
         self.writes = WriteHandlers(parts, ReplacedMemories(), self.lanes.purge)
+        self.attempts = Attempts()
+        self.finder = JobFinder(
+            self.files, Settings(), self.writes.submit, Readers(), lambda: None, self._count_accesses
+        )
+
+    async def _count_accesses(self) -> None:
+        """Nothing was shown here."""
 
     async def _scrub(self, memory_ids: Sequence[str]) -> None:
         self.scrubbed.extend(memory_ids)
@@ -123,6 +129,15 @@ class Host:
         await self.lanes.aclose()
         await asyncio.to_thread(self.committer.close)
         self.files.close()
+
+    async def reopen(self) -> None:
+        """End, and begin anew with what is in the files."""
+        await self.aclose()
+        await self.begin()
+
+    async def begin(self) -> None:
+        self.start()
+        await self.files.project(self.project)
 
     async def ask(self, request: Request[Any]) -> object:
         answer = self.lanes.handlers()[type(request)](request, None)  # type: ignore[arg-type]
@@ -163,20 +178,33 @@ class Host:
     def finds(self, scope: Scope, word: str) -> bool:
         return bool(self.records(scope).keyword_hits([Phrase(word)], Filters(SESSION), 5))
 
+    def versions(self, memory_id: str) -> list[str]:
+        memory = self.records("project").portable(memory_id, None)
+        return [] if memory is None else [entry.change for entry in memory.history]
 
-@asynccontextmanager
-async def two(kind: type[HostT], directory: Path, server: InProcessServer) -> AsyncIterator[list[HostT]]:
-    await InProcessJournal(server).create(LANE)
-    made = [kind(directory / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
-    yield made
-    for host in made:
-        await host.aclose()
+    def dump(self) -> list[str]:
+        return dump_of(self.paths.database)
+
+    async def job(self) -> Job | None:
+        """The next job on the whole lane, after a look."""
+        await self.finder.look()
+        return self.attempts.take(self.finder.due, "long", time.monotonic())
+
+    async def finish(self, job: Job) -> None:
+        assert job.project is not None
+        run = ApplyRun("run:done", "project", "maintenance", (NoteMaintenance(),))
+        await self.writes.submit(Submit(Operation("done", job.project, "", time.time(), run)))
+        self.attempts.finish(job, time.monotonic())
 
 
 @pytest.fixture
 async def hosts(tmp_path: Path) -> AsyncIterator[list[Host]]:
-    async with two(Host, tmp_path, InProcessServer()) as made:
-        yield made
+    server = InProcessServer()
+    await InProcessJournal(server).create(LANE)
+    made = [Host(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
+    yield made
+    for host in made:
+        await host.aclose()
 
 
 async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_session_s(hosts: list[Host]) -> None:
@@ -307,8 +335,7 @@ async def test_a_restored_lane_goes_on_from_where_the_backup_was_made(hosts: lis
     assert aside is not None
     assert (aside / "memory.db").exists()
     here.journal.reachable = False
-    here.start()
-    await here.files.project(PROJECT)
+    await here.begin()
     assert (here.finds("project", "lantern"), here.finds("project", "torch")) == (True, False)
     await there.store("bottle", "the bottle is old")
     here.journal.reachable = True
@@ -324,8 +351,7 @@ async def test_a_backup_of_before_the_sharing_brings_a_private_project_back(host
     await here.share()
     await here.aclose()
     restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
-    here.start()
-    await here.files.project(PROJECT)
+    await here.begin()
     assert here.records("project") is here.records("session")
     assert here.finds("session", "lantern")
     assert await here.share() == MemoriesMoved(1)
@@ -334,10 +360,8 @@ async def test_a_backup_of_before_the_sharing_brings_a_private_project_back(host
 async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_one(hosts: list[Host]) -> None:
     here, there = await both_sharing(hosts)
     await here.store("lantern", "the lantern burns oil")
-    await here.aclose()
     here.refusal = KeyMissing("join again")
-    here.start()
-    await here.files.project(PROJECT)
+    await here.reopen()
     assert here.finds("project", "lantern")
     refused = await here.submit(store_operation("torch", "the torch burns pitch"))
     assert isinstance(refused, KeyMissing)
@@ -483,64 +507,22 @@ async def test_a_host_that_cannot_reach_the_journal_any_more_leaves_and_keeps_wh
     _, there = hosts
     await there.share()
     await there.store("lantern", "the lantern burns oil")
-    await there.aclose()
     there.refusal = ConfigurationError("this release does not share by that")
-    there.start()
-    await there.files.project(OTHER_PROJECT)
+    await there.reopen()
     assert there.finds("project", "oil")
     assert await there.ask(LeaveLane(OTHER_PROJECT)) == (LANE, 1)
     await there.files.project(OTHER_PROJECT)
     assert there.finds("project", "oil")
 
 
-class Worker(Host):
-    finder: JobFinder
-    attempts: Attempts
-
-    def start(self) -> None:
-        super().start()
-        self.attempts = Attempts()
-        self.finder = JobFinder(
-            self.files, Settings(), self.writes.submit, Readers(), lambda: None, self.count_accesses
-        )
-
-    async def count_accesses(self) -> None:
-        """Nothing was shown here."""
-
-    async def job(self) -> Job | None:
-        """The next job on the whole lane, after a look."""
-        await self.finder.look()
-        return self.attempts.take(self.finder.due, "long", time.monotonic())
-
-    async def finish(self, job: Job) -> None:
-        assert job.project is not None
-        run = ApplyRun("run:done", "project", "maintenance", (NoteMaintenance(),))
-        await self.writes.submit(Submit(Operation("done", job.project, "", time.time(), run)))
-        self.attempts.finish(job, time.monotonic())
-
-    def versions(self, memory_id: str) -> list[str]:
-        memory = self.records("project").portable(memory_id, None)
-        return [] if memory is None else [entry.change for entry in memory.history]
-
-    def dump(self) -> list[str]:
-        return dump_of(self.paths.database)
-
-
-class Server(InProcessServer):
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-        super().__init__(lambda: time.time() + self.ahead_s)
-
-
 @pytest.fixture
-async def workers(tmp_path: Path) -> AsyncIterator[list[Worker]]:
+async def workers(hosts: list[Host]) -> list[Host]:
     """Two hosts of a lane with a memory that is years old: it was never maintained."""
-    async with two(Worker, tmp_path, Server()) as made:
-        await both_have_one(*made)
-        yield made
+    await both_have_one(*hosts)
+    return hosts
 
 
-async def test_who_wrote_last_works_in_a_lane_and_the_others_rest(workers: list[Worker]) -> None:
+async def test_who_wrote_last_works_in_a_lane_and_the_others_rest(workers: list[Host]) -> None:
     here, there = workers
     job = await here.job()
     assert job is not None
@@ -554,7 +536,7 @@ async def test_who_wrote_last_works_in_a_lane_and_the_others_rest(workers: list[
     assert await there.job() is None, "it knows that this is done"
 
 
-async def test_a_run_in_a_lane_is_undone_from_any_host_and_keeps_nothing_erased(workers: list[Worker]) -> None:
+async def test_a_run_in_a_lane_is_undone_from_any_host_and_keeps_nothing_erased(workers: list[Host]) -> None:
     here, there = workers
     memory_id = await here.store("torch", "the torch burns pitch")
     archiving = ReviseMemory(memory_id, "archived", expected_version=1, status="archived", reason="weak")
@@ -609,37 +591,23 @@ async def test_an_import_into_a_shared_project_is_undone_with_what_it_brought_a_
 USER = ShareProject(None, LANE)
 
 
-class OwnHost(Host):
-    async def reopen(self) -> None:
-        """End, and begin anew with what is in the files."""
-        await self.aclose()
-        self.start()
-        await self.files.project(self.project)
-
-    def contents(self) -> list[str]:
-        found = [
-            memory.content
-            for records in self.files.users
-            for each in ids_of(records)
-            if (memory := records.portable(each, None)) is not None
-        ]
-        return sorted(found)
+def contents(host: Host) -> list[str]:
+    """All that its user remembers."""
+    found = (records.portable(each, None) for records in host.files.users for each in ids_of(records))
+    return sorted(memory.content for memory in found if memory is not None)
 
 
 @pytest.fixture
-async def owners(tmp_path: Path) -> AsyncIterator[list[OwnHost]]:
-    async with two(OwnHost, tmp_path, InProcessServer()) as made:
-        yield made
-
-
-async def both_share(here: OwnHost, there: OwnHost) -> None:
-    for host in (here, there):
+async def owners(hosts: list[Host]) -> list[Host]:
+    """Two machines of a user who shares what he remembers."""
+    for host in hosts:
         await host.files.project(host.project)
         await host.ask(USER)
+    return hosts
 
 
-async def test_a_user_has_on_each_machine_what_he_had_on_any(owners: list[OwnHost]) -> None:
-    here, there = owners
+async def test_a_user_has_on_each_machine_what_he_had_on_any(hosts: list[Host]) -> None:
+    here, there = hosts
     tea = await here.store("tea", "I drink tea", "user")
     await here.change("tag", TagMemory(tea, ("kitchen",)))
     await here.store("lantern", "the lantern burns oil")
@@ -651,8 +619,8 @@ async def test_a_user_has_on_each_machine_what_he_had_on_any(owners: list[OwnHos
     assert await here.ask(USER) == MemoriesMoved(0), "to say it again does nothing"
     assert await there.ask(USER) == MemoriesMoved(2)
     await until(lambda: here.finds("user", "coffee"))
-    for host in owners:
-        assert host.contents() == ["I drink no coffee", "I drink tea"], "the same text is one memory"
+    for host in hosts:
+        assert contents(host) == ["I drink no coffee", "I drink tea"], "the same text is one memory"
     kept = here.memory("user", tea)
     assert [entry.change for entry in kept.history] == ["stored", "tagged"]
     merged = here.memory("user", twin)
@@ -663,9 +631,8 @@ async def test_a_user_has_on_each_machine_what_he_had_on_any(owners: list[OwnHos
     assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 
-async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(owners: list[OwnHost]) -> None:
+async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(owners: list[Host]) -> None:
     here, there = owners
-    await both_share(here, there)
     memory_id = await here.store("tea", "we drink tea")
     await here.done("promote", PromoteMemory(memory_id, "user", "everywhere so"))
     assert not here.finds("project", "tea")
@@ -691,9 +658,8 @@ async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(owners: li
     assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 
-async def test_what_is_taken_back_by_an_unanswered_append_is_the_project_s_when_read(owners: list[OwnHost]) -> None:
+async def test_what_is_taken_back_by_an_unanswered_append_is_the_project_s_when_read(owners: list[Host]) -> None:
     here, there = owners
-    await both_share(here, there)
     memory_id = await here.store("tea", "we drink tea")
     await here.done("promote", PromoteMemory(memory_id, "user"))
     here.journal.loses_answers = 1
@@ -706,9 +672,8 @@ async def test_what_is_taken_back_by_an_unanswered_append_is_the_project_s_when_
     assert again.replayed
 
 
-async def test_who_does_not_see_the_user_sees_nothing_of_what_he_shares(owners: list[OwnHost]) -> None:
-    here, there = owners
-    await both_share(here, there)
+async def test_who_does_not_see_the_user_sees_nothing_of_what_he_shares(owners: list[Host]) -> None:
+    here, _ = owners
     memory_id = await here.store("tea", "I drink tea", "user")
     own_alone = ProjectRef(PROJECT.id, PROJECT.path, sees_user=False)
     refused = await here.submit(change_operation("tag", TagMemory(memory_id, ("x",)), project=own_alone))
@@ -718,9 +683,8 @@ async def test_who_does_not_see_the_user_sees_nothing_of_what_he_shares(owners: 
     assert not any(here.records(scope).number_of(memory_id) for scope in ("session", "project"))
 
 
-async def test_a_project_that_is_moved_can_still_take_back_what_it_gave(owners: list[OwnHost]) -> None:
+async def test_a_project_that_is_moved_can_still_take_back_what_it_gave(owners: list[Host]) -> None:
     here, there = owners
-    await both_share(here, there)
     memory_id = await here.store("tea", "we drink tea")
     await here.done("promote", PromoteMemory(memory_id, "user"))
     for users in here.files.users:
