@@ -125,12 +125,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         type=click.Choice(("project", "user")),
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag(
-        "--replaced",
-        "pair",
-        flag_value="supersedes",
-        help="Settle a pair of list --review: the newer memory replaces this one.",
-    ),
+    flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair of list --review: the newer one holds."),
     flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true (--undecided undoes it)."),
     option("--undecided", type=memory_id, metavar="ID", help="Put a pair that --both has settled back into review."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
@@ -187,10 +182,8 @@ def edit(
             return _done(answer, f"It replaces {old} already")
         name = _name_of(where, given["supersedes"], answer)
         return _done(answer, f"It replaces {old} now: {name}; 'remembrancer undo {old}' takes that back")
-    states = {
-        "done": "closed" if done else "reopened",
-        "due": f"due {given['due']}" if given["due"] else "due date removed",
-    }
+    due = f"due {given['due']}" if given["due"] else "due date removed"
+    states = {"done": "closed" if done else "reopened", "due": due}
     effects = [states[name] for name in changed if name in states]
     if others := ", ".join(name for name in changed if name not in states):
         effects.append(f"changed {others}")
@@ -366,10 +359,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
 
 @memory_command(
     argument(
-        "change",
-        required=False,
-        metavar="[ID]",
-        help="A memory, a run of maintenance, or an import (default: the last change here).",
+        "change", required=False, metavar="[ID]", help="A memory, a run, or an import (default: the last change)."
     ),
     YES,
     name="undo",

@@ -100,15 +100,11 @@ def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
     host, _, port = (listen or DEFAULT_LISTEN).removeprefix("tcp://").rpartition(":")
     reached = socket.gethostname() if host in EVERYWHERE else host
     line = f"remembrancer admin embedder --connect tcp://{reached}:{port} --key-file {file.name}"
-    lines = [
-        f"{file} is the key of {name}: anyone who has it receives texts of this memory. Copy it there (scp), and run",
-        f"  {line}",
-    ]
+    secret = f"{file} is the key of {name}: anyone who has it receives texts of this memory."
+    lines = [f"{secret} Copy it there (scp), and run", f"  {line}"]
     if listen is None:
-        lines.append(
-            f"The store does not listen for other hosts yet: set REMEMBRANCER_EMBEDDER_LISTEN={DEFAULT_LISTEN} here, "
-            "run 'remembrancer down', and the next session restarts it."
-        )
+        setting = f"REMEMBRANCER_EMBEDDER_LISTEN={DEFAULT_LISTEN}"
+        lines.append(f"The store does not listen for other hosts yet: set {setting} here, and run 'remembrancer down'.")
     return Report({"name": name, "file": str(file), "line": line, "listens": listen}, lines)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby, takewhile
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,11 +32,11 @@ from remembrancer.commands.selection import (
     memory_id,
     short,
     warnings_of,
+    with_short_ids,
 )
 from remembrancer.commands.terminal import Terminal, said_when_slow, table
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
-from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
@@ -112,8 +112,7 @@ FILTERS: Final = (
         "after",
         type=since,
         metavar="WHEN",
-        help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week: by the "
-        "day that lists show, that of the event or of storing.",
+        help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week: by the day that lists show.",
     ),
     option("--until", "before", type=until, metavar="WHEN", help="Like --since; the whole day or week is included."),
     flag("--forgotten", "include_forgotten", help="Include forgotten memories."),
@@ -197,12 +196,7 @@ def search(
     flag("--important", "order", flag_value="important", help="The most important first."),
     flag("--open", "is_open", help="Open ends that are not done, by their due dates."),
     flag("--stale", "about", flag_value="stale", help="Memories that name a file that is gone from the indexed code."),
-    flag(
-        "--review",
-        "about",
-        flag_value="review",
-        help="Proposals and pairs that wait for a decision (edit --to, --replaced).",
-    ),
+    flag("--review", "about", flag_value="review", help="Proposals and pairs that wait for a decision."),
     name="list",
 )
 def list_(where: Where, order: str | None, is_open: bool, about: str | None, **given: Any) -> Report:
@@ -444,18 +438,8 @@ def _waiting(where: Where) -> Report:
     argument("named", nargs=-1, metavar="[ID]...", help="Ids as shown in lists; with --graph, the name of an entity."),
     option("--version", type=int, metavar="N", help="Show that version."),
     flag("--history", "view", flag_value="history", help="List the changes, with their times and sessions."),
-    flag(
-        "--shown",
-        "view",
-        flag_value="shown",
-        help="List the sessions it was shown to, with their questions; without an ID, for all memories shown here.",
-    ),
-    flag(
-        "--graph",
-        "view",
-        flag_value="graph",
-        help="Show an entity's relations; without a name, an overview of all entities.",
-    ),
+    flag("--shown", "view", flag_value="shown", help="List the sessions it was shown to; without an ID, for all here."),
+    flag("--graph", "view", flag_value="graph", help="Show an entity's relations; without a name, all entities."),
     option("--relation", metavar="TYPE", help="With --graph: only relations of this type (uses, depends_on …)."),
     option("--depth", type=click.IntRange(1, 3), metavar="1-3", help="With --graph: the number of steps (1)."),
     NUMBER,
@@ -521,26 +505,20 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     named = {"about": [*entities, *answer.get("found_entities", ())], **{name: answer.get(name) for name in names}}
     lines += [f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in named.items() if value]
     links = [(link["relation"], link["target"]) for link in answer.get("links", ())]
-    links += [
-        (INCOMING.get(name := link["relation"], f"{name} (by)"), link["source"])
-        for link in answer.get("incoming_links", ())
-    ]
+    incoming = answer.get("incoming_links", ())
+    links += [(INCOMING.get(link["relation"], f"{link['relation']} (by)"), link["source"]) for link in incoming]
     links = [link for link in links if not link[0].startswith("similar_to")]
-    links += [
-        ("says nearly the same", duplicate)
-        for duplicate in answer.get("near_duplicates", ())
-        if isinstance(duplicate, str)
-    ]
+    links += [("says nearly the same", other) for other in answer.get("near_duplicates", ()) if isinstance(other, str)]
     links += [("copy", copy["id"]) for copy in answer.get("copies", ())]
     projects = [place.project.id for place in where.places] if links else []
     words = HomeReader(paths_here()).words(projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {short(other)}" for relation, other in links]
     session = f"session {answer['session_id']}"
-    reasons = (why for why in answer.get("why", ()) if not why.startswith("Stored for"))  # shown above
-    for why in reasons:
-        reason = why.replace(session, author_of_change(answer, clients)).replace(
-            "promote_memory", "'remembrancer edit ID --to'"
-        )
+    for why in answer.get("why", ()):
+        if why.startswith("Stored for"):
+            continue  # shown above
+        reason = why.replace(session, author_of_change(answer, clients))
+        reason = reason.replace("promote_memory", "'remembrancer edit ID --to'")
         for other, text in words.items():
             reason = reason.replace(other, f"“{text}” ({short(other)})")
         lines.append(f"- {reason}")
@@ -558,23 +536,15 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
     rows = []
     for entry in answer["history"]:
-        before, after = states.get(entry["version"] - 1, {}), states[entry["version"]]
-        names = [name for name in entry.get("fields", ()) if name != "status"]
-        changes = [
-            f"{name}: {' → '.join(_changed(*(one_line(_plain(state.get(name, 'none'))) for state in (before, after))))}"
-            if before
-            else f"{name}: {one_line(_plain(after.get(name, 'none')))}"
-            for name in names
-        ]
-        changes += [
-            f"{name}: {WHOLE.sub(lambda match: short(match[0]), str(entry[name]))}"
-            for name in ("by", "reason")
-            if name in entry
-        ]
-        change = CHANGE_WORDS.get(entry["change"], entry["change"])
-        rows.append(
-            (str(entry["version"]), minute(entry["at"]), change, author_of_change(entry, clients), ", ".join(changes))
-        )
+        before, after = states.get(entry["version"] - 1), states[entry["version"]]
+        changes = []
+        for name in entry.get("fields", ()):
+            if name != "status":
+                values = [one_line(_plain(state.get(name, "none"))) for state in (before, after) if state]
+                changes.append(f"{name}: {' → '.join(_changed(*values) if before else values)}")
+        changes += [f"{name}: {with_short_ids(str(entry[name]))}" for name in ("by", "reason") if name in entry]
+        change, author = CHANGE_WORDS.get(entry["change"], entry["change"]), author_of_change(entry, clients)
+        rows.append((str(entry["version"]), minute(entry["at"]), change, author, ", ".join(changes)))
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
@@ -596,19 +566,13 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
 
     log = ShownLog(paths_here().home, kept_s=0.0)
     project = "" if ids or where.user or where.all_projects else where.places[0].project.id
-    session_id = where.session or ""
-    entries = [
-        row
-        for name in ids or ("",)
-        for row in log.read(project=project, memory_id=name, session_id=session_id, limit=number)
-    ]
+    filters: Answer = {"project": project, "session_id": where.session or "", "limit": number}
+    entries = [row for name in ids or ("",) for row in log.read(memory_id=name, **filters)]
     clients = clients_of(where) if entries else {}
     named = [entry.memory_id for entry in entries if entry.memory_id]
     words = HomeReader(paths_here()).words({entry.project for entry in entries}, named)
     lines = []
-    for (at, session, tool, question), rows in groupby(
-        entries, key=lambda entry: (entry.at, entry.session_id, entry.tool, entry.question)
-    ):
+    for (at, session, tool, question), rows in groupby(entries, attrgetter("at", "session_id", "tool", "question")):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
         author = author_of_change({"session_id": session}, clients)
         asked = f": {one_line(question)}" if question else ""

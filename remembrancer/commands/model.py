@@ -32,9 +32,7 @@ def list_models() -> Report:
 
 
 @command(
-    argument(
-        "engine", type=click.Choice(CHOICES), metavar="ENGINE", help=f"An engine or a model: {', '.join(CHOICES)}."
-    ),
+    argument("engine", type=click.Choice(CHOICES), metavar="ENGINE", help=f"One of {', '.join(CHOICES)}."),
     argument("model", required=False, help="Its name, or a directory (default: the engine's own)."),
 )
 def use(engine: str, model: str | None) -> Report:

@@ -223,7 +223,7 @@ def in_words_of_shell(failure: Answer) -> str:
     own, remedy = ARGUMENTS.get(argument.partition("[")[0]), failure.get("remedy", "")
     message = message.replace(argument, own, 1) if own else message
     message += f" ({REMEDIES.get(remedy.partition(':')[0], remedy)})" if remedy else ""
-    return WHOLE.sub(lambda match: short(match[0]), message)
+    return with_short_ids(message)
 
 
 def _hint_of_release(code: str) -> str:
@@ -306,6 +306,11 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
     """The warnings as lines, without the codes that programs get; that a change is queued is in its report."""
     return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code != "queued"]
+
+
+def with_short_ids(text: str) -> str:
+    """A text with the short forms of the ids in it."""
+    return WHOLE.sub(lambda match: short(match[0]), text)
 
 
 def short(memory: str) -> str:

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from remembrancer.journal.sharing import Membership, Sharing
 
 MAX_INVITATION_BYTES: Final = 64 * 1024
+PASTED: Final = "- (and paste it)"
 SHARE_S: Final = 3600.0
 """The time limit for moving all memories of a project."""
-PASTE: Final = "It is a secret, for one machine. In its project there, paste it into: remembrancer share join --here -"
-PASTE_YOURS: Final = "It is a secret, for one machine. There, paste it into: remembrancer share join -"
 
 
 def _absolute(path: str) -> Path:
@@ -84,9 +83,8 @@ def server_config(host: Sequence[str], out: Path) -> Report:
         f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up, and give them to nobody.",
     ]
     if addresses[0].is_local:
-        lines.insert(
-            0, "No other machine can reach this address, which is for trying it out: name another one with --host."
-        )
+        warning = "No other machine can reach this address, which is for trying it out: name another one with --host."
+        lines = [warning, *lines]
     written = {name: sorted(of_server) for name, of_server in files.items()}
     servers = [address.url for address in addresses]
     return Report({"directory": str(out), "files": written, "servers": servers}, lines)
@@ -104,14 +102,11 @@ async def invite(name: str, lane: str | None, user: bool, out: Path | None) -> R
     shared = _lane(sharing, lane, is_users=user)
     if out is None:
         invitation = await sharing.invite(shared.lane, name)
-        return Report({"invitation": invitation}, invitation, notes=(PASTE_YOURS if shared.is_users else PASTE,))
+        return Report({"invitation": invitation}, invitation, notes=(_how_to_join(PASTED, is_users=shared.is_users),))
     with new_file(out, force=False) as file:
         invitation = await sharing.invite(shared.lane, name)
         file.write(invitation.encode() + b"\n")
-    there = "There: remembrancer share join"
-    if not shared.is_users:
-        there = "In the project's directory there: remembrancer share join --here"
-    return Report({"file": str(out)}, f"{out} is a secret, for one machine. {there} FILE")
+    return Report({"file": str(out)}, f"{out}: {_how_to_join('FILE', is_users=shared.is_users)}")
 
 
 @command(MACHINE, LANE, OF_USER, YES)
@@ -233,15 +228,14 @@ async def _share(
     known = "" if joined is None else joined.lane
     planned = await request_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
     name = title if joined is None else joined.title
-    will = (
-        f"{_memories(planned.memories)} of your own, for all projects, would be shared with all machines that you "
-        "invite."
-        if is_users
-        else f"{_memories(planned.memories)} of the project {title} would be shared as {name!r} with all its members."
-    )
+    number = _memories(planned.memories)
+    will = f"{number} of your own, for all projects, would be shared with all machines that you invite."
+    if not is_users:
+        others = "all its members. Memories of single sessions stay here"
+        will = f"{number} of the project {title} would be shared as {name!r} with {others}."
     if dry_run:
         return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
-    confirm(f"{will if is_users else f'{will} Memories of single sessions stay here.'} Continue?", yes=yes)
+    confirm(f"{will} Continue?", yes=yes)
     if joined is None:
         await sharing.start()
     lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
@@ -254,8 +248,8 @@ async def _share(
         f"{'Your scope user' if is_users else title} is shared as {lane.title!r} ({lane.lane}), here as "
         f"{lane.member}: {_memories(done.memories)} were added.{remainder}"
     )
-    paste = (PASTE_YOURS if is_users else PASTE,) if invited else ()
-    return Report(facts | invited, [line, *invited.values()], notes=paste)
+    notes = [_how_to_join(PASTED, is_users=is_users)] if invited else []
+    return Report(facts | invited, [line, *invited.values()], notes=notes)
 
 
 def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
@@ -279,6 +273,11 @@ def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
 
 def _listed(lanes: Sequence[Membership]) -> str:
     return ", ".join(f"{member.title} ({member.lane})" for member in lanes)
+
+
+def _how_to_join(invitation: str, *, is_users: bool) -> str:
+    there, option = ("There", "") if is_users else ("In the project's directory there", "--here ")
+    return f"It is a secret, for one machine. {there}: remembrancer share join {option}{invitation}"
 
 
 def _invitation(named: str) -> str:
