@@ -27,7 +27,4 @@ TABLE = {
     "hook": ("commands", "", "record an event of a session (clients' hooks run this)"),
     "completion": ("commands", "admin", "print the completion script for bash, zsh or fish"),
 }
-COMMANDS = {
-    "admin": LazyGroup("admin", TABLE, help="Commands that are rarely needed by hand."),
-    "completion": completion,
-}
+admin = LazyGroup("admin", TABLE, help="Commands that are rarely needed by hand.")

@@ -290,12 +290,10 @@ def put_in_place(path: Path, fresh: Path, aside: Path) -> None:
     sync_directory(path.parent)
 
 
-COMMANDS = {
-    "backup": Group(
-        "backup",
-        *(create, put_back, export, import_),
-        default="create",
-        help="Back up everything irreplaceable in one checked file, or restore it; export memories as JSON Lines or "
-        "Markdown.",
-    )
-}
+backup = Group(
+    "backup",
+    *(create, put_back, export, import_),
+    default="create",
+    help="Back up everything irreplaceable in one checked file, or restore it; export memories as JSON Lines or "
+    "Markdown.",
+)

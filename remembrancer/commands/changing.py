@@ -86,7 +86,6 @@ FIELDS: Final = (
     option("--tag", multiple=True, metavar="TAG", help="May be given several times."),
     option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
     *FIELDS,
-    name="add",
     where_options=WHERE_TO,
 )
 def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
@@ -131,7 +130,6 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     *FIELDS,
     REASON,
-    name="edit",
 )
 def edit(
     where: Where,
@@ -249,7 +247,6 @@ def edited(text: str) -> str:
     ID,
     argument("tags", nargs=-1, metavar="[TAG]...", help="Tags to add."),
     option("--remove", multiple=True, metavar="TAG", help="A tag to remove."),
-    name="tag",
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
     """Add tags to a memory, or remove them."""
@@ -273,7 +270,6 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     flag("--copies", help="Also forget the same text in other scopes."),
     flag("--for-good", help="Delete it: content, history, vectors, full text and queued copies. Asks first."),
     YES,
-    name="forget",
 )
 def forget(
     where: Where, memories: Sequence[str], reason: str | None, copies: bool, for_good: bool, yes: bool
@@ -328,9 +324,7 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     return Report({"erased": erased}, [*lines, "Earlier backups and exports still have it."])
 
 
-@memory_command(
-    IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON, name="restore"
-)
+@memory_command(IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON)
 def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
     """Bring back forgotten memories, or an earlier version of one. 'backup restore' restores a backup."""
     if len(memories) > 1:
@@ -362,7 +356,6 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         "change", required=False, metavar="[ID]", help="A memory, a run, or an import (default: the last change)."
     ),
     YES,
-    name="undo",
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
     """Undo the last change of a memory, a run of maintenance, an import, or (without an ID) the last change of this
@@ -489,6 +482,3 @@ def _all_done(name: str, answers: Sequence[Answer], lines: Sequence[str]) -> Rep
     """The report of the same change of several memories, with its lines; the facts of a single one are its answer."""
     facts = answers[0] if len(answers) == 1 else {name: answers}
     return Report(facts, lines, notes=[note for answer in answers for note in as_notes(warnings_of(answer))])
-
-
-COMMANDS = {entry.name: entry for entry in (add, edit, tag, forget, restore, undo)}

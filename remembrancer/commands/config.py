@@ -185,6 +185,3 @@ def _meanings() -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
                 meanings[name] = re.split(r"[.;] ", " ".join(words.split()).removesuffix("."))[0]
     return meanings
-
-
-COMMANDS = {"config": config}

@@ -136,9 +136,6 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
     return Report(facts | {"status": status, "checks": checks}, lines, outcome)
 
 
-COMMANDS = {"doctor": doctor}
-
-
 def worst(statuses: Iterable[CheckStatus]) -> CheckStatus:
     """The worst status of all; `ok` of none."""
     return max(statuses, key=list(MARKS).index, default="ok")

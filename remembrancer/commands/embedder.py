@@ -144,6 +144,3 @@ async def _stop_on_signal(worker: RemoteEmbedderActor) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             worker.stop()
-
-
-COMMANDS = {"embedder": embedder}

@@ -147,7 +147,6 @@ def _filters(where: Where, given: Answer) -> Answer:
         help="Default: memory and notes. Sessions are transcripts (the setting transcripts).",
     ),
     *FILTERS,
-    name="search",
 )
 def search(
     where: Where,
@@ -197,7 +196,6 @@ def search(
     flag("--open", "is_open", help="Open ends that are not done, by their due dates."),
     flag("--stale", "about", flag_value="stale", help="Memories that name a file that is gone from the indexed code."),
     flag("--review", "about", flag_value="review", help="Proposals and pairs that wait for a decision."),
-    name="list",
 )
 def list_(where: Where, order: str | None, is_open: bool, about: str | None, **given: Any) -> Report:
     """List memories, newest first; records of sessions only with --kind session_record."""
@@ -443,7 +441,6 @@ def _waiting(where: Where) -> Report:
     option("--relation", metavar="TYPE", help="With --graph: only relations of this type (uses, depends_on …)."),
     option("--depth", type=click.IntRange(1, 3), metavar="1-3", help="With --graph: the number of steps (1)."),
     NUMBER,
-    name="show",
 )
 def show(where: Where, named: Sequence[str], version: int | None, view: str | None, **given: Any) -> Report:
     """Show memories in full: text, details, links, and why each is still kept."""
@@ -658,7 +655,7 @@ def _plain(value: Any) -> str:
 # --- the log of a day ---
 
 
-@memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."), name="log")
+@memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."))
 def log(where: Where, day: Sequence[str]) -> Report:
     """Show the changes of a day in order: stored, changed, decided, closed, imported, and what maintenance has
     archived."""
@@ -698,6 +695,3 @@ def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
         warnings |= warnings_of(answer)
     joined = {"changes": changes.values(), "imports": imports.values()}
     return answer | {name: sorted(entries, key=itemgetter("at")) for name, entries in joined.items()}, warnings
-
-
-COMMANDS = {"search": search, "list": list_, "show": show, "log": log}

@@ -189,14 +189,9 @@ def _give(name: str, event: str, given: Given, session: Session) -> None:
     prompt = given.get("prompt") if event == PROMPT else None
     text = whole(prompt) if isinstance(prompt, str) and not prompt.isspace() else ""
     if text or event == SESSION_START:
-        _give_context(name, event, text, session, is_due=event == PROMPT or begins_anew(session.client, given))
-
-
-def begins_anew(client: str, given: Given) -> bool:
-    """True if the assistant gets its context at the session's start instead of the first prompt: either its
-    conversation was just compacted and continues without a prompt, or its client accepts no context with a prompt (VS
-    Code)."""
-    return given.get("source") == "compact" or client == VSCODE
+        # A conversation that was just compacted continues without a prompt; VS Code accepts no context with one.
+        is_due = event == PROMPT or given.get("source") == "compact" or session.client == VSCODE
+        _give_context(name, event, text, session, is_due=is_due)
 
 
 def _give_context(name: str, event: str, text: str, session: Session, *, is_due: bool) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.places import Places
     from remembrancer.commands.hook_files import Session
 
-LENGTH, WAIT, ACTION_WAIT = "hook_context_length", "hook_wait_s", "action_wait_s"
 DEFAULT_TOKENS = 6000
 """The tool's own default, of which it uses less if not everything fits."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
@@ -68,8 +67,8 @@ CLIENT = "remembrancer hook"
 def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float, float]:
     """The length of the context in tokens (0: off), and the time limits from the start of a hook, in seconds, for the
     first prompt and for later ones."""
-    tokens = int(_setting(LENGTH, DEFAULT_TOKENS, places, environ))
-    wait_s = min(MOST_WAIT_S, _setting(WAIT, DEFAULT_WAIT_S, places, environ))
+    tokens = int(_setting("hook_context_length", DEFAULT_TOKENS, places, environ))
+    wait_s = min(MOST_WAIT_S, _setting("hook_wait_s", DEFAULT_WAIT_S, places, environ))
     tokens = 0 if tokens <= 0 else min(MOST_TOKENS, max(LEAST_TOKENS, tokens))
     return tokens, wait_s, min(LATER_WAIT_S, wait_s)
 
@@ -177,7 +176,7 @@ def _only_looks(words: list[str]) -> bool:
 def ask_about_action(session: Session, action: dict[str, str], given: list[str]) -> dict[str, Any] | None:
     """The memories that are relevant to an action and not in `given`; None if they do not arrive in time, which counts
     from here, since the client has already waited for this process to start. Starts no runtime."""
-    wait_s = min(MOST_WAIT_S, _setting(ACTION_WAIT, DEFAULT_ACTION_WAIT_S, session.places, session.environ))
+    wait_s = min(MOST_WAIT_S, _setting("action_wait_s", DEFAULT_ACTION_WAIT_S, session.places, session.environ))
     until = time.monotonic() + wait_s
     link = Starter(session.places, session.environ).dial()
     return _answer(link, session, {"action": action, "given": given}, until)

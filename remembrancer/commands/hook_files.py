@@ -97,17 +97,13 @@ def _make_private(directory: str) -> None:
 
 
 def _write_new(path: str, content: bytes) -> None:
-    with open(path, "xb", opener=_open_private) as file:
+    with open(path, "xb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600)) as file:
         try:
             file.write(content)
             file.flush()
         except OSError:
             _remove(path)
             raise
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _remove(path: str) -> None:

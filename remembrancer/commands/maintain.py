@@ -114,6 +114,3 @@ def _memory_lines(place: Owner, report: Maintained) -> Iterator[str]:
     words = HomeReader(paths_here()).words([] if place is None else [place.id], ids)
     for what, memory_id in named:
         yield f"{what}: {words.get(memory_id, 'gone')}  {short(memory_id)}"
-
-
-COMMANDS = {"maintain": maintain}

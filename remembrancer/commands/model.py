@@ -47,15 +47,13 @@ def cancel() -> Report:
     return _progress_report(ChooseModel(None))
 
 
-COMMANDS = {
-    "model": Group(
-        "model",
-        *(list_models, use, cancel),
-        default="list",
-        help="Show or change the embedding model. The old model answers until the new one has embedded everything "
-        "in the background. The choice holds until the settings name a different model.",
-    )
-}
+model = Group(
+    "model",
+    *(list_models, use, cancel),
+    default="list",
+    help="Show or change the embedding model. The old model answers until the new one has embedded everything "
+    "in the background. The choice holds until the settings name a different model.",
+)
 
 
 def _progress_report(request: ChooseModel) -> Report:

@@ -21,7 +21,6 @@ from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerErr
 from remembrancer.protocol.sharing import MoveProject
 from remembrancer.protocol.writes import ProjectRef
 
-GIT_DIRECTORY: Final = ".git"
 MOST_NAMED: Final = 3
 MOVE_S: Final = 60.0
 """The time limit of a move, which waits for running writes."""
@@ -74,7 +73,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
 def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> ProjectRef:
     """The project to move. It may no longer exist, so its path is compared as written."""
     place = Path(named).expanduser().absolute()
-    wanted = {str(parent) for path in (place, Path(os.path.realpath(place))) for parent in (path, path / GIT_DIRECTORY)}
+    wanted = {str(parent) for path in (place, Path(os.path.realpath(place))) for parent in (path, path / ".git")}
     matching = [project for project in known if named == project.id or project.path in wanted]
     if not matching:
         matching = [project for project in known if project.directory in wanted]
@@ -112,14 +111,11 @@ def notice_of_move(directory: Path) -> str:
 def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
     """The sentence about the projects whose directories are gone, with the command that moves the only one of them to
     `new`; empty if there is none."""
-    gone = [
-        project
-        for project in known
-        if project.memories and project.path and is_gone(ProjectRef(project.id, project.path))
-    ]
+    remembered = [ProjectRef(project.id, project.path) for project in known if project.memories and project.path]
+    gone = list(filter(is_gone, remembered))
     if not gone:
         return ""
-    named = ", ".join(shlex.quote(directory_of(project.path)) for project in gone[:MOST_NAMED] if project.path)
+    named = ", ".join(shlex.quote(directory_of(project.path)) for project in gone[:MOST_NAMED])
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
     move_to = f"{named} {shlex.quote(str(new))}" if len(gone) == 1 and new else "OLD NEW"
     return (
@@ -133,13 +129,10 @@ def _table(known: Sequence[KnownProject]) -> Rows:
     for project in known:
         shared = "" if project.lane is None else f"  (shared as {project.lane})"
         place = f"{project.directory or project.path or 'unknown'}{shared}"
-        counts = f"{project.memories:,}", f"{project.sessions:,}"
-        rows.append((place, *counts, _moment(project.last_used_at), project.id))
+        counts, at = (f"{project.memories:,}", f"{project.sessions:,}"), project.last_used_at
+        last = "unknown" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+        rows.append((place, *counts, last, project.id))
     return Rows(("project", ">memories", ">sessions", "last session", "id"), rows)
-
-
-def _moment(at: float | None) -> str:
-    return "unknown" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 projects = Group(
@@ -148,6 +141,3 @@ projects = Group(
     default="list",
     help="List the projects of this home; 'move OLD NEW' moves a project's memories to its new place.",
 )
-
-
-COMMANDS = {"projects": projects}

@@ -97,6 +97,3 @@ def _exported(write: QueuedRow) -> str:
     operation = _decoded(write)
     content = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}
     return _json.encode({"code": write.code, "message": write.message, "operation": content}).decode()
-
-
-COMMANDS = {"queue": queue}

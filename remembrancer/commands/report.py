@@ -129,8 +129,8 @@ class Group(click.Group):
 class LazyGroup(click.Group):
     """Commands that are imported only when they are run or their help is requested.
 
-    `table` has for each name its section in the help, the module of `remembrancer.commands` that has it in its
-    `COMMANDS` (or none, if it runs without `click`), and a line of help.
+    `table` has for each name its section in the help, the module of `remembrancer.commands` with the command of that
+    name (or none, if it runs without `click`), and a line of help.
     """
 
     def __init__(self, name: str, table: Table, **settings: Any) -> None:
@@ -141,9 +141,9 @@ class LazyGroup(click.Group):
         """The command of that name."""
         if cmd_name not in self.table or not (module := self.table[cmd_name][1]):
             return self.commands.get(cmd_name)
-        commands: Mapping[str, click.Command]
-        commands = importlib.import_module(f"remembrancer.commands.{module}").COMMANDS
-        return commands[cmd_name]
+        commands = importlib.import_module(f"remembrancer.commands.{module}")
+        found: click.Command = getattr(commands, cmd_name, None) or getattr(commands, f"{cmd_name}_")
+        return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The names with this prefix, found without importing their modules."""

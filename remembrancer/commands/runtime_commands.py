@@ -205,6 +205,3 @@ def scale(number: int) -> Report:
     embedders = ask(paths, AskScale(number))
     line = f"Scaling to {count(embedders, 'embedder')}; 'remembrancer status' shows when they are ready."
     return Report({"embedders": embedders}, line)
-
-
-COMMANDS = {"up": up, "down": down, "scale": scale}

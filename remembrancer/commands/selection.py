@@ -272,7 +272,7 @@ WHERE_TO: Final = (
 
 
 def memory_command(
-    *params: click.Parameter, name: str, where_options: Sequence[click.Parameter] = WHERE
+    *params: click.Parameter, where_options: Sequence[click.Parameter] = WHERE
 ) -> Callable[[Callable[..., Report]], click.Command]:
     """Declare a command that works on the memories of a place, which is its function's first argument."""
 
@@ -285,7 +285,7 @@ def memory_command(
             finally:
                 where.close()
 
-        return command(*params, *where_options, name=name)(placed)
+        return command(*params, *where_options)(placed)
 
     return declare
 

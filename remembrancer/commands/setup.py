@@ -139,9 +139,6 @@ def setup(
     return Report({"command": line, "clients": outcomes, "check": probed}, lines, status, notes)
 
 
-COMMANDS = {"setup": setup}
-
-
 class SetupOutcome(msgspec.Struct, frozen=True):
     """The change of one file as it was made. `paste` is the text for a change by hand, if it was refused."""
 

@@ -144,7 +144,8 @@ async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
     sharing, (project, title) = _sharing(), _whose(is_users=user)
     title = "Your scope user" if user else title
     lane, kept = await request_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
-    will = f"{title} will no longer be shared, and keeps a copy of {_memories(kept)}. The other machines keep theirs."
+    copy = f"a copy of {count(kept, 'memory')}"
+    will = f"{title} will no longer be shared, and keeps {copy}. The other machines keep theirs."
     if dry_run:
         return Report({"dry_run": True, "lane": lane, "memories": kept}, will)
     confirm(f"{will} Continue?", yes=yes)
@@ -192,14 +193,12 @@ async def _rejoin(request: RejoinLane) -> None:
         await request_store(request)
 
 
-COMMANDS = {
-    "share": Group(
-        "share",
-        *(server_config, project, user, invite, join, remove, leave, status),
-        help="Share memories between machines. Each has a full copy, works offline, and exchanges changes through a "
-        "NATS server, which sees sizes and times but no contents.",
-    )
-}
+share = Group(
+    "share",
+    *(server_config, project, user, invite, join, remove, leave, status),
+    help="Share memories between machines. Each has a full copy, works offline, and exchanges changes through a "
+    "NATS server, which sees sizes and times but no contents.",
+)
 
 
 def _sharing() -> Sharing:
@@ -228,7 +227,7 @@ async def _share(
     known = "" if joined is None else joined.lane
     planned = await request_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
     name = title if joined is None else joined.title
-    number = _memories(planned.memories)
+    number = count(planned.memories, "memory")
     will = f"{number} of your own, for all projects, would be shared with all machines that you invite."
     if not is_users:
         others = "all its members. Memories of single sessions stay here"
@@ -246,7 +245,7 @@ async def _share(
     facts |= {"memories": done.memories, "left": done.left}
     line = (
         f"{'Your scope user' if is_users else title} is shared as {lane.title!r} ({lane.lane}), here as "
-        f"{lane.member}: {_memories(done.memories)} were added.{remainder}"
+        f"{lane.member}: {count(done.memories, 'memory')} were added.{remainder}"
     )
     notes = [_how_to_join(PASTED, is_users=is_users)] if invited else []
     return Report(facts | invited, [line, *invited.values()], notes=notes)
@@ -339,10 +338,6 @@ def _lane_line(about: dict[str, Any]) -> str:
     if "invited" in about:
         lines.append(f"  invited, not joined yet: {', '.join(about['invited'])}")
     return "\n".join(lines)
-
-
-def _memories(number: int) -> str:
-    return count(number, "memory") if number else "no memories"
 
 
 def this_machine() -> str:

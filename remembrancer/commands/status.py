@@ -65,9 +65,6 @@ def status(trace: bool) -> Report:
     return Report(facts, lines_of(state, problems), exit_codes.DEGRADED if problems else exit_codes.OK, notes)
 
 
-COMMANDS = {"status": status}
-
-
 def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
     """The object that `status --json` prints; `status` is None if nothing runs or answers."""
     store, gateway = (status.store, status.gateway) if status else (None, None)

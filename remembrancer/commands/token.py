@@ -66,11 +66,9 @@ def revoke(name: str) -> Report:
     return Report({"revoked": name}, f"Revoked {name}: it no longer works.")
 
 
-COMMANDS = {
-    "token": Group(
-        "token", *(create, list_tokens, revoke), help="Manage the tokens for access over HTTP (remembrancer up --http)."
-    )
-}
+token = Group(
+    "token", *(create, list_tokens, revoke), help="Manage the tokens for access over HTTP (remembrancer up --http)."
+)
 
 
 def _moment(text: str, now: float) -> float:

@@ -41,6 +41,3 @@ def _page_to(link: str, home: Path) -> Path:
     text = f'<!doctype html><title>Remembrancer</title>{lead}<a href="{address}">Continue to your memories</a>\n'
     write_whole(page, text.encode())
     return page
-
-
-COMMANDS = {"ui": ui}

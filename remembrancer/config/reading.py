@@ -166,8 +166,7 @@ class _Reader:
                 self._unknown.append(unknown_name(variable, sorted(PREFIX + setting.upper() for setting in SETTABLE)))
 
     def result(self, environ: Mapping[str, str]) -> Configuration:
-        self._check_files()
-        self._check_model()
+        self._check_combinations()
         self._check_server(environ.get(REMOTE_URL))
         warnings = [f"{origin}: {WITHOUT_EFFECT}" for origin in self._unused]
         warnings += (f"{TOOLSETS_VARIABLE}: {text}" for text in unknown_toolsets(environ.get(TOOLSETS_VARIABLE, "")))
@@ -231,7 +230,7 @@ class _Reader:
                     "chroma_credential_file", "a secret is sent to another machine by https alone", beside="chroma_url"
                 )
 
-    def _check_files(self) -> None:
+    def _check_combinations(self) -> None:
         """Check the combinations that the types of single settings cannot express."""
         tokens, overlap = self._value("chunk_tokens"), self._value("chunk_overlap")
         if overlap > tokens // 2:
@@ -243,8 +242,6 @@ class _Reader:
         is_absolute = (self._value("markdown_index") or "").startswith(("/", "~/"))
         if is_absolute and self._origins["markdown_index"].file is None:  # a project may set variables
             self._refuse("markdown_index", "an absolute path must stand in the configuration file")
-
-    def _check_model(self) -> None:
         model, engine = self._values.get("model"), self._value("engine")
         if model in NAMED_MODELS and engine not in ("onnx", "sentence-transformers"):
             self._refuse("model", f"{model} is for the engine sentence-transformers, and the engine is {engine}")

@@ -180,14 +180,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.call_budget_s / 2
 
 
-TUNABLE: Final = frozenset(
-    [
-        *("provider_batch_tokens", "provider_requests", "transcripts_delta_bytes"),
-        *("transcripts_delta_messages", "chunk_tokens", "chunk_overlap", "chunk_at_boundaries"),
-        *("search_max_results", "search_min_score", "watch_quiet_s", "sync_interval_s"),
-        *("index_file", "embedding_batch_texts", "model_load_timeout_s"),
-    ]
-)
+_TUNABLE: Final = """
+    provider_batch_tokens provider_requests transcripts_delta_bytes transcripts_delta_messages chunk_tokens
+    chunk_overlap chunk_at_boundaries search_max_results search_min_score watch_quiet_s sync_interval_s index_file
+    embedding_batch_texts model_load_timeout_s
+"""
+TUNABLE: Final = frozenset(_TUNABLE.split())
 """Settings that only a configuration file, or a variable of another server, sets."""
 _FORMER: Final = """
     heartbeat_interval_s heartbeat_timeout_s start_timeout_s write_budget_s read_budget_s reflect_budget_s

@@ -101,14 +101,8 @@ class Tokens(JsonList[Grant]):
             grant = next((grant for grant in known if grant.once and hmac.compare_digest(grant.sha256, digest)), None)
             if grant is None:
                 return None
-            own = msgspec.structs.replace(
-                grant,
-                name=f"browser {token[-6:]}",
-                sha256=_digest(token),
-                created_at=now,
-                expires_at=now + BROWSER_S,
-                once=False,
-            )
+            name, until = f"browser {token[-6:]}", now + BROWSER_S
+            own = Grant(name, _digest(token), grant.projects, now, until, every_project=True)
             self.write((*(entry for entry in known if entry is not grant), own))
         return token
 
