@@ -366,16 +366,11 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     ]
 
 
-def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> list[str]:
+def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> Iterator[str]:
     review = "the page Review ('remembrancer ui')"
-    lines = [
-        f"Nearly the same as {short(copy['near_copy_of'])}: {short(copy['id'])}, {copy['content']}"
-        for copy in copies[:MOST_NAMED]
-    ]
+    for copy in copies[:MOST_NAMED]:
+        yield f"Nearly the same as {short(copy['near_copy_of'])}: {short(copy['id'])}, {copy['content']}"
     if copies:
-        lines.append(f"{count(len(copies), 'near-duplicate')}: {review} shows each beside the other text.")
+        yield f"{count(len(copies), 'near-duplicate')}: {review} shows each beside the other text."
     if not_compared:
-        lines.append(
-            f"{count(not_compared, 'memory')} not compared with others yet: look for near-duplicates on {review}."
-        )
-    return lines
+        yield f"{count(not_compared, 'memory')} not compared with others yet: look for near-duplicates on {review}."
