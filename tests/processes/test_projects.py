@@ -82,7 +82,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             done = await moving(old, new, home=home)
             assert done.returncode == exit_codes.OK, done.stderr
             assert " moved from " in done.stdout
-            assert done.stdout.endswith(", where there was 1 already.\n")
+            assert done.stdout.endswith(", which had 1 already.\n")
             everything = {
                 "The lantern is lit at dusk",
                 "The lantern hangs at the gate",
