@@ -130,9 +130,11 @@ def create(file: str | None, force: bool) -> Report:
     left_out = [name for name in LEFT_OUT if (paths.home / name).exists()]
     facts = {"file": str(target), "size_bytes": size, "memories": memories, "queued": queued, "left_out": left_out}
     waiting = f" and {count(queued, 'queued write')}" if queued else ""
-    lines = [f"{target}: {count(memories, 'memory')}{waiting}, {size / 2**20:.1f} MiB, read back and checked."]
-    lines += [f"Not in it: {', '.join(left_out)}."] if left_out else []
-    lines.append("Only you can read it, and it is not encrypted: keep it as private as your memories.")
+    lines = [
+        f"{target}: {count(memories, 'memory')}{waiting}, {size / 2**20:.1f} MiB, read back and checked.",
+        *([f"Not in it: {', '.join(left_out)}."] if left_out else []),
+        "Only you can read it, and it is not encrypted: keep it as private as your memories.",
+    ]
     return Report(facts, lines)
 
 
@@ -180,7 +182,7 @@ def put_back(file: str, yes: bool) -> Report:
         made_at = read_archive(archive)
     when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
-        what = f"The backup of {when} replaces the memories of {paths.home}. These are kept beside it."
+        what = f"The backup of {when} replaces the memories of {paths.home}. The present ones are kept there."
         confirm(f"{what}\nRestore it?", yes=yes)
     with said_when_slow("Restoring"), locked(paths):
         aside = restore(paths, archive, time.time())

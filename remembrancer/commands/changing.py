@@ -21,6 +21,7 @@ from remembrancer.commands.selection import (
     warnings_of,
     without_none,
 )
+from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import count
@@ -56,7 +57,9 @@ def due_date(text: str) -> str:
             return f"{today + timedelta(days=int(word[:-1]) * (7 if word[-1] == 'w' else 1)):%Y-%m-%d}"
         at = datetime.fromisoformat(text)
         return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
-    raise click.BadParameter(f"{text!r} is not a day: use 2026-02-20, today, tomorrow, Friday, 3d, 2w or none")
+    raise click.BadParameter(
+        f"{text!r} is not a day: use a date such as 2026-02-20, yesterday, today, tomorrow, Friday, 3d, 2w or none"
+    )
 
 
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
@@ -109,8 +112,16 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     owner = "all your projects" if where.user else f"the project {where.places[0].label}"
     ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
-    due = f", due {given['due']}" if given["due"] else ""
-    return _done(answer, f"{known} for {owner}{due}: {excerpt(content)}  {', '.join(ids)}")
+    due = f", {_due_in_words(given['due'])}" if given["due"] else ""
+    line = f"{known} for {owner}{due}: {excerpt(content)}  {', '.join(ids)}"
+    if given["supersedes"] is not None:
+        line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
+    return _done(answer, line)
+
+
+def _due_in_words(due: str) -> str:
+    """A due date from `due_date`, with a remark if it has passed."""
+    return f"due {due}{', which has passed' if due[:10] < f'{datetime.now():%Y-%m-%d}' else ''}"
 
 
 @memory_command(
@@ -148,7 +159,7 @@ def edit(
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
     if (done and reopen) or (text and content is not None):
         raise click.UsageError("give one of --done and --reopen, and the new text once")
-    undo = f"'remembrancer undo {short(memory)}'"
+    undo = f"'remembrancer undo {short(memory)}{where.repeated}'"
     content = content if not text else " ".join(text) if text != ("-",) else _input_text()
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     if sum((pair is not None, undecided is not None, to is not None, bool(changes))) > 1:
@@ -179,10 +190,14 @@ def edit(
         if changed == []:
             return _done(answer, f"It replaces {old} already")
         name = _name_of(where, given["supersedes"], answer)
-        return _done(answer, f"It replaces {old} now: {name}; 'remembrancer undo {old}' takes that back")
-    due = f"due {given['due']}" if given["due"] else "due date removed"
-    states = {"done": "closed" if done else "reopened", "due": due}
-    effects = [states[name] for name in changed if name in states]
+        undo = f"'remembrancer undo {old}{where.repeated}'"
+        return _done(answer, f"It replaces {old} now: {name}; {undo} takes that back")
+    states = {
+        "done": "closed" if done else "reopened",
+        "due": _due_in_words(given["due"]) if given["due"] else "due date removed",
+    }
+    states |= {"kind": f"now {named_kind(given['kind'])}", "type": ""} if given["kind"] else {}
+    effects = [states[name] for name in changed if states.get(name)]
     if others := ", ".join(name for name in changed if name not in states):
         effects.append(f"changed {others}")
     outcome = " and ".join(effects)
@@ -256,8 +271,9 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
         return _done(answer, f"{UNCHANGED} Tags: {tags_now or 'none'}")
-    undo = f"'remembrancer undo {short(memory)}' undoes it"
+    undo = f"'remembrancer undo {short(memory)}{where.repeated}' undoes it"
     tagged = f"Tagged {tags_now}" if tags_now else "No tags left"
+    tagged += f", no longer {', '.join(remove)}" if remove and tags_now else ""
     return _done(answer, f"{tagged}: {_name_of(where, memory, answer)}; {undo}")
 
 
@@ -285,10 +301,13 @@ def forget(
     for memory, answer in zip(map(short, memories), answers, strict=True):
         name = _name_of(where, memory, answer)
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
-        line = f"Forgotten: {name}; 'remembrancer undo {memory}' brings it back, 'forget --for-good' deletes it"
+        undo = f"'remembrancer undo {memory}{where.repeated}'"
+        line = f"Forgotten: {name}; {undo} brings it back, 'forget --for-good' deletes it"
         line += f". Its text is also in {also} (--copies takes these too)" if also else ""
         for older in map(short, answer.get("supersedes", ())):
-            line += f". It replaced {older}, which stays expired: 'remembrancer undo {older}' makes it valid again"
+            undo = f"'remembrancer undo {older}{where.repeated}'"
+            replaced = _name_of(where, older, answer)
+            line += f". It replaced “{replaced}”, which stays expired: {undo} makes it valid again"
         if answer.get("already_forgotten"):
             line = f"{memory} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))
@@ -343,7 +362,8 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         if answer.get("proposed_again"):
             line = "It is proposed to the user again: 'remembrancer list --review' shows it"
         elif any(link["relation"] == "supersedes" for link in after.get("incoming_links", ())):
-            line += f". It is still replaced: 'remembrancer restore {short(memory)}' makes it valid again"
+            again = f"'remembrancer restore {short(memory)}{where.repeated}'"
+            line += f". It is still replaced: {again} makes it valid again"
         lines.append(line)
     return _all_done("restored", answers, lines)
 
@@ -378,7 +398,9 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     if "undone" not in answer:
         return _done(answer, "")  # it is queued
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
-    return _done(answer, f"Undone, {_effect_of(answer, after)}: {excerpt(after['content'])}  {short(after['id'])}")
+    valid_again = [f"“{_name_of(where, old, {})}” is valid again" for old in answer.get("valid_again", ())]
+    effect = " and ".join([_effect_of(answer, after), *valid_again])
+    return _done(answer, f"Undone, {effect}: {excerpt(after['content'])}  {short(after['id'])}")
 
 
 def undo_run(where: Where, run_id: str) -> Report:
@@ -394,7 +416,7 @@ def undo_run(where: Where, run_id: str) -> Report:
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
             done = f"{count(len(memories), 'memory')} {'forgotten' if is_import else 'restored'}"
             lines.append(f"{place.directory}: {_if_applied(answer, 'it was undone before' if is_again else done)}")
-            lines += [f"  {short(item['memory_id'])} is left alone: {item['reason']}" for item in skipped]
+            lines += [f"  {_name_of(where, item['memory_id'], {})} is left alone: {item['reason']}" for item in skipped]
             if not is_import:
                 break
     if places:
@@ -439,8 +461,7 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
 def _effect_of(answer: Answer, after: Answer) -> str:
     """The effect of undoing a change, by its fields."""
     if after["status"] == "forgotten" and answer["undone"] != "superseded":
-        effect = f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back)"
-        return ", and ".join([effect, *(f"{short(old)} is valid again" for old in answer.get("valid_again", ()))])
+        return f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back)"
     if answer["undone"] == "forgotten":
         return "it is no longer forgotten"
     if answer["undone"] == "moved":
@@ -451,7 +472,7 @@ def _effect_of(answer: Answer, after: Answer) -> str:
         "done": "it is done again" if after.get("done") else "it is open again",
         "tags": f"its tags are {', '.join(after['tags'])} again" if after.get("tags") else "it has no tags again",
         "due": f"it is due {after['due']} again" if "due" in after else "it has no due date again",
-        "kind": f"it is a {after['kind'].replace('_', ' ')} again" if after.get("kind") else "it has no kind again",
+        "kind": f"it is {named_kind(after['kind'])} again" if after.get("kind") else "it has no kind again",
         "importance": f"its importance is {after['importance']} again",
     }
     fields = answer["restored_fields"]

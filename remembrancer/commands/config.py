@@ -88,7 +88,8 @@ def write_setting(home: Home, assignment: str) -> str:
         value = getattr(checked.settings, name)
         document[name] = list(value) if isinstance(value, tuple) else value
     _write(file, document)
-    return f"{name} is now {text or 'the default'} in {file}; 'remembrancer down' makes the next start use it"
+    change = f"is now {text}" if text else "has its default again"
+    return f"{name} {change} in {file}; 'remembrancer down' makes the next start use it"
 
 
 def import_settings(file: Path, other: Path) -> Report:

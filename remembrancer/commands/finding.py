@@ -37,7 +37,7 @@ from remembrancer.commands.selection import (
 from remembrancer.commands.terminal import Terminal, said_when_slow, table
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
-from remembrancer.memory.text import count
+from remembrancer.memory.text import NAMELESS, count
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD
@@ -135,7 +135,7 @@ def _filters(where: Where, given: Answer) -> Answer:
 
 
 @memory_command(
-    argument("query", nargs=-1, required=True, metavar="QUERY...", help="A question, or words."),
+    argument("query", nargs=-1, metavar="QUERY...", help="A question, or words."),
     option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="Default: hybrid."),
     flag("--all", "shows_all", help="Show all results, not only the best five."),
     flag("--open", "is_open", help="Only open ends that are not done."),
@@ -159,7 +159,9 @@ def search(
 ) -> Report:
     """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
     to answer, standard error says so."""
-    if asks_for_open_ends(" ".join(query)) and not (given["kind"] or sources):
+    if not query and not is_open:
+        raise click.UsageError("give a question, or words")
+    if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
         return _in_order(where, "due", given, exit_codes.FAILED, "All open ends, by due date:")
     number = given["number"]
     from remembrancer.config.reading import load_settings
@@ -185,7 +187,10 @@ def search(
     others = (len(memories) if is_whole else min(total, number)) - most
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 and not as_json else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words only
-    nearest = "" if warnings or is_open or may_answer else "Nothing answers this; the nearest:"
+    nearest = "" if warnings or is_open or may_answer else "Probably nothing here answers this; the nearest:"
+    waiting = _newer_in_review(where)
+    for memory in memories:
+        memory |= {"may_be_replaced_by": waiting[memory["id"]]} if memory.get("id") in waiting else {}
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 
@@ -212,6 +217,19 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
     return _in_order(where, order, given)
 
 
+def _newer_in_review(where: Where) -> dict[str, str]:
+    """The newer memory of each pair of `list --review`, by the older one; none if the store does not answer."""
+    from remembrancer.commands.runtime_client import ask_store
+    from remembrancer.protocol.browsing import MOST_PAIRS, FindPairs
+
+    newer: dict[str, str] = {}
+    with suppress(RemembrancerError):
+        for place in where.places:
+            request = FindPairs(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS, alike=False)
+            newer |= {pair.older.id: pair.newer.id for pair in ask_store(request).pairs}
+    return newer
+
+
 def _in_order(
     where: Where, order: str | None, given: Answer, status_of_none: int = exit_codes.OK, heading: str = ""
 ) -> Report:
@@ -222,7 +240,7 @@ def _in_order(
         arguments["limit"] = most + 1
     memories, warnings, _ = _gather(where, "list_memories", arguments)
     is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
-    more = f"These are not all: -n lists up to {MOST_LISTED}, --until DAY older ones." if is_cut else ""
+    more = f"Only {most} are listed: -n lists up to {MOST_LISTED}, --until DAY older ones." if is_cut else ""
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
@@ -366,6 +384,8 @@ def _marks(memory: Answer) -> list[str]:
         marks.append(f"replaced by {short(newer[0])}")
     elif newer := memory.get("possibly_superseded_by"):
         marks.append(f"probably replaced by {short(newer[0])}")
+    elif "may_be_replaced_by" in memory:
+        marks.append(f"replaced by {short(memory['may_be_replaced_by'])}?")
     if due := _local(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, memory["answers"]] if "answers" in memory else marks
@@ -417,7 +437,10 @@ def _waiting(where: Where) -> Report:
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
         nothing = f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
         return Report(facts, nothing)
-    rows = [(one_line(row["content"]), row["reason"], short(row["memory_id"])) for row in facts["proposals"]]
+    rows = [
+        (one_line(row["content"]), f"for all projects? {row['reason']}", short(row["memory_id"]))
+        for row in facts["proposals"]
+    ]
     for name, why in (("contradictions", "replaced by {}?"), ("alike", "nearly the same as {}:")):
         for row in facts[name]:
             reason = f"{why.format(row['newer_id'])} {one_line(row['newer'])}"
@@ -629,6 +652,7 @@ def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
     """The session or person that made a change in a history; empty for background work."""
     session, member = str(change["session_id"]), change.get("member", "")
     client = clients.get(session) or ("a session" if member else session)
+    client = "a session" if client == NAMELESS else client
     return author_of(session, client, member) if session else ""
 
 
@@ -674,7 +698,9 @@ def log(where: Where, day: Sequence[str]) -> Report:
     for at, did, text, name, change in sorted(entries, key=lambda entry: str(entry[0])):
         mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
         start = excerpt(without_marks(text), LONGEST)
-        rows.append((minute(at), did, f"{start} ({mark})" if mark else start, name))
+        shown_text = f"{start} ({mark})" if mark not in ("", did) else start
+        # The id of a run is too long for a column.
+        rows.append((minute(at), did, *((f"{shown_text}  {name}", "") if "run_id" in change else (shown_text, name))))
         piped.append("\t".join((name, minute(at), did, one_line(text), mark)))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
     return Report(answer, lines, notes=as_notes(warnings), piped=piped)

@@ -63,7 +63,8 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         except RemembrancerError as error:
             notes.append(f"The log of memories shown in {source.path} still names that place: {error.message}")
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
-    joined = f", which had {moved.joined:,} already" if moved.joined else ""
+    were = "was" if moved.joined == 1 else "were"
+    joined = f", where there {were} {moved.joined:,} already" if moved.joined else ""
     would = "would move" if dry_run else "moved"
     line = f"{count(moved.memories, 'memory')} {would} from {source.path} to {target.path}{joined}."
     return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line, notes=notes)
@@ -114,6 +115,9 @@ def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
     gone = list(filter(is_gone, remembered))
     if not gone:
         return ""
+    if new and {project.path for project in gone} == {str(new)}:
+        move = f"'remembrancer admin projects move {shlex.quote(str(new))} .'"
+        return f"This directory is another project since it became a repository: {move} brings its memories along."
     named = ", ".join(shlex.quote(directory_of(project.path)) for project in gone[:MOST_NAMED])
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
     move_to = f"{named} {shlex.quote(str(new))}" if len(gone) == 1 and new else "OLD NEW"

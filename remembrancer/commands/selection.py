@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -154,6 +155,12 @@ class Where:
         assert missing is not None
         hint = "" if self.all_projects else " (in this project and among the user's; --all-projects looks everywhere)"
         raise NotFound(f"{missing.message}{hint}")
+
+    @property
+    def repeated(self) -> str:
+        """The options with which a further command finds the same memories."""
+        named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
+        return " --all-projects" if self.all_projects else named
 
     def refuse_user(self, subject: str) -> None:
         """Raises `InvalidInput` if only the user's memories are selected."""

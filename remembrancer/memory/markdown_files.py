@@ -6,6 +6,8 @@ The fields that only programs read (histories) are in `details.jsonl`, so that a
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +17,7 @@ from remembrancer.memory.export_format import MemoryLine
 from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.kinds import RULES_OF_WORK, Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
 
@@ -31,6 +33,7 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
+_DUE: Final = re.compile(r"\b(?:due|by|until) (\d{4}-\d\d-\d\d)\b", re.IGNORECASE)
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
 """The headings that name a kind."""
 _encode_fields: Final = msgspec.json.Encoder().encode
@@ -80,9 +83,9 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
     A heading such as "TODO" or "Decision" gives its section a kind, and a list of open ends is a memory for each that
-    is not ticked. The same section of the same file always gives the same memory. Front matter (Claude Code's has a
-    `description`) is skipped, and so are headings without text and lists of links to other notes, such as an index in
-    `MEMORY.md`.
+    is not ticked, with the due date that it names. The same section of the same file always gives the same memory.
+    Front matter (Claude Code's has a `description`) is skipped, and so are headings without text and lists of links to
+    other notes, such as an index in `MEMORY.md`.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -113,6 +116,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
                 content=content,
                 type=type_of_kind(kind),
                 kind=kind,
+                due=_due_in(part) if kind == OPEN_END else None,
                 scope=scope,
                 session_id=SHELL_SESSION,
                 source=SourceRef(file=path),
@@ -120,3 +124,11 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
                 updated_at=at,
             )
     return list(made.values())
+
+
+def _due_in(text: str) -> float | None:
+    """The day in "due 2026-12-20" or "by 2026-12-20", in seconds since the epoch; None without one."""
+    for named in _DUE.finditer(text):
+        with suppress(ValueError):  # no such day
+            return datetime.fromisoformat(named[1]).replace(tzinfo=UTC).timestamp()
+    return None

@@ -89,7 +89,9 @@ def without_marks(text: str) -> str:
     """A Markdown text on one line, without the marks of headings, lists, tables and bold words."""
     lines = []
     for line in _BOLD.sub(r"\1", text).splitlines():
-        words = _MARKS.sub("", line).strip(" |").replace(" | ", ", ")
+        words = _MARKS.sub("", line).strip()
+        if words.startswith("|"):
+            words = words.strip(" |").replace(" | ", ", ")
         if words:
             lines.append(words if words == line.strip() else f"{words} ·")
     return " ".join(lines).removesuffix(" ·")

@@ -198,11 +198,14 @@ def printable(text: str) -> str:
     return harmless(text).replace("\r", "\ufffd")
 
 
+NAMELESS: Final = "A session"
+
+
 def client_title(client: str) -> str:
     """The name of a client for a person: `claude-code` is `Claude Code`. A client whose author has left the library's
-    name has none."""
+    name is `NAMELESS`."""
     if client.lower() in ("mcp", "mcp-client"):
-        return "A session"
+        return NAMELESS
     return client.replace("-", " ").title() if client.islower() else client
 
 

@@ -324,7 +324,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     visit.call("recall_memories", query="when do we deploy")
     visit.call("recall_memories", query="zebra quagga okapi")
     text = Page(visit.get(f"/memory/{memory}")).text
-    assert "for when do we deploy , at place 1 recall memories" in text
+    assert "for when do we deploy , at place 1 (recall memories)" in text
     printed = done("show", "--shown", memory, "--json", home=visit.door.home)
     (shown,) = json.loads(printed)["shown"]
     assert (shown["place"], shown["question"]) == (1, "when do we deploy")
@@ -395,7 +395,7 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
     text = Page(visit.do("/change", id=end, what="done", back="/today")).text
     assert "port 8080" in text
     assert "No open ends" in text
-    assert "forgotten The gate · opens at seven" in text
+    assert "decided, undone: decided The gate · opens at seven" in text
     assert "You, here" in text
     assert "In the background" not in text
     yesterday = Page(visit.get("/today", day="2020-01-01")).text

@@ -244,11 +244,13 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     assert sections(index) == {}
     assert len(sections(f"{index}- never on Fridays\n")) == len(sections("- [MDN](https://x.org/y.md)")) == 1
 
-    plan = "# Shop\n## TODO\n- order labels\n- run `make`\n- [x] buy milk\n- [ ] call Anna\n"
+    plan = "# Shop\n## TODO\n- order labels (due 2026-02-20)\n- run `make`\n- [x] buy milk\n- [ ] call Anna\n"
     plan += "## Decision\nValkey is the cache.\n## Next steps\n- [X] count\n"
     plan += "## Decisions\n- MySQL it is.\n## Hours\nNine to five."
-    assert [(each.kind, each.content) for each in sections_of("plan.md", plan, 1e9, "project", kind_of)] == [
-        ("open_end", "Shop: order labels"),
+    memories = sections_of("plan.md", plan, 1e9, "project", kind_of)
+    assert [each.due for each in memories if each.due is not None] == [1771545600.0]
+    assert [(each.kind, each.content) for each in memories] == [
+        ("open_end", "Shop: order labels (due 2026-02-20)"),
         ("open_end", "Shop: run `make`"),
         ("open_end", "Shop: call Anna"),
         ("decision", "Shop > Decision: Valkey is the cache."),

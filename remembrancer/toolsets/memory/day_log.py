@@ -85,14 +85,14 @@ async def read_day(
 
 def verb_of(change: MemoryChanged) -> str:
     """The verb for a change."""
+    if change.undid:
+        before = msgspec.structs.replace(change, change=change.undid, undid="", done=not change.done)
+        is_the_newer = change.undid == "superseded" and not change.fields
+        return f"undone: {'replaced another' if is_the_newer else verb_of(before)}"
     if change.change == "stored":
         return _FIRST.get(change.kind, "stored")
     if "done" in change.fields and "kind" not in change.fields:
         return "closed" if change.done else "reopened"
-    if change.change == UNDONE and change.undid:
-        is_the_newer = change.undid == "superseded" and not change.fields
-        undone = "replaced another" if is_the_newer else verb_of(msgspec.structs.replace(change, change=change.undid))
-        return f"undone: {undone}"
     if change.change in ("updated", "tagged", "stored again"):
         return f"changed ({', '.join(change.fields)})"
     return CHANGE_WORDS.get(change.change, change.change)

@@ -136,7 +136,7 @@ def _as_of(memory: PortableMemory, version: int) -> Answer:
     entry = next((each for each in memory.history if each.version == version), None)
     if entry is None:
         known = spans_of(each.version for each in memory.history)
-        raise InvalidInput(f"{memory.id} has no version {version}: known are {known}", field="version")
+        raise InvalidInput(f"{memory.id} has no version {version}, only {known}", field="version")
     record = entry.record
     answer = {
         "id": memory.id,

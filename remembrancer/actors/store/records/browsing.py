@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.rules import next_undo
 from remembrancer.actors.store.records.space import APART, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
-from remembrancer.memory.changes import is_visible, standing, undoing
+from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, undoing
 from remembrancer.memory.replacement import are_two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
@@ -55,11 +55,15 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
     changed = f"""
         SELECT * FROM (SELECT @SPACE, h.memory_id, h.change, h.changed_at, h.session_id, h.version,
-               substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5), m.kind,
+               substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5),
+               coalesce(json_extract(h.record, '$.kind'), m.kind),
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL,
                m.version > h.version AND m.content != json_extract(h.record, '$.content'),
-               coalesce(json_extract(h.details, '$.member'), ''), coalesce(json_extract(h.details, '$.undid'), '')
+               coalesce(json_extract(h.details, '$.member'), ''),
+               coalesce(json_extract(h.details, '$.undid'),
+                   iif(json_extract(h.details, '$.reason') = '{MOVE_UNDONE}',
+                       iif(h.change = 'promoted', 'taken back', 'promoted'), ''))
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4

@@ -426,9 +426,9 @@ def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersi
     if version is not None and version in known:
         return known[version]
     if version is None:
-        message = f"{memory.id} is not forgotten: name the version to return to, one of {spans_of(known)}"
+        message = f"{memory.id} is not forgotten: name the version to return to ({spans_of(known)})"
     else:
-        message = f"{memory.id} has no version {version}: known are {spans_of(known)}"
+        message = f"{memory.id} has no version {version}, only {spans_of(known)}"
     raise InvalidInput(message, field="version")
 
 
