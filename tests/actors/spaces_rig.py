@@ -20,6 +20,7 @@ from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import ContextGathered, GatherContext, GraphFound, Recall, Recalled, SearchGraph
 from remembrancer.protocol.runs import ApplyRun, Edit
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, Change
 from tests.actors.store_process import vector_of
@@ -39,6 +40,8 @@ class Spaces:
         self.vectors = {name: ExactVectors(records, MODEL) for name, records in self.records.items()}
         self.vector_of: Callable[[str], Vectors] = vector_of
         self.threads = ThreadPoolExecutor(2)
+        self.notices: list[Notice] = []
+        """The caveats of the last recall."""
         self._made = 0
 
     def close(self) -> None:
@@ -84,8 +87,9 @@ class Spaces:
         return self.vector_of(text)
 
     async def recall(self, query: str, session_id: str = SESSION, **fields: Any) -> Recalled:
-        request = Recall(session_id, project=PROJECT, query=query, **fields)
-        answer, _ = await recall(request, self.view(), self.embed, self.threads, NOW)
+        request, view = Recall(session_id, project=PROJECT, query=query, **fields), self.view()
+        answer, _ = await recall(request, view, self.embed, self.threads, NOW)
+        self.notices = view.notices
         return answer
 
     async def found(self, query: str, session_id: str = SESSION, **fields: Any) -> list[str]:

@@ -20,7 +20,7 @@ from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.contexts import in_sections, section_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.ranking import DEFAULT_MODEL, weights_file
-from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.kinds import SESSION_RECORD, Scope
 from remembrancer.protocol.reads import (
     ContextGathered,
     FollowLinks,
@@ -38,7 +38,6 @@ from remembrancer.protocol.writes import (
     ForgetMemory,
     LinkRef,
     NearMemory,
-    ProjectRef,
     PromoteMemory,
     UndoChange,
     UpdateMemory,
@@ -190,6 +189,9 @@ async def test_results_stand_in_the_order_of_the_number_that_is_shown_with_them(
         assert shown == sorted(shown, reverse=True), strategy
         assert len(shown) > 5
         assert all(0.0 <= each <= 1.0 for each in shown)
+        kinds = {kind for memory in answer.memories for kind in memory.scores.shares}
+        assert ("meaning" in kinds, "bm25" in kinds) == (strategy != "keyword", strategy != "vector")
+        assert (answer.strategy_used, answer.total_matched) == (strategy, len(shown))
         for memory in answer.memories:
             assert memory.scores.final == pytest.approx(sum(memory.scores.shares.values()), abs=0.01)
 
@@ -224,13 +226,8 @@ async def test_meaning_weighs_what_was_fitted_for_the_model(
 LANE = "l_0123456789ab"
 
 
-async def say(rig: StoreRig, content: str, *names: str, **fields: Any) -> str:
-    return await rig.gateway.store(content, related_entities=entities(*names), **fields)
-
-
-async def search(rig: StoreRig, entity: str | None = None, **fields: Any) -> GraphFound:
-    asked = {"project": PROJECT, "session_id": SESSION, **fields}
-    return await rig.gateway.ask(SearchGraph(entity=entity, **asked))
+def say(files: Spaces, content: str, *names: str, scope: Scope = "project") -> str:
+    return files.store(content, scope, related_entities=entities(*names))
 
 
 async def test_names_that_nobody_gave_join_memories_a_moment_after_they_were_stored(rig: StoreRig) -> None:
@@ -238,33 +235,29 @@ async def test_names_that_nobody_gave_join_memories_a_moment_after_they_were_sto
     two = await rig.gateway.store("INC-311 came back at night.")
     await rig.gateway.store("INC-311 is mine.", scope="session", session_id=OTHER_SESSION)
 
-    async def found() -> bool:
-        return {each.id for each in (await search(rig, "inc 311")).memories} == {one, two}
+    async def search(entity: str) -> GraphFound:
+        return await rig.gateway.ask(SearchGraph(PROJECT, SESSION, entity))
 
-    while not await found():  # noqa: ASYNC110 - it tells nobody
+    while {each.id for each in (await search("inc 311")).memories} != {one, two}:  # noqa: ASYNC110 - it tells nobody
         await anyio.sleep(1.0)  # names are looked for while nobody asks
-    assert names(await search(rig, "INC-311")) == ["INC-311", "src/pool.py"]
-
-
-def names(found: GraphFound) -> list[str]:
-    return [entity.name for entity in found.entities]
+    assert [each.name for each in (await search("INC-311")).entities] == ["INC-311", "src/pool.py"]
 
 
 def edges(entity: GraphEntity) -> set[tuple[str, str, str]]:
     return {(each.type, each.target, each.direction) for each in entity.relationships}
 
 
-async def test_what_a_project_and_the_user_call_the_same_is_one_entity(rig: StoreRig) -> None:
-    here = await say(rig, "one", "Python:language", "uv:tool:installed_by")
-    mine = await say(rig, "two", "python:language", "mypy:tool:checked_by", scope="user")
-    other_type = await say(rig, "three", "Python:snake", "Zoo:place:lives_in", scope="user")
-    found = await search(rig, "python")
+def test_what_a_project_and_the_user_call_the_same_is_one_entity(files: Spaces) -> None:
+    here = say(files, "one", "Python:language", "uv:tool:installed_by")
+    mine = say(files, "two", "python:language", "mypy:tool:checked_by", scope="user")
+    other_type = say(files, "three", "Python:snake", "Zoo:place:lives_in", scope="user")
+    found = files.graph("python")
     python = the_entity(found, "language")
     assert (python.name, python.memory_count) == ("python", 2), "as it was asked for, where somebody writes it so"
     assert edges(python) == {("installed_by", "uv", "outgoing"), ("checked_by", "mypy", "outgoing")}
     assert {memory.id for memory in found.memories} >= {here, mine}
     assert {entity.name for entity in found.entities if entity.distance == 1} >= {"uv", "mypy"}
-    everything = await search(rig, "PYTHON")
+    everything = files.graph("PYTHON")
     assert the_entity(everything, "language").name == "Python", "as the project writes it"
     assert {entity.type for entity in everything.entities if entity.distance == 0} == {"language", "snake"}
     assert other_type in {memory.id for memory in everything.memories}
@@ -278,22 +271,19 @@ def the_entity(found: GraphFound, kind: str) -> GraphEntity:
 # strategy: graph
 
 
-async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_relevant_first(rig: StoreRig) -> None:
-    await rig.worker()
-    direct = await say(rig, "Logins take two seconds.", "AuthService", "Redis::uses")
-    also_direct = await say(rig, "The auth pager rings on Mondays.", "AuthService")
-    hop = await say(rig, "Restart it with the red button.", "Redis", "Ops::owned_by")
-    two_hops = await say(rig, "They sit on the third floor.", "Ops", "Building::located_in")
-    three_hops = await say(rig, "It was built in 1930.", "Building", "Architect::drawn_by")
-    unrelated = await say(rig, "Bread is baked at four, pager or not.", "Bakery")
-    await rig.gateway.until_embedded()
-    answer = await rig.gateway.recall("who bakes bread?", strategy="graph")
+async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_relevant_first(files: Spaces) -> None:
+    direct = say(files, "Logins take two seconds.", "AuthService", "Redis::uses")
+    also_direct = say(files, "The auth pager rings on Mondays.", "AuthService")
+    hop = say(files, "Restart it with the red button.", "Redis", "Ops::owned_by")
+    two_hops = say(files, "They sit on the third floor.", "Ops", "Building::located_in")
+    three_hops = say(files, "It was built in 1930.", "Building", "Architect::drawn_by")
+    unrelated = say(files, "Bread is baked at four, pager or not.", "Bakery")
+    answer = await files.recall("who bakes bread?", strategy="graph")
     assert (answer.strategy_used, answer.memories[0].id) == ("hybrid", unrelated)
-    assert [each.code for each in rig.gateway.notices] == ["no_entity"]
-    answer = await rig.gateway.recall("who gets the pager of the auth service?", strategy="graph")
+    assert [each.code for each in files.notices] == ["no_entity"]
+    answer = await files.recall("who gets the pager of the auth service?", strategy="graph")
     found = [memory.id for memory in answer.memories]
-    assert answer.strategy_used == "graph"
-    assert rig.gateway.notices == ()
+    assert (answer.strategy_used, files.notices) == ("graph", [])
     assert found[0] == also_direct, "as near as the other, and more like the question"
     assert set(found) == {direct, also_direct, hop, two_hops}
     assert not {three_hops, unrelated} & set(found)
@@ -397,28 +387,14 @@ async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: 
     assert not (await gateway.embedding_of(lantern, timeout_s=1.0)).embedded
 
 
-async def test_vectors_join_and_every_strategy_finds_what_it_should(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    lantern = await gateway.store("The lantern stands in the harbour beside the old pier.")
-    await gateway.store("Bread is baked at four in the morning.")
+@pytest.fixture
+async def gateway(rig: StoreRig) -> Gateway:
+    """It asks a store that has a worker."""
     await rig.worker()
-    await gateway.until_embedded()
-    for strategy in ("vector", "hybrid", "keyword"):
-        answer = await gateway.recall("lantern harbour", strategy=strategy)
-        assert answer.memories[0].id == lantern, strategy
-        assert (answer.strategy_used, gateway.notices) == (strategy, ())
-        scores = answer.memories[0].scores
-        assert ("meaning" in scores.shares) == (strategy != "keyword")
-        assert ("bm25" in scores.shares) == (strategy != "vector")
-        assert answer.total_matched == len(answer.memories)
-        assert answer.total_matched + answer.below_threshold <= 2
-    nonsense = await gateway.recall("qwertyuiop zxcvbnm")
-    assert max((memory.scores.relevance for memory in nonsense.memories), default=0.0) < scores.relevance
+    return rig.gateway
 
 
-async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
+async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(gateway: Gateway) -> None:
     text = "the quick lantern keeper walks along the harbour wall at dusk with a brass bell in one hand"
     first = await gateway.store(text)
     state = await gateway.embedding_of(first)
@@ -443,9 +419,7 @@ PORT: Final = "the lantern service listens on port 8080 beside the old pier"
 OTHER_PORT: Final = "the lantern service listens on port 9090 now beside the old pier"
 
 
-async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does_a_recall(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
+async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does_a_recall(gateway: Gateway) -> None:
     days_ago = time.time() - 3 * DAY_S
     old = await gateway.store(PORT, occurred_at=days_ago)
     await gateway.store("bread is baked at four every morning", occurred_at=days_ago)
@@ -458,10 +432,8 @@ async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does
     assert (found[old], found[new]) == ((new,), ())
 
 
-async def two_ports(rig: StoreRig) -> tuple[str, str, Callable[[], Awaitable[bool]]]:
+async def two_ports(gateway: Gateway) -> tuple[str, str, Callable[[], Awaitable[bool]]]:
     """The ids of a memory and of one that probably replaces it, and a check that recalls say so."""
-    gateway = rig.gateway
-    await rig.worker()
     old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S)
     await gateway.until_embedded()
     new = await gateway.store(OTHER_PORT)
@@ -473,15 +445,16 @@ async def two_ports(rig: StoreRig) -> tuple[str, str, Callable[[], Awaitable[boo
     return old, new, is_doubted
 
 
-async def test_what_was_changed_since_is_no_longer_reported_as_replaced(rig: StoreRig) -> None:
-    old, new, _ = await two_ports(rig)
-    await rig.gateway.change(UpdateMemory(old, content="the old pier has one lantern"))
-    assert (await rig.gateway.embedding_of(new)).near == ()
+async def test_what_was_changed_since_is_no_longer_reported_as_replaced(gateway: Gateway) -> None:
+    old, new, _ = await two_ports(gateway)
+    await gateway.change(UpdateMemory(old, content="the old pier has one lantern"))
+    assert (await gateway.embedding_of(new)).near == ()
 
 
-async def test_a_memory_whose_move_is_undone_is_compared_with_its_project_again(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    old, _, is_doubted = await two_ports(rig)
+async def test_a_memory_whose_move_is_undone_is_compared_with_its_project_again(
+    rig: StoreRig, gateway: Gateway
+) -> None:
+    old, _, is_doubted = await two_ports(gateway)
     last = "SELECT 1 FROM embedded WHERE compared = (SELECT max(number) FROM passages)"
     await until(lambda: rig.rows(last))
     await gateway.change(PromoteMemory(old, "user"))
@@ -490,9 +463,7 @@ async def test_a_memory_whose_move_is_undone_is_compared_with_its_project_again(
     await until(is_doubted)
 
 
-async def test_a_summary_is_not_replaced_by_one_more_event_but_by_what_holds(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
+async def test_a_summary_is_not_replaced_by_one_more_event_but_by_what_holds(gateway: Gateway) -> None:
     days_ago = time.time() - 3 * DAY_S
     event = await gateway.store("the pier is dark", type="episodic", occurred_at=days_ago)
     summary = await gateway.store(PORT, occurred_at=days_ago)
@@ -505,9 +476,7 @@ async def test_a_summary_is_not_replaced_by_one_more_event_but_by_what_holds(rig
     assert the((await gateway.recall("lantern port")).memories, summary).possibly_superseded_by == (new,)
 
 
-async def test_a_summary_of_what_is_probably_replaced_gives_way_to_its_sources(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
+async def test_a_summary_of_what_is_probably_replaced_gives_way_to_its_sources(gateway: Gateway) -> None:
     days_ago = time.time() - 3 * DAY_S
     texts = (PORT, "the pier is dark", "bread is baked at four every morning")
     old, pier, bread = [await gateway.store(text, type="episodic", occurred_at=days_ago) for text in texts]
@@ -517,10 +486,10 @@ async def test_a_summary_of_what_is_probably_replaced_gives_way_to_its_sources(r
     hiding = tuple(ReviseMemory(each, "consolidated", status="consolidated") for each in (old, pier, bread))
     await gateway.change(ApplyRun("run:1", "project", "consolidation", hiding))
     await gateway.until_embedded()
-    assert {each.id for each in (await gather(gateway)).memories} == {summary}
+    assert {each.id for each in (await gateway.ask(GatherContext(PROJECT, SESSION))).memories} == {summary}
     new = await gateway.store(OTHER_PORT)
     assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new),)
-    context = await gather(gateway)
+    context = await gateway.ask(GatherContext(PROJECT, SESSION))
     assert {each.id for each in context.memories} == {new, pier, bread}
     assert [each.id for each in context.replaced] == [old]
     for query, source in (("when is bread baked every morning", bread), ("lantern port", old)):
@@ -540,28 +509,24 @@ def at(day: str) -> float:
     return datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
 
 
-async def test_an_answer_without_a_word_of_the_question_is_found_after_what_it_was_told_next_to(rig: StoreRig) -> None:
-    gateway, told = rig.gateway, time.time() - 3 * DAY_S
-    await rig.worker()
-    await gateway.store(DECOY, session_id="session:decoy", requested_at=told, type="episodic")
-    lender = await gateway.store(LENDER, requested_at=told, type="episodic")
-    after_it = await gateway.store(ANSWER, requested_at=told + 60.0, type="episodic")
-    await gateway.until_embedded()
-    answer = await gateway.recall(QUESTION)
+async def test_an_answer_without_a_word_of_the_question_is_found_after_what_it_was_told_next_to(files: Spaces) -> None:
+    told = NOW - 3 * DAY_S
+    files.store(DECOY, session_id="session:decoy", requested_at=told, type="episodic")
+    lender = files.store(LENDER, requested_at=told, type="episodic")
+    after_it = files.store(ANSWER, requested_at=told + 60.0, type="episodic")
+    answer = await files.recall(QUESTION)
     assert [memory.id for memory in answer.memories][:2] == [lender, after_it]
     shares = the(answer.memories, after_it).scores.shares
     assert "bm25" not in shares
     assert shares["context_words"] > 0.0
     for session in (SESSION, OTHER_SESSION):
-        assert await gateway.found(QUESTION, session_id=session) == [each.id for each in answer.memories]
+        assert await files.found(QUESTION, session) == [each.id for each in answer.memories]
 
 
-async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes_nothing_away(rig: StoreRig) -> None:
-    await rig.worker()
-    gateway = rig.gateway
-    march = await gateway.store("What did the lantern get: fresh oil.", occurred_at=at("2023-03-10"))
-    may = await gateway.store("What did the lantern get: clear glass.", occurred_at=at("2023-05-18"))
-    await gateway.until_embedded()
+async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes_nothing_away(files: Spaces) -> None:
+    files.vector_of = lambda _: vector_of("lantern")
+    march = files.store("What did the lantern get: fresh oil.", type="episodic", occurred_at=at("2023-03-10"))
+    may = files.store("What did the lantern get: clear glass.", type="episodic", occurred_at=at("2023-05-18"))
     for question, reference, first in [
         ("What did the lantern get two days ago?", "2023-05-20T12:00", may),
         ("What did the lantern get two days ago?", "2023-03-12T12:00", march),
@@ -569,21 +534,15 @@ async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes
         ("What did the lantern get in March 2023?", "2026-01-01", march),
         ("What did the lantern get last week?", "2023-05-24", may),
     ]:
-        for strategy in ("hybrid", "vector", "keyword"):
-            answer = await gateway.recall(question, reference_time=at(reference), strategy=strategy)
+        for strategy in STRATEGIES:
+            answer = await files.recall(question, reference_time=at(reference), strategy=strategy)
             assert [memory.id for memory in answer.memories][:1] == [first], (question, reference, strategy)
             assert {memory.id for memory in answer.memories} == {march, may}, "nothing is filtered out"
             assert answer.below_threshold == 0
             near = {memory.id: memory.scores.shares.get("time", 0.0) for memory in answer.memories}
             assert near.pop(first) > 2 * max(near.values())
-    timeless = await gateway.recall("What did the lantern get?", reference_time=at("2023-05-20"))
+    timeless = await files.recall("What did the lantern get?", reference_time=at("2023-05-20"))
     assert not any("time" in memory.scores.shares for memory in timeless.memories)
-
-
-async def gather(
-    gateway: Gateway, *, project: ProjectRef = PROJECT, session_id: str = SESSION, **fields: Any
-) -> ContextGathered:
-    return await gateway.ask(GatherContext(project, session_id, **fields))
 
 
 def ids(gathered: ContextGathered, sections: tuple[Section, ...] = get_args(Section)) -> dict[Section, list[str]]:
@@ -596,21 +555,19 @@ def ids(gathered: ContextGathered, sections: tuple[Section, ...] = get_args(Sect
     return found
 
 
-async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    now = time.time()
-    tabs = await gateway.store("Prefers tabs", scope="user", importance=0.5, requested_at=now - 60)
-    terse = await gateway.store("Likes terse answers", scope="user", importance=0.9, requested_at=now - 90)
-    late = await gateway.store("Prefers dark themes", scope="user", importance=0.5, requested_at=now)
-    steps = await gateway.store("Always run the linter first", scope="user", type="procedural", importance=0.7)
-    lunch = await gateway.store("Had lunch", scope="user", type="episodic", importance=1.0)
-    grpc = await gateway.store("The service uses gRPC", importance=0.4)
-    ports = await gateway.store("The service listens on port 7000", importance=0.8)
-    deploy = await gateway.store("Deploy with make ship", type="procedural", importance=0.3)
-    first = await gateway.store("Talked about auth", scope="session", type="episodic", requested_at=now - 50)
-    second = await gateway.store("Talked about tokens", scope="session", type="episodic", requested_at=now - 40)
-    noted = await gateway.store("The branch is called wip", scope="session", requested_at=now)
-    gathered = await gather(gateway)
+async def test_without_a_task_each_section_has_its_own_in_its_own_order(files: Spaces) -> None:
+    tabs = files.store("Prefers tabs", "user", importance=0.5, requested_at=NOW - 60)
+    terse = files.store("Likes terse answers", "user", importance=0.9, requested_at=NOW - 90)
+    late = files.store("Prefers dark themes", "user", importance=0.5, requested_at=NOW)
+    steps = files.store("Always run the linter first", "user", type="procedural", importance=0.7)
+    lunch = files.store("Had lunch", "user", type="episodic", importance=1.0)
+    grpc = files.store("The service uses gRPC", importance=0.4)
+    ports = files.store("The service listens on port 7000", importance=0.8)
+    deploy = files.store("Deploy with make ship", type="procedural", importance=0.3)
+    first = files.store("Talked about auth", "session", type="episodic", requested_at=NOW - 50)
+    second = files.store("Talked about tokens", "session", type="episodic", requested_at=NOW - 40)
+    noted = files.store("The branch is called wip", "session", requested_at=NOW)
+    gathered = await files.context()
     assert ids(gathered) == {
         "preferences": [lunch, terse, late, tabs],
         "project_context": [ports, grpc],
@@ -618,27 +575,18 @@ async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: Sto
         "relevant_procedures": [steps, deploy],
         "open_ends": [],
     }
-    assert rig.gateway.notices == (), "no question, nothing missed"
     assert gathered.is_all
 
 
-async def filled(gateway: Gateway) -> None:
-    """Far more than a budget of 500 tokens has room for, of what no task is about."""
-    for number in range(60):
-        await gateway.store(f"Accounts of the year {number} are closed in March of the next one", importance=0.9)
-
-
-async def test_where_not_all_fits_what_holds_for_every_task_and_what_it_asks_for_are_given(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    await filled(gateway)
-    rule = await gateway.store("Never log request bodies", kind="convention", importance=0.4, tags=["privacy"])
-    tabs = await gateway.store("Prefers tabs over spaces", kind="preference", scope="user", importance=0.4)
-    call = await gateway.store("Call the harbour master", kind="open_end", importance=0.2, tags=["privacy"])
-    harbour = await gateway.store("The lantern stands in the harbour", importance=0.1)
-    light = await gateway.store("To light the lantern turn the key", type="procedural", importance=0.1)
-    await gateway.until_embedded()
-    gathered = await gather(gateway, task="mend the lantern", tokens=500)
+async def test_where_not_all_fits_what_holds_for_every_task_and_what_it_asks_for_are_given(files: Spaces) -> None:
+    for number in range(60):  # far more than fits, of what no task is about
+        files.store(f"Accounts of the year {number} are closed in March of the next one", importance=0.9)
+    rule = files.store("Never log request bodies", kind="convention", importance=0.4, tags=("privacy",))
+    tabs = files.store("Prefers tabs over spaces", "user", kind="preference", importance=0.4)
+    call = files.store("Call the harbour master", kind="open_end", importance=0.2, tags=("privacy",))
+    harbour = files.store("The lantern stands in the harbour", importance=0.1)
+    light = files.store("To light the lantern turn the key", type="procedural", importance=0.1)
+    gathered = await files.context(task="mend the lantern", tokens=500)
     found = ids(gathered)
     assert rule in found["project_context"]
     assert found["preferences"] == [tabs]
