@@ -7,54 +7,50 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import EmbeddedMemory
 from remembrancer.actors.store.vectors import vector_spaces
 from remembrancer.actors.store.vectors.chroma import Chroma, ChromaUnavailable, ChromaVectors, Server
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EraseMemory
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
-from tests.contracts.records_rig import near_duplicates
-from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.contracts.records_rig import RecordsRig, near_duplicates
+from tests.operations import SESSION, change_operation
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
-
-
-class Tended(Protocol):
-    def __call__(self, *records: Records, exact_up_to: int) -> AbstractAsyncContextManager[VectorSpaces]: ...
-
 
 TEXTS = ("the lantern stands in the harbour by the mole", "the lantern stands in the harbour by the mole today")
 
 
-@pytest.fixture
-def records(tmp_path: Path) -> Iterator[Records]:
-    opened = Records(SqliteFile(tmp_path / "memory.db"), PROJECT.id, lambda: REQUESTED_AT)
-    yield opened
-    opened.close()
+class Library:
+    """A file of records, and the folder of its vectors in Chroma."""
 
+    def __init__(self, directory: Path) -> None:
+        self.rig = RecordsRig(directory / "memory.db")
+        self.records = self.rig.records
+        self.folder = directory / "vectors"
+        self.committer = Committer()
 
-@pytest.fixture
-async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
-    """Makes the vectors of one file, with Chroma from so many passages on."""
-    committer = Committer()
+    def close(self) -> None:
+        self.committer.close()
+        self.rig.close()
+
+    def embed(self, *texts: str) -> None:
+        """Store memories with their vectors."""
+        for text in texts:
+            self.rig.embed(self.rig.say(text), vector_of(text).tolist(), model=IDENTITY.key)
 
     @asynccontextmanager
-    async def manage(*records: Records, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
-        folder = tmp_path / "vectors"
-        spaces = VectorSpaces(folder, committer, lambda: records, exact_up_to=exact_up_to)
+    async def tended(self, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
+        """Its vectors, with Chroma from so many passages on."""
+        spaces = VectorSpaces(self.folder, self.committer, lambda: [self.records], exact_up_to=exact_up_to)
         spaces.use_models([IDENTITY], IDENTITY)
         running = asyncio.ensure_future(spaces.run())
         try:
@@ -65,104 +61,93 @@ async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
             with suppress(asyncio.CancelledError):
                 await running
 
-    yield manage
-    committer.close()
+    def number(self, text: str) -> int:
+        ((number,),) = self.rig.rows("SELECT number FROM memories WHERE content = ?", (text,))
+        return int(number)
+
+    def finds(self, spaces: VectorSpaces, texts: list[str]) -> bool:
+        """True if each memory is the nearest to its own text, by a file that is whole."""
+        vectors = spaces.searchable(self.records.name)
+        return vectors is not None and all(
+            list(vectors.nearest(vector_of(text), 1)) == [self.number(text)] for text in texts
+        )
+
+    def is_in_chroma(self, spaces: VectorSpaces) -> bool:
+        return isinstance(spaces.searchable(self.records.name), ChromaVectors)
 
 
-def embed(records: Records, texts: list[str]) -> list[int]:
-    """Store memories with their vectors; their numbers."""
-    operations = [store_operation(text, text) for text in texts]
-    records.apply(operations)
-    numbers = [records.number_of(memory_id_of(each)) or 0 for each in operations]
-    records.save_embeddings(
-        IDENTITY.key,
-        [
-            EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), vector_of(text)[None])
-            for number, text in zip(numbers, texts, strict=True)
-        ],
-    )
-    return numbers
+@pytest.fixture
+async def library(tmp_path: Path) -> AsyncIterator[Library]:
+    with closing(Library(tmp_path)) as made:
+        yield made
 
 
 def chronicle(first: int, count: int) -> list[str]:
     return [f"word{number} of the chronicle" for number in range(first, first + count)]
 
 
-def finds(spaces: VectorSpaces, records: Records, texts: list[str]) -> bool:
-    """True if each memory is the nearest to its own text, by a file that is whole."""
-    vectors = spaces.searchable(records.name)
-    return vectors is not None and all(
-        list(vectors.nearest(vector_of(text), 1)) == [records.number_of(memory_id_of(store_operation(text, "")))]
-        for text in texts
-    )
-
-
-def is_in_chroma(spaces: VectorSpaces, records: Records) -> bool:
-    return isinstance(spaces.searchable(records.name), ChromaVectors)
-
-
-async def test_a_large_file_moves_to_chroma_and_wholly_back(tmp_path: Path, records: Records, tended: Tended) -> None:
-    on_disk = tmp_path / "vectors" / "chroma.sqlite3"
-    embed(records, chronicle(0, 20))
-    async with tended(records, exact_up_to=20) as spaces:
-        assert finds(spaces, records, chronicle(0, 20))
+async def test_a_large_file_moves_to_chroma_and_wholly_back(library: Library) -> None:
+    on_disk = library.folder / "chroma.sqlite3"
+    library.embed(*chronicle(0, 20))
+    async with library.tended(20) as spaces:
+        assert library.finds(spaces, chronicle(0, 20))
         assert not on_disk.exists()
-        embed(records, chronicle(20, 1))
-        assert finds(spaces, records, chronicle(20, 1)), "before it has moved"
-        spaces.note_kept(records.name)
-        await until(lambda: is_in_chroma(spaces, records))
-        assert finds(spaces, records, chronicle(0, 21))
-    async with tended(records, exact_up_to=20) as spaces:
-        assert finds(spaces, records, chronicle(0, 21))
-        await until(lambda: is_in_chroma(spaces, records))
-        assert finds(spaces, records, chronicle(0, 21))
-    async with tended(records, exact_up_to=1000) as spaces:
-        assert not is_in_chroma(spaces, records)
-        assert finds(spaces, records, chronicle(0, 21))
+        library.embed(*chronicle(20, 1))
+        assert library.finds(spaces, chronicle(20, 1)), "before it has moved"
+        spaces.note_kept(library.records.name)
+        await until(lambda: library.is_in_chroma(spaces))
+        assert library.finds(spaces, chronicle(0, 21))
+    async with library.tended(20) as spaces:
+        assert library.finds(spaces, chronicle(0, 21))
+        await until(lambda: library.is_in_chroma(spaces))
+        assert library.finds(spaces, chronicle(0, 21))
+    async with library.tended(1000) as spaces:
+        assert not library.is_in_chroma(spaces)
+        assert library.finds(spaces, chronicle(0, 21))
         await until(lambda: not on_disk.parent.exists())
 
 
 async def test_a_chroma_that_breaks_is_made_anew_while_searches_go_on(
-    tmp_path: Path, records: Records, tended: Tended, monkeypatch: pytest.MonkeyPatch
+    library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vector_spaces, "REACH_AGAIN_S", 0.0)
-    embed(records, chronicle(0, 21))
-    async with tended(records, exact_up_to=20) as spaces:
-        await until(lambda: is_in_chroma(spaces, records))
-        with (tmp_path / "vectors" / "chroma.sqlite3").open("r+b") as file:
+    library.embed(*chronicle(0, 21))
+    async with library.tended(20) as spaces:
+        await until(lambda: library.is_in_chroma(spaces))
+        with (library.folder / "chroma.sqlite3").open("r+b") as file:
             file.write(b"x" * 65536)
-        assert finds(spaces, records, chronicle(0, 21))
-        broken: Any = spaces.searchable(records.name)
+        assert library.finds(spaces, chronicle(0, 21))
+        broken: Any = spaces.searchable(library.records.name)
         assert broken.has_failed
-        spaces.note_kept(records.name)
-        await until(lambda: is_in_chroma(spaces, records) and spaces.searchable(records.name) is not broken)
-        whole: Any = spaces.searchable(records.name)
-        assert finds(spaces, records, chronicle(0, 21))
+        spaces.note_kept(library.records.name)
+        await until(lambda: library.is_in_chroma(spaces) and spaces.searchable(library.records.name) is not broken)
+        whole: Any = spaces.searchable(library.records.name)
+        assert library.finds(spaces, chronicle(0, 21))
         assert not whole.has_failed
         await until(lambda: spaces.error is None)
 
 
-async def test_near_duplicates_are_found_and_not_compared_again_after_a_stop(records: Records, tended: Tended) -> None:
-    numbers = embed(records, [*chronicle(0, 100), *TEXTS])
+async def test_near_duplicates_are_found_and_not_compared_again_after_a_stop(library: Library) -> None:
+    library.embed(*chronicle(0, 100), *TEXTS)
+    records, (first, second) = library.records, map(library.number, TEXTS)
     last = records.extent(IDENTITY.key)[1]
-    async with tended(records, exact_up_to=1000):
+    async with library.tended(1000):
         await until(lambda: records.compared(IDENTITY.key) == last)
-        first = memory_id_of(store_operation(TEXTS[0], ""))
-        assert near_duplicates(records, numbers[-1], SESSION) == (first,)
+        assert near_duplicates(records, second, SESSION) == tuple(library.rig.ids([first]))
     assert records.compared(IDENTITY.key) == last
 
 
-async def test_idle_vectors_are_freed(records: Records, tended: Tended) -> None:
-    embed(records, chronicle(0, 10))
-    async with tended(records, exact_up_to=1000) as spaces:
-        assert finds(spaces, records, chronicle(0, 10))
-        held = spaces.searchable(records.name)
+async def test_idle_vectors_are_freed(library: Library) -> None:
+    library.embed(*chronicle(0, 10))
+    async with library.tended(1000) as spaces:
+        assert library.finds(spaces, chronicle(0, 10))
+        held = spaces.searchable(library.records.name)
         assert held is not None
         spaces.free_idle()
         assert held.size_bytes > 0
         spaces.free_idle(idle_s=0)
         assert held.size_bytes == 0
-        assert finds(spaces, records, chronicle(0, 10))
+        assert library.finds(spaces, chronicle(0, 10))
 
 
 class ChromaProcess:

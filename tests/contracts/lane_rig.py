@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits
 from remembrancer.actors.store.records.types import EmbeddedMemory
 from remembrancer.actors.store.shared_lane import SharedLane
-from remembrancer.journal.contract import LaneSnapshot
+from remembrancer.journal.contract import LaneSnapshot, NewEntry
 from remembrancer.protocol.errors import JournalAway, RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, PortableMemory
@@ -86,6 +86,11 @@ class Host:
         """The outcome of an operation that goes ahead of those that wait."""
         (outcome,) = self.lane.apply([operation])
         return outcome
+
+    def append(self, name: str, said: Operation | bytes) -> None:
+        """Append an entry as it is, behind all that this host knows of."""
+        body = said if isinstance(said, bytes) else self.lane._body_of(said, None)
+        self._hosts.run(self.journal.append(LANE, [NewEntry(name, body)], behind=self.lane.mark))
 
     def store(self, *names: str) -> None:
         self.submit(*(store_operation(name, f"the {name} burns oil in Rotterdam") for name in names))

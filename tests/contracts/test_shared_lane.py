@@ -246,8 +246,7 @@ def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(ho
     hosts[0].submit(LANTERN)
     entry = hosts.server.lanes[LANE].entries[1]
     newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(entry.body), "format": FORMAT + 1, "entry": "invented"})
-    mark = hosts.run(hosts[0].journal.append(LANE, [NewEntry("newer", newer)], behind=hosts[0].lane.mark))
-    assert mark.position == 2
+    hosts[0].append("newer", newer)
     for attempt in range(2):
         with pytest.raises(SchemaTooNew, match="newer release"):
             hosts[1].lane.catch_up()
@@ -309,8 +308,7 @@ def test_the_remains_and_late_quotes_of_all_that_one_erasure_takes_go(hosts: Hos
     hosts[1].catch_up()
     hosts[0].submit(change_operation("erase", EraseMemory(memory_id_of(again))))
     late = change_operation("late", UpdateMemory(memory_id_of(again), content="the password is new brimstone"))
-    entry = NewEntry("late", hosts[1].lane._body_of(late, None))
-    hosts.run(hosts[1].journal.append(LANE, [entry], behind=hosts[1].lane.mark))
+    hosts[1].append("late", late)
     hosts[1].catch_up()
     assert set(hosts[1].scrubbed) == {memory_id_of(stored), memory_id_of(again)}
     assert hosts[1].lane.erased_at == 4, "the journal quotes it there"
@@ -325,8 +323,7 @@ def test_a_late_quote_of_a_memory_that_its_project_took_back_by_another_id_is_no
     write_rows(hosts[0].path, f"UPDATE memories SET source_project = '{PROJECT.id}'")
     hosts[0].submit(change_operation("back", PromoteMemory(memory_id_of(again), "project")))
     assert hosts[0].lane.erased_at == 4
-    late = hosts[1].lane._body_of(change_operation("late", UpdateMemory(memory_id_of(stored), importance=0.1)), None)
-    hosts.run(hosts[1].journal.append(LANE, [NewEntry("late", late)], behind=hosts[1].lane.mark))
+    hosts[1].append("late", change_operation("late", UpdateMemory(memory_id_of(stored), importance=0.1)))
     hosts[0].catch_up()
     assert hosts[0].lane.erased_at == 5, "the journal quotes it there"
 
@@ -464,7 +461,7 @@ def test_an_entry_that_cannot_be_opened_stops_the_lane_or_writes(hosts: Hosts, e
 )
 def test_a_damaged_entry_is_skipped_by_every_host_and_the_lane_goes_on(hosts: Hosts, body: bytes) -> None:
     hosts[0].submit(LANTERN)
-    hosts.run(hosts[0].journal.append(LANE, [NewEntry("damaged", body)], behind=hosts[0].lane.mark))
+    hosts[0].append("damaged", body)
     for number, host in enumerate(hosts.hosts):
         host.submit(store_operation(f"candle {number}", f"candle {number} burns wax"))
     hosts.settle()
@@ -544,8 +541,7 @@ def test_what_is_appended_late_about_an_erased_memory_goes_with_the_next_snapsho
     first.submit(change_operation("erase", EraseMemory(memory_id_of(SECRET))))
     first.keep()
     late = change_operation("update", UpdateMemory(memory_id_of(SECRET), content="the password is new brimstone"))
-    body = second.lane._body_of(late, None)
-    world.run(second.journal.append(LANE, [NewEntry("late", body)], behind=second.lane.mark))
+    second.append("late", late)
     for host in (first, second):
         host.catch_up()
         assert host.lane.erased_at == 3
