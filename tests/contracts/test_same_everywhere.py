@@ -158,6 +158,7 @@ PRIVATE = StoreMemory(
 
 
 @example([(PRIVATE, OTHER_SESSION), (msgspec.structs.replace(PRIVATE, session_id=SESSION), SESSION)], [0, 0])
+@example([(PRIVATE, OTHER_SESSION), (TagMemory("mem_one", ("late",)), OTHER_SESSION)], [0, 99])
 @given(st.lists(STEPS, min_size=1, max_size=14), st.lists(st.integers(0, 99), min_size=14, max_size=14))
 def test_the_same_operations_make_the_same_file_at_any_time_on_any_machine(steps: list[Step], ages: list[int]) -> None:
     operations = operations_of(steps, ages)
