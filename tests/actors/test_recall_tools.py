@@ -65,9 +65,10 @@ FILLER = "and whoever comes by in the evening sees its light from the pier and f
 async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_nearer(
     served: Rig, client: RawClient, query: str, more: dict[str, int], whole: int, lines: int
 ) -> None:
-    await client.store(f"The lantern at the quay was painted green {FILLER}.")
-    for number in range(11):
-        await client.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
+    async with served.session("01" * 16, session="session:one") as author:
+        await author.store(f"The lantern at the quay was painted green {FILLER}.")
+        for number in range(11):
+            await author.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
     answer = await client.call("recall_memories", query=query, **more)
     memories = answer["memories"]
     assert [len(each["content"].split()) > 15 for each in memories] == [True] * whole + [False] * lines
@@ -79,6 +80,16 @@ async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_neare
         assert each["content"].endswith(" …")
         assert "light from the pier" in (await client.call("get_memory", memory_id=each["id"]))["content"]
     assert (answer.get("hint") == NEAREST) == ("mends" in query)
+
+
+async def test_what_a_session_has_seen_and_hardly_answers_is_not_repeated_but_for_the_nearest(
+    client: RawClient,
+) -> None:
+    for number in range(5):
+        await client.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
+    answer = await client.call("recall_memories", query="who mends a broken lantern")
+    assert (len(answer["memories"]), answer["hint"]) == (1, NEAREST)
+    assert len((await client.call("recall_memories", query="who mends a broken lantern", limit=4))["memories"]) == 4
 
 
 async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_answers(served: Rig) -> None:

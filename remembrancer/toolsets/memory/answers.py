@@ -1,6 +1,6 @@
 """Memories in the answers of tools: the promised fields, and other fields where they are not empty. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -63,13 +63,17 @@ def _value(name: str, value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def with_lines(memories: Sequence[RecalledMemory], limit: int | None) -> list[RecalledMemory]:
-    """The memories that are likely or possible answers, and the first others (at most `limit`), in their order."""
+def with_lines(
+    memories: Sequence[RecalledMemory], limit: int | None, seen: Container[str] = ()
+) -> list[RecalledMemory]:
+    """The memories that are likely or possible answers, and the first others (at most `limit`), in their order. Of the
+    others, those that the session has `seen` are left out, unless it is the nearest of all."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_BESIDE_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
-    left_out = {id(each) for each in others[most_lines:]}
-    return [each for each in memories if id(each) not in left_out]
+    others = [each for each in others if each is memories[0] or limit or each.id not in seen]
+    lines = {id(each) for each in others[:most_lines]}
+    return [each for each in memories if id(each) in lines or is_given_whole(each)]
 
 
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:

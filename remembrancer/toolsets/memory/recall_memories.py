@@ -100,8 +100,8 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     unlisted=RecallMemoriesArguments.__struct_fields__[1:],
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The likely and possible answers in full, or else the nearest memory; one line for each of the others. Names the
-    sources that were not searched.
+    """The likely and possible answers in full, or else the nearest memory; one line for each of the others that the
+    session has not seen. Names the sources that were not searched.
 
     With `detail` all memories are in full, as with a ranking by name and in a degraded answer, where nothing is judged.
     """
@@ -123,7 +123,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     total, open_ends = recalled.total_matched, set[str]()
     asks_for_all = not (detail or is_unjudged) and arguments.limit is None and _asks_for_open_ends(request)
     if not (detail or is_unjudged):
-        memories = with_lines(memories, arguments.limit)
+        memories = with_lines(memories, arguments.limit, call.session.seen)
         if asks_for_all:
             found = await _open_ends(call)
             open_ends = {each.id for each in found}
