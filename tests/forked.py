@@ -29,7 +29,7 @@ from unittest import mock
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.commands.runtime_client import is_up
-from remembrancer.config.home import find_home
+from remembrancer.config.home import locate
 from remembrancer.protocol.control import Role
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
@@ -193,7 +193,7 @@ def start_runtime(environ: Mapping[str, str] = os.environ) -> None:
 
     The launcher and its processes are what production has, but that each begins as a fork instead of an interpreter.
     """
-    if not is_up(RuntimePaths(find_home(environ))):
+    if not is_up(RuntimePaths(locate(environ).directory)):
         starting = ForkedProcess(_start, environ=environ)
         starting.stdin.close()
         starting.wait(PATIENCE_S)
@@ -202,7 +202,7 @@ def start_runtime(environ: Mapping[str, str] = os.environ) -> None:
 def _start() -> None:
     """Try again once where that may help: on a busy machine a start may fail of its deadlines."""
     starter = Starter(find_places(os.environ), os.environ)
-    paths, give_up_at = RuntimePaths(find_home(os.environ)), math.inf
+    paths, give_up_at = RuntimePaths(locate(os.environ).directory), math.inf
     with forking():
         while not is_up(paths) and not starter.is_lasting and time.monotonic() < give_up_at:
             starter.tend(time.monotonic())

@@ -20,10 +20,9 @@ from click.core import ParameterSource
 from rich.markup import escape
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.gateway_client import pause
+from remembrancer.commands.gateway_client import LOOK_S, pause
 from remembrancer.commands.report import Line, Report, Rows, argument, flag, option
 from remembrancer.commands.selection import (
-    LOOK_S,
     Answer,
     GatewayConnection,
     Where,

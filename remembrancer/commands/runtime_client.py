@@ -17,7 +17,7 @@ from remembrancer.actors.bridge.starter import Starter
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.commands import exit_codes
 from remembrancer.commands.gateway_client import pause
-from remembrancer.config.home import find_home
+from remembrancer.config.home import locate
 from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import (
     ConfigurationError,
@@ -51,7 +51,7 @@ logging.getLogger("remembrancer").addHandler(logging.NullHandler())  # logs are 
 
 def paths_here() -> RuntimePaths:
     """The paths of the home that the environment names."""
-    return RuntimePaths(find_home(os.environ))
+    return RuntimePaths(locate(os.environ).directory)
 
 
 def directory_here(named: str | None = None) -> Path:

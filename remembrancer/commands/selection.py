@@ -18,7 +18,7 @@ import click
 
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
-from remembrancer.commands.gateway_client import GatewayClient, pause, reach
+from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, pause, reach
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from remembrancer.protocol.writes import ProjectRef
 
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,files,admin"}
-START_S: Final = 60.0
-"""The time to wait for the runtime to start; a slow machine takes many seconds."""
-ANSWER_S: Final = 60.0
-LOOK_S: Final = 0.02
+WAIT_S: Final = 60.0
+"""The time to wait for the runtime to start, which takes many seconds on a slow machine, and for an answer."""
 AGAIN_S: Final = 0.5
 """The pause before a question is repeated."""
 ARGUMENTS: Final = {
@@ -173,14 +171,14 @@ class GatewayConnection:
 
     def __init__(self, place: Place, session: str = SHELL_SESSION) -> None:
         places = find_places(os.environ)
-        starter, give_up_at = Starter(places, os.environ), time.monotonic() + START_S
+        starter, give_up_at = Starter(places, os.environ), time.monotonic() + WAIT_S
         with said_when_slow("Starting the memory"):
             link = reach(starter, give_up_at)
             if link is None:
                 from remembrancer.commands.runtime_client import not_started
 
                 raise not_started(starter, places)
-            link.settimeout(ANSWER_S)
+            link.settimeout(WAIT_S)
             environ = {**os.environ, **TOOLSETS}
             named = {"id": place.name, "path": place.directory} if place.name else None
             self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell", named)
@@ -200,7 +198,7 @@ class GatewayConnection:
         Arguments that are None are left out. Raises the error that the tool returns."""
         from remembrancer.protocol.problems import OPENING
 
-        give_up_at = time.monotonic() + ANSWER_S
+        give_up_at = time.monotonic() + WAIT_S
         with said_when_slow("Waiting: the memory is busy, or is being upgraded from an older release"):
             while True:
                 try:

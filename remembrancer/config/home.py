@@ -36,11 +36,6 @@ class Home(NamedTuple):
         return self.directory != self.on_disk
 
 
-def find_home(environ: Mapping[str, str]) -> Path:
-    """The directory with all data. Absolute, with symbolic links resolved."""
-    return locate(environ).directory
-
-
 def locate(environ: Mapping[str, str]) -> Home:
     """The home: `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file, or the platform's data directory.
 

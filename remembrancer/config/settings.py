@@ -256,17 +256,12 @@ REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """The engines that send texts to another machine, or at least to another program."""
 
 
-MOST_NAMED: Final = 20
-"""The number of known names that an error message lists."""
-
-
 def unknown_name(name: str, known: list[str]) -> str:
     """The error message for an unknown name, with the nearest known one."""
     bare = {name.removeprefix(PREFIX): name for name in known}
     close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
     near = [word for word in known if word.startswith(name)] or [bare[word] for word in close]
-    listed = f"known are {', '.join(known)}" if len(known) <= MOST_NAMED else "'remembrancer config --all' shows all"
-    hint = f"did you mean {near[0]}?" if near else listed
+    hint = f"did you mean {near[0]}?" if near else "'remembrancer config --all' shows all"
     return f"unknown name {name}: {hint}"
 
 

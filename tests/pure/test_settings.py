@@ -18,7 +18,6 @@ from remembrancer.commands import exit_codes, hook
 from remembrancer.commands.config import written
 from remembrancer.config.home import (
     MAX_FILE_BYTES,
-    find_home,
     locate,
     memory_directory,
     read_settings_file,
@@ -330,9 +329,9 @@ def test_no_value_of_any_variable_is_worse_than_a_configuration_error(name: str,
 def test_the_home_is_the_named_directory_or_else_the_platforms(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert find_home({"REMEMBRANCER_HOME": str(tmp_path / "link")}) == (tmp_path / "real").resolve()
-    assert find_home({"REMEMBRANCER_HOME": ""}) == find_home({})
-    assert find_home({}).name == "remembrancer"
+    assert locate({"REMEMBRANCER_HOME": str(tmp_path / "link")}).directory == (tmp_path / "real").resolve()
+    assert locate({"REMEMBRANCER_HOME": ""}) == locate({})
+    assert locate({}).directory.name == "remembrancer"
 
 
 @pytest.mark.parametrize("start", [["status"], ["mcp"], ["hook", "Stop"]])
@@ -412,10 +411,10 @@ def test_ours_is_before_the_seeds_and_a_variable_is_before_a_file(scratch: Path,
 
 
 def test_a_memory_in_memory_is_the_same_one_for_everybody_who_names_the_same_home() -> None:
-    one = find_home({"REMEMBRANCER_HOME": "/tmp/../tmp/a", "MEMORY_DEPLOYMENT_MODE": "embedded-memory"})
-    other = find_home({"MEMORY_DB_PATH": "/tmp/a", "REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"})
+    one = locate({"REMEMBRANCER_HOME": "/tmp/../tmp/a", "MEMORY_DEPLOYMENT_MODE": "embedded-memory"}).directory
+    other = locate({"MEMORY_DB_PATH": "/tmp/a", "REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"}).directory
     assert one == other == memory_directory(Path("/tmp/a"))
-    assert one != find_home({"REMEMBRANCER_HOME": "/tmp/b", "MEMORY_DEPLOYMENT_MODE": "embedded-memory"})
+    assert one != locate({"REMEMBRANCER_HOME": "/tmp/b", "MEMORY_DEPLOYMENT_MODE": "embedded-memory"}).directory
     assert str(os.getuid()) in one.name
     assert RuntimePaths(one).run == one / "run", "its sockets fit into it"
 
