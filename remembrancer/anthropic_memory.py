@@ -22,7 +22,7 @@ _START: Final = "import sys; from remembrancer.command_line import main; sys.exi
 _END_S: Final = 5.0
 
 
-class MemoryTool(BetaAbstractMemoryTool):
+class MemoryTool(BetaAbstractMemoryTool):  # type: ignore[misc]  # 3,000 modules that mypy would read
     """A session with the runtime of this machine, which is started where none is up; `close` ends it.
 
     `/memories` is the user's memory, `/memories/repo` that of the `project` (a directory; the working directory by
