@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby, takewhile
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -70,8 +70,8 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 
 
 def since(text: str) -> str:
-    """Parse the start of a period for the tools: a time, an age (`3d`, `12h`, `2w`), or a phrase as in a question
-    (`2026-02-20`, `yesterday`, `last week`, `Monday`)."""
+    """Parse the start of a period for the tools: a day (2026-02-20), a time, an age (`3d`, `12h`, `2w`), or a phrase as
+    in a question (`yesterday`, `last week`, `Monday`)."""
     return _edge(text, lambda window: window.start)
 
 
@@ -87,9 +87,12 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     now = time.time()
     if text[:-1].isdigit() and text[-1:] in units:
         return iso(now - int(text[:-1]) * units[text[-1]])
-    if len(text) > len("2026-02-20"):
-        with suppress(ValueError, OverflowError):
-            return iso(datetime.fromisoformat(text).timestamp())
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        if len(text) > len("2026-02-20"):
+            return iso(moment.timestamp())
+        start, end = (moment + timedelta(days=days) for days in (0, 1))
+        return iso(edge(TimeWindow(start.timestamp(), end.timestamp(), 0)))  # also in the future, unlike a phrase
     for phrase in (text, f"on {text}", f"in {text}"):
         for window in time_windows(phrase, now, None):
             return iso(edge(window))

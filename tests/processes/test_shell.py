@@ -109,6 +109,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert len(shell("list", "--since", "yesterday", "--until", "today").splitlines()) == 2
     assert shell("list", "--until", "vorgestern") == ""
     assert len(shell("list", "--since", f"{date.today()}", "--until", f"{date.today()}").splitlines()) == 2
+    assert len(shell("list", "--until", f"{date.today() + timedelta(days=9)}").splitlines()) == 2
     assert [memory["scope"] for memory in shell.json("list", "--user")["memories"]] == ["user"]
 
     editor = tmp_path / "editor"
