@@ -456,3 +456,16 @@ async def store_rig(
         stack.push_async_callback(rig.end)
         await rig.start()
         yield rig
+
+
+async def chronicle(rig: StoreRig, count: int) -> list[str]:
+    """Store texts of which none is taken for a newer state of another one, so that each stands first in its search."""
+    return [await rig.gateway.store(f"word{n} of the chronicle{n}") for n in range(count)]
+
+
+async def assert_chronicle_is_found(rig: StoreRig, ids: list[str]) -> None:
+    """Each is the first that is found by its own word and by meaning alone."""
+    for place in range(0, len(ids), 7):
+        answer = await rig.gateway.recall(f"word{place} of the chronicle{place}", strategy="vector")
+        assert answer.memories[0].id == ids[place]
+        assert (answer.strategy_used, rig.gateway.notices) == ("vector", ())

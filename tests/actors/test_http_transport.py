@@ -68,13 +68,6 @@ async def served(home: Path, call_tool: CallTool = never) -> AsyncIterator[Open]
         at.stop()
 
 
-def check_told_to_try_again(answer: httpx.Response, request_id: int | None) -> None:
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
-    error = answer.json()["error"]
-    assert (answer.json()["id"], error["data"]) == (request_id, {"retry_possible": True})
-    assert "with the same id" in error["message"]
-
-
 @pytest.mark.parametrize(
     ("owner", "place", "request_id", "message"),
     [
@@ -109,7 +102,10 @@ async def test_wherever_a_request_is_when_its_gateway_ends_it_is_told_to_try_aga
             await at.door.end()
         at.stop()
     (answer,) = at.answers
-    check_told_to_try_again(answer, request_id)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+    error = answer.json()["error"]
+    assert (answer.json()["id"], error["data"]) == (request_id, {"retry_possible": True})
+    assert "with the same id" in error["message"]
 
 
 async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_trace(

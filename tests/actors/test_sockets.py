@@ -212,7 +212,8 @@ async def test_the_dealer_drops_what_is_malformed(endpoint: str, context: zmq.Co
         async with client(endpoint, on_message=said.append) as dealer:
             assert await dealer.wait_connected(PATIENCE_S)
             dealer.send(EmbedderHealth())
-            routing_id = (await receive_raw(raw))[0]
+            assert await asyncio.to_thread(raw.poll, 5000)
+            routing_id = raw.recv_multipart()[0]
             for _ in range(300):
                 await send_raw(raw, [routing_id, *malformed(rng)])
             good = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "r", "01R")), encoder.encode(Ping())]
@@ -319,8 +320,3 @@ def raw_dealer(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.So
 async def send_raw(raw: zmq.Socket[bytes], frames: list[bytes]) -> None:
     raw.send_multipart(frames)
     await asyncio.sleep(0)
-
-
-async def receive_raw(raw: zmq.Socket[bytes]) -> list[bytes]:
-    assert await asyncio.to_thread(raw.poll, 5000)
-    return raw.recv_multipart()

@@ -11,7 +11,15 @@ import pytest
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
-from tests.actors.store_process import IDENTITY, REQUEST_S, StoreRig, Worker, store_rig
+from tests.actors.store_process import (
+    IDENTITY,
+    REQUEST_S,
+    StoreRig,
+    Worker,
+    assert_chronicle_is_found,
+    chronicle,
+    store_rig,
+)
 from tests.operations import PROJECT
 from tests.patience import until
 from tests.spaces import connect_space, rows_of
@@ -36,8 +44,7 @@ async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
 
 
 async def fill(rig: StoreRig) -> list[str]:
-    """Store texts of which none is taken for a newer state of another one, so that each stands first in its search."""
-    ids = [await rig.gateway.store(f"word{n} of the chronicle{n}") for n in range(MANY)]
+    ids = await chronicle(rig, MANY)
     await rig.gateway.until_embedded()
     return ids
 
@@ -48,12 +55,6 @@ async def choose(rig: StoreRig, choice: ModelChoice | None) -> tuple[ModelProgre
 
 async def models(rig: StoreRig) -> dict[str, ModelProgress]:
     return {each.role: each for each in (await rig.gateway.describe()).embedding.models}
-
-
-async def assert_found_by_meaning(rig: StoreRig, ids: list[str]) -> None:
-    for place in range(0, MANY, 7):
-        answer = await rig.gateway.recall(f"word{place} of the chronicle{place}", strategy="vector")
-        assert (answer.memories[0].id, rig.gateway.notices) == (ids[place], ())
 
 
 def models_recorded(rig: StoreRig) -> set[str]:
@@ -86,7 +87,7 @@ async def test_a_change_of_model_is_made_behind_the_old_one_and_survives_the_sto
         await until(lambda: len(new.jobs) >= 10)
         new.answer(new.jobs[:10])
         await rig.gateway.until(lambda now: now.embedding.models[-1].pending == MANY - 10)
-        await assert_found_by_meaning(rig, ids)
+        await assert_chronicle_is_found(rig, ids)
         assert not new.questions, "the old model answers"
         progress = (await models(rig))["next"]
         assert (progress.choice, progress.total, progress.pending) == (OTHER, MANY, MANY - 10)
@@ -95,7 +96,7 @@ async def test_a_change_of_model_is_made_behind_the_old_one_and_survives_the_sto
         await rig.restart()
         await announce_again(rig, old)
         await rig.gateway.until_embedded()
-        await assert_found_by_meaning(rig, ids)
+        await assert_chronicle_is_found(rig, ids)
         progress = (await models(rig))["next"]
         assert (progress.choice, progress.total) == (OTHER, MANY + 1), "the change goes on"
         new.holds = False
@@ -103,7 +104,7 @@ async def test_a_change_of_model_is_made_behind_the_old_one_and_survives_the_sto
         await announce_again(rig, new)
         await until(lambda: len(new.jobs) - asked == MANY + 1 - 10)
         await rig.gateway.until(lambda now: now.embedding.model == "better words")
-        await assert_found_by_meaning(rig, ids)
+        await assert_chronicle_is_found(rig, ids)
         assert len(new.questions) > known
         await until(lambda: models_recorded(rig) == {BETTER.key})
         await until(lambda: collections(rig) and all(name.endswith(BETTER.key) for name in collections(rig)))
@@ -128,14 +129,14 @@ async def test_a_store_that_is_killed_before_the_change_is_noted_still_has_the_o
             )
             new.answer(new.jobs)
             await rig.gateway.until(lambda now: now.embedding.model == "better words")
-            await assert_found_by_meaning(rig, ids)
+            await assert_chronicle_is_found(rig, ids)
             await rig.store.kill()
             assert models_recorded(rig) == {IDENTITY.key, BETTER.key}
             another.execute("DROP TRIGGER undecided")
         await rig.start()
         await announce_again(rig, old)
         await rig.gateway.until_embedded()
-        await assert_found_by_meaning(rig, ids)
+        await assert_chronicle_is_found(rig, ids)
         await announce_again(rig, new)
         await rig.gateway.until(lambda now: now.embedding.model == "better words")
         await until(lambda: models_recorded(rig) == {BETTER.key})
@@ -215,7 +216,7 @@ async def test_the_fallback_answers_for_the_provider_and_the_local_model_for_bot
             assert {name: each.error for name, each in told.items() if each.error} == {
                 name: f"{name} is away" for name in without
             }
-            await assert_found_by_meaning(rig, ids)
+            await assert_chronicle_is_found(rig, ids)
 
         voyage, openai, local = names.values()
         await answers(voyage)

@@ -27,25 +27,10 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from tests.actors.spaces_rig import Spaces
-from tests.actors.store_process import START_S, Job, StoreRig, Worker, store_rig
+from tests.actors.store_process import START_S, Job, StoreRig, Worker, assert_chronicle_is_found, chronicle, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import until
 from tests.spaces import locked, spoil_page, write_rows
-
-MANY = 40
-
-
-async def fill(rig: StoreRig, count: int = MANY) -> list[str]:
-    return [await rig.gateway.store(f"word{n} of the chronicle{n}") for n in range(count)]
-
-
-async def assert_all_found(rig: StoreRig, ids: list[str]) -> None:
-    """Each is the first that is found by its own word and by meaning alone."""
-    for place in range(0, len(ids), 7):
-        answer = await rig.gateway.recall(f"word{place} of the chronicle{place}", strategy="vector")
-        assert answer.memories[0].id == ids[place]
-        assert (answer.strategy_used, rig.gateway.notices) == ("vector", ())
-
 
 # Workers
 
@@ -73,7 +58,7 @@ async def test_a_write_is_answered_with_what_keeps_its_text_from_being_embedded_
 
 async def test_answers_to_an_earlier_store_are_not_taken(rig: StoreRig) -> None:
     worker = await rig.worker(holds=True)
-    ids = await fill(rig, 10)
+    ids = await chronicle(rig, 10)
     await until(lambda: len(worker.jobs) == 10)
     old = list(worker.jobs)
     await rig.restart()
@@ -85,13 +70,13 @@ async def test_answers_to_an_earlier_store_are_not_taken(rig: StoreRig) -> None:
     worker.holds = False
     worker.answer(worker.jobs[10:])
     await rig.gateway.until_embedded()
-    await assert_all_found(rig, ids)
+    await assert_chronicle_is_found(rig, ids)
 
 
 async def test_a_worker_that_answers_with_nonsense_hurts_nobody(rig: StoreRig) -> None:
     mad = await rig.worker("embedder-1")
     mad.garbles = lambda vectors: vectors[:-1]
-    ids = await fill(rig, 10)
+    ids = await chronicle(rig, 10)
     await rig.gateway.until(lambda now: now.embedding.pending == 0)  # tried as often as may be
     answer = await rig.gateway.recall("word4", strategy="hybrid")
     assert answer.memories[0].id == ids[4], "the others have a part of the word"
@@ -102,7 +87,7 @@ async def test_a_worker_that_answers_with_nonsense_hurts_nobody(rig: StoreRig) -
     sane = await rig.worker("embedder-2")
     await until(lambda: len(sane.jobs) == len(ids))
     await rig.gateway.until_embedded()
-    await assert_all_found(rig, ids)
+    await assert_chronicle_is_found(rig, ids)
     assert rig.store.process.poll() is None
 
 

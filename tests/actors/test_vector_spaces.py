@@ -226,14 +226,9 @@ async def rig(home: Path, server: ChromaProcess) -> AsyncIterator[StoreRig]:
         yield made
 
 
-async def is_by_meaning(rig: StoreRig) -> bool:
-    """True if a question is answered by meaning, and not by words alone."""
-    await rig.gateway.recall("harbour")
-    return not rig.gateway.notices
-
-
 async def until_by_meaning(rig: StoreRig) -> None:
-    await until(lambda: is_by_meaning(rig))
+    """Until a question is answered by meaning, and not by words alone."""
+    await until(lambda: rig.gateway.recall("harbour"), lambda _: not rig.gateway.notices)
 
 
 async def until_moved(server: ChromaProcess, passages: int) -> None:

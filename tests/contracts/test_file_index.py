@@ -445,19 +445,6 @@ def answers(code_index: CodeOfTree) -> list[list[CodeChunk]]:
     return [code_index.store.search(question, 100) for question in questions]
 
 
-def assert_as_if_new(code_index: CodeOfTree, fresh: CodeOfTree) -> None:
-    """An index finds what one finds that is made now, and has the same chunks and terms."""
-    for ours, theirs in zip(answers(code_index), answers(fresh), strict=True):
-        scores = {each.file_path: each.score for each in theirs}
-        assert {each.file_path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "sums of another order"
-        assert {replace(each, score=0.0) for each in ours} == {replace(each, score=0.0) for each in theirs}
-    terms = "SELECT term, count(*) FROM occurrences GROUP BY term"
-    chunks = """SELECT path, start_line, end_line, c.kind, c.name, length, text
-        FROM code AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
-    for query in (terms, chunks):
-        assert code_index.store.file.read(query) == fresh.store.file.read(query)
-
-
 def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(code_index: CodeOfTree, tree: Tree, tmp_path: Path) -> None:
     chance = random.Random(int(os.environ["TEST_SEED"]))
     pumps = [f"def drain_{number}(pool):\n    pool.x\n\n\n" for number in range(9)]
@@ -467,7 +454,15 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(code_index: CodeOfTr
         Path(tree.root, name).write_text("\n".join(chance.choices(parts, k=chance.randrange(6))))
         code_index.take(name)
     with closing(CodeOfTree(tmp_path / "fresh.db", tree)) as fresh:
-        assert_as_if_new(code_index, fresh)
+        for ours, theirs in zip(answers(code_index), answers(fresh), strict=True):
+            scores = {each.file_path: each.score for each in theirs}
+            assert {each.file_path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "another order"
+            assert {replace(each, score=0.0) for each in ours} == {replace(each, score=0.0) for each in theirs}
+        terms = "SELECT term, count(*) FROM occurrences GROUP BY term"
+        chunks = """SELECT path, start_line, end_line, c.kind, c.name, length, text
+            FROM code AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
+        for query in (terms, chunks):
+            assert code_index.store.file.read(query) == fresh.store.file.read(query)
 
 
 def test_a_file_that_is_no_code_is_known_and_counted(code_index: CodeOfTree, tree: Tree) -> None:

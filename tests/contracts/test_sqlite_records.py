@@ -55,10 +55,6 @@ SEED = 7
 KILLS = 6
 
 
-def is_sound(path: Path) -> bool:
-    return rows_of(path, "PRAGMA integrity_check") == [("ok",)] and rows_of(path, "PRAGMA foreign_key_check") == []
-
-
 def fill(path: Path, count: int = 20) -> None:
     with RecordsRig(path) as rig:
         rig.records.apply([store_operation(f"op{n}", f"lantern number {n}", tags=("t",)) for n in range(count)])
@@ -200,7 +196,8 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path: Path) -
             process.kill()
             acknowledged.update(printed.read().splitlines())
         process.wait()
-        assert is_sound(path), f"seed {SEED}, turn {turn}"
+        assert rows_of(path, "PRAGMA integrity_check") == [("ok",)], f"seed {SEED}, turn {turn}"
+        assert rows_of(path, "PRAGMA foreign_key_check") == [], f"seed {SEED}, turn {turn}"
     applied = {str(row[0]) for row in rows_of(path, "SELECT operation_id FROM applied_operations")}
     assert acknowledged <= applied
     stored = rows_of(path, "SELECT count(*), count(DISTINCT id) FROM memories")
@@ -215,11 +212,6 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path: Path) -
 
 
 # The catalogue
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
-
-
 @contextmanager
 def locked(path: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
     """Another program at work in a database: it writes, or (EXCLUSIVE) keeps everybody out."""
@@ -232,8 +224,10 @@ def locked(path: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_file_that_another_program_has_locked_is_not_called_damaged(path: Path) -> None:
+def test_a_file_that_another_program_has_locked_is_not_called_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
     words = store_operation("op", "words").change
     with RecordsRig(path) as rig:
         with locked(path, "IMMEDIATE"):

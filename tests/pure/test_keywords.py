@@ -4,6 +4,7 @@ import sqlite3
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -155,7 +156,8 @@ def test_of_a_long_question_what_is_quoted_counts_most_then_names_then_the_longe
     kept = terms_of(match_expression(" ".join([*FILLER, *["lamp_oil"] * 50])))
     assert kept[:4] == terms_of(match_expression("lamp_oil"))
     assert len(kept) == MAX_TERMS
-    short, long = [f"oil{letter}" for letter in "abcdefghij"], [f"lantern{pair}" for pair in pairs_from("ab")]
+    short = [f"oil{letter}" for letter in "abcdefghij"]
+    long = [f"lantern{''.join(ending)}" for ending in product("ab", repeat=5)]
     kept = terms_of(match_expression(" ".join([*short, *FILLER[:4], *long])))
     assert kept[: len(long)] == [f'"{word}"' for word in long]
     assert kept[len(long) :] == [f'"{word}"' for word in [*FILLER[:4], *short]][: MAX_TERMS - len(long)]
@@ -169,11 +171,6 @@ def test_of_a_long_question_what_is_quoted_counts_most_then_names_then_the_longe
     kept = terms_of(match_expression(" ".join(names)))
     expected = [*range(MAX_TERMS // 2), *range(100 - MAX_TERMS // 2, 100)]
     assert set(kept) == {f'"lamp {number}"' for number in expected}
-
-
-def pairs_from(letters: str) -> list[str]:
-    """Thirty-two different endings of one length."""
-    return ["".join(letters[number >> bit & 1] for bit in range(5)) for number in range(32)]
 
 
 # --- The spellings that are indexed besides a text.
