@@ -130,11 +130,9 @@ def create(file: str | None, force: bool) -> Report:
     left_out = [name for name in LEFT_OUT if (paths.home / name).exists()]
     facts = {"file": str(target), "size_bytes": size, "memories": memories, "queued": queued, "left_out": left_out}
     waiting = f" and {count(queued, 'queued write')}" if queued else ""
-    lines = [
-        f"{target}: {count(memories, 'memory')}{waiting}, {size / 2**20:.1f} MiB, read back and checked.",
-        *([f"Not in it: {', '.join(left_out)}."] if left_out else []),
-        "Only you can read it, and it is not encrypted: keep it as private as your memories.",
-    ]
+    lines = [f"{target}: {count(memories, 'memory')}{waiting}, {size / 2**20:.1f} MiB, read back and checked."]
+    lines += [f"Not in it: {', '.join(left_out)}."] if left_out else []
+    lines.append("Only you can read it, and it is not encrypted: keep it as private as your memories.")
     return Report(facts, lines)
 
 

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -135,12 +135,10 @@ class HomeReader:
     def __init__(self, paths: RuntimePaths) -> None:
         self._paths = paths
 
-    @contextmanager
-    def _records(self, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
+    def _records(self, *, leaves_no_log: bool = False) -> AbstractContextManager[Snapshot | None]:
         """Open a snapshot of the records; None if there are none yet."""
         self._refuse_older()
-        with snapshot_of(self._paths.database, MEMORY, leaves_no_log=leaves_no_log) as file:
-            yield file
+        return snapshot_of(self._paths.database, MEMORY, leaves_no_log=leaves_no_log)
 
     def _refuse_older(self) -> None:
         if is_old(self._paths) or MEMORY.is_older(self._paths.database):

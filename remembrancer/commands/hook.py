@@ -207,10 +207,9 @@ def _give_context(name: str, event: str, text: str, session: Session, *, is_due:
         start(session)
         return
     before = session.noted("given")
-    is_again = before == AGAIN
-    had = [] if before is None or is_again else before.decode().split()
-    is_first = before is None or is_again
-    arguments = question(text, tokens, had, is_first=is_first, is_again=is_again)
+    is_first = before is None or before == AGAIN
+    had = [] if before is None or is_first else before.decode().split()
+    arguments = question(text, tokens, had, is_first=is_first, is_again=before == AGAIN)
     answer = ask(session, arguments, wait_s if is_first else later_s, is_first=is_first)
     if answer is None:
         return

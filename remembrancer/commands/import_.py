@@ -155,8 +155,7 @@ def _import(operations: Sequence[Operation], contents: Contents) -> None:
                         contents.refused.add(memory_id)
                         contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
     except RemembrancerError:
-        verb = "was" if contents.imported == 1 else "were"
-        print(f"{count(contents.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
+        print(f"Imported before it ended: {count(contents.imported, 'memory')}.", file=sys.stderr)
         raise
 
 
@@ -340,8 +339,7 @@ def _read_details(file: Path, projects: dict[str, ProjectLine], details: dict[st
 def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]:
     imported, present = facts["imported"], facts["present"]
     verb = "would be imported" if facts["dry_run"] else "imported"
-    were = "was" if present == 1 else "were"
-    line = f"{count(imported, 'memory')} {verb}, {present:,} {were} there already"
+    line = f"{count(imported, 'memory')} {verb}, {present:,} already there"
     if facts["skipped"]:
         line += f"; {len(facts['skipped']):,} skipped, for the reasons above"
     everywhere = " --all-projects" if is_elsewhere else ""
@@ -356,26 +354,19 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
         lines += [f"  … and {len(coming) - MOST_NAMED:,} more"] if len(coming) > MOST_NAMED else []
     if not imported or facts["dry_run"]:
         return lines
-    they, their = ("It", "its") if imported == 1 else ("They", "their")
     return [
         *lines,
-        f"{they} can be found by {their} words now, and by {their} meaning as {their} vectors are made "
-        "('remembrancer model' says how many are left).",
+        "Search by words works at once; by meaning, as vectors are made ('remembrancer model' shows the progress).",
         *_lines_of_copies(facts.get("near_copies", ()), facts.get("not_compared", 0)),
         f"'remembrancer undo {facts['run_id']}{everywhere}' undoes it.",
     ]
 
 
-def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> list[str]:
+def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> Iterator[str]:
     review = "the page Review ('remembrancer ui')"
-    lines = [
-        f"Nearly the same as {short(copy['near_copy_of'])}: {short(copy['id'])}, {copy['content']}"
-        for copy in copies[:MOST_NAMED]
-    ]
+    for copy in copies[:MOST_NAMED]:
+        yield f"Nearly the same as {short(copy['near_copy_of'])}: {short(copy['id'])}, {copy['content']}"
     if copies:
-        lines.append(f"{count(len(copies), 'near-duplicate')}: {review} shows each beside the other text.")
+        yield f"{count(len(copies), 'near-duplicate')}: {review} shows each beside the other text."
     if not_compared:
-        lines.append(
-            f"{count(not_compared, 'memory')} not compared with others yet: look for near-duplicates on {review}."
-        )
-    return lines
+        yield f"{count(not_compared, 'memory')} not compared with others yet: look for near-duplicates on {review}."

@@ -63,8 +63,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         except RemembrancerError as error:
             notes.append(f"The log of memories shown in {source.path} still names that place: {error.message}")
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
-    were = "was" if moved.joined == 1 else "were"
-    joined = f", where there {were} {moved.joined:,} already" if moved.joined else ""
+    joined = f", which had {moved.joined:,} already" if moved.joined else ""
     would = "would move" if dry_run else "moved"
     line = f"{count(moved.memories, 'memory')} {would} from {source.path} to {target.path}{joined}."
     return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line, notes=notes)

@@ -67,11 +67,8 @@ def repair(path: Path, now: float) -> dict[str, Any]:
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:
-        done = (
-            Repaired()
-            if _was_made(fresh, path)
-            else rebuild(path, copy, fresh, partial(MEMORY.migrate, path=None), recount)
-        )
+        migrate = partial(MEMORY.migrate, path=None)
+        done = Repaired() if _was_made(fresh, path) else rebuild(path, copy, fresh, migrate, recount)
         aside = path.with_name(f"{path.name}.damaged-{stamp(now)}")
         put_in_place(path, fresh, aside)
     except OSError as error:

@@ -168,12 +168,8 @@ async def request_store(
 ) -> T:
     """The store's answer, waited for while the store is away. Starts a runtime if none is up, which ends by itself,
     like that of a session. `answer_s` limits the time of the store's work. `slow` is shown at a terminal if that takes
-    more than a second. The question must be idempotent, since it may be repeated.
-
-    Raises:
-        MemoryUnavailable: there is no store, and none came within the budget.
-        RemembrancerError: the store refuses, with the reason.
-    """
+    more than a second. The question must be idempotent, since it may be repeated. Raises `MemoryUnavailable` if no
+    store came within the budget, and the error with which a store refuses."""
     from remembrancer.commands.terminal import said_when_slow
 
     places = find_places(environ)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -59,7 +59,7 @@ ANSWER_S: Final = 90.0
 """The time to wait for all answers of the check. Loading the libraries from a cold disk can take many seconds, which is
 no fault of the command."""
 STOP_S: Final = 10.0
-EXTRAS: Final = ("hooks", "rules")
+EXTRAS: Final = {"hooks": "hooks", "rules": "instruction file"}
 
 
 @command(
@@ -100,19 +100,18 @@ def setup(
         raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
     if all(scope not in target.files for target in chosen):
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
+    notes = []
     if remove:
         scopes: tuple[ClientScope, ...] = ("project",) if for_project else ("user", "project")
         edits = [edit for target in chosen for place in scopes for edit in _edits(target, around, place, None, EXTRAS)]
     else:
         wanted = [what for what in EXTRAS if extras[what]]
         edits = [edit for target in chosen for edit in _edits(target, around, scope, line, wanted)]
-    notes = [
-        f"remembrancer setup: {target.title} has no {'hooks' if what == 'hooks' else 'instruction file'} that setup "
-        f"can write for {'this project' if for_project else 'all projects'}: see docs/clients.md"
-        for target in chosen
-        for what in EXTRAS
-        if extras[what] and not remove and scope not in getattr(target, what)
-    ]
+        whose = "this project" if for_project else "all projects"
+        wants = [(known, part) for known in chosen for part in wanted]
+        lacking = [(known.title, EXTRAS[part]) for known, part in wants if scope not in getattr(known, part)]
+        reasons = [f"{title} has no {noun} that setup can write for {whose}" for title, noun in lacking]
+        notes = [f"remembrancer setup: {reason}: see docs/clients.md" for reason in reasons]
     if prints:
         documents = [
             {"client": edit.client.name, "path": str(edit.place.path), "text": edit.document} for edit in edits
@@ -165,7 +164,7 @@ class FileEdit(NamedTuple):
 
 
 def _edits(
-    client: Client, around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...] | None, extras: Sequence[str]
+    client: Client, around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...] | None, extras: Collection[str]
 ) -> Iterator[FileEdit]:
     """The edits of a client's files in a scope; without a command line, those that remove everything."""
     home = os.environ.get("REMEMBRANCER_HOME") if scope == "user" else None

@@ -7,21 +7,17 @@ from pathlib import Path
 
 import click
 
-from remembrancer.commands.report import Report, command, flag, option
+from remembrancer.commands.report import Report, command, flag
+from remembrancer.commands.runtime_client import directory_here, paths_here
+from remembrancer.commands.selection import WHERE, GatewayConnection, Where
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.paths import write_whole
 
 
-@command(
-    option("--project", metavar="DIR", help="The project where it begins, or its id (default: of this directory)."),
-    flag("--print", "prints", help="Print the link instead of opening it."),
-)
+@command(WHERE[0], flag("--print", "prints", help="Print the link instead of opening it."))
 def ui(project: str | None, prints: bool) -> Report:
     """Open the memory browser: see, correct and undo what is remembered. It is served to this machine alone, and signs
     you in by a link that works once, within 10 minutes."""
-    from remembrancer.commands.runtime_client import directory_here, paths_here
-    from remembrancer.commands.selection import GatewayConnection, Where
-
     place = Where(project).places[0]
     url = GatewayConnection(place).call("open_browser")["url"]
     home = paths_here().home

@@ -2,11 +2,11 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import tomlkit
 import yaml
 
 from remembrancer.config.settings import DEFAULT_MODELS, IN_FILE, Settings
@@ -95,7 +95,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, object]:
     try:
         match path.suffix.lower():
             case ".toml":
-                content: object = tomlkit.parse(text).unwrap()
+                content: object = tomllib.loads(text)
             case ".json":
                 content = json.loads(text)
             case ".md" if front := _FRONT_MATTER.match(text):
@@ -104,7 +104,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, object]:
             case _:
                 fault = "it is neither TOML, nor JSON, nor Markdown with settings between two lines of ---"
                 raise ValueError(fault)
-    except (ValueError, TypeError, RecursionError, tomlkit.exceptions.TOMLKitError, yaml.YAMLError):
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError):
         raise ValueError(f"{path}: {fault}") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ValueError(f"{path}: it must contain names with values")

@@ -136,12 +136,12 @@ def test_a_damaged_file_is_refused_with_the_line_and_a_memory_with_a_secret_is_s
     partly = command("backup", "import", str(file), home=home)
     assert partly.returncode == exit_codes.FAILED
     assert partly.stderr.startswith("line 4: ")
-    assert "2 memories imported, 0 were there already; 1 skipped" in partly.stdout
-    assert "They can be found by their words now" in partly.stdout
+    assert "2 memories imported, 0 already there; 1 skipped" in partly.stdout
+    assert "Search by words works at once" in partly.stdout
     file.write_bytes(b"".join(sound.splitlines(keepends=True)[:-1]))
     cut = command("backup", "import", str(file), home=home)
     assert (cut.returncode, "cut off after line 5" in cut.stderr) == (exit_codes.FAILED, True)
-    assert "1 memory imported, 2 were there already" in cut.stdout
+    assert "1 memory imported, 2 already there" in cut.stdout
 
     newer = command("backup", "import", "-", home=home, stdin=sound.decode().replace('"version":1', '"version":9', 1))
     assert newer.returncode == exit_codes.FILE_UNUSABLE
@@ -163,9 +163,9 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     assert contents == {"I prefer tabs.", "what one says", "what two says now"}
     now = str(home / "now.jsonl")
     done("backup", "export", now, home=home)
-    assert "0 memories imported, 4 were there already" in done("backup", "import", now, home=home)
+    assert "0 memories imported, 4 already there" in done("backup", "import", now, home=home)
     again = done("backup", "import", str(both), home=home)
-    assert "1 memory imported, 2 were there already" in again, "importing it again brings back what was undone"
+    assert "1 memory imported, 2 already there" in again, "importing it again brings back what was undone"
     assert "it has been changed since" in done("undo", run_id, "--project", str(tmp_path), home=home)
     unknown = command("undo", "run:import-none", "--all-projects", home=home)
     assert (unknown.returncode, "there is no run" in unknown.stderr) == (exit_codes.USAGE, True)
@@ -199,7 +199,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     assert "\timported\t3 memories\t" in done("log", home=second)
     done("forget", memory("one").id, home=second)
     repeated = done("backup", "import", str(old), home=second)
-    assert "0 memories imported, 3 were there already.\nOf these, 1 is forgotten: 'remembrancer restore " in repeated
+    assert "0 memories imported, 3 already there.\nOf these, 1 is forgotten: 'remembrancer restore " in repeated
     done(*re.findall(r"'remembrancer (restore) (\w+)'", repeated)[0], home=second)
     assert "Undone, it is forgotten" in done("undo", "--yes", home=second)
     assert "Undone, it is no longer forgotten" in done("undo", "--yes", home=second)
@@ -210,7 +210,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
 def test_a_dry_run_shows_what_would_be_imported(home: Path, tmp_path: Path) -> None:
     file = write_lines(home / "lines", *(f"number {each}" for each in range(12)), project=project_of(tmp_path))
     first, *lines = done("backup", "import", str(file), "--dry-run", home=home).splitlines()
-    assert first == "12 memories would be imported, 0 were there already."
+    assert first == "12 memories would be imported, 0 already there."
     assert lines == [*(f"  what number {each} says" for each in range(10)), "  … and 2 more"]
 
 
@@ -220,7 +220,7 @@ def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(hom
     ask(home, change("erase", EraseMemory(id_of("one"))))
     refused = command("backup", "import", str(home / "lines"), home=home)
     assert refused.returncode == exit_codes.FAILED
-    assert "0 memories imported, 0 were there already; 1 skipped" in refused.stdout
+    assert "0 memories imported, 0 already there; 1 skipped" in refused.stdout
     assert refused.stderr == f"{id_of('one')} was erased for good, and is not imported again\n"
 
 
@@ -254,7 +254,7 @@ def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Pa
     full = command("backup", "import", str(file), home=home, variables={"REMEMBRANCER_DATABASE_LIMIT_BYTES": "1048576"})
     assert full.returncode == exit_codes.REFUSED
     assert "database_limit_bytes" in full.stderr
-    assert "were imported before" in full.stderr
+    assert "Imported before it ended: " in full.stderr
     assert "have reached the limit of 1.0 MiB" in command("status", home=home).stdout
     stop_runtime(home)
     report = json.loads(done("backup", "import", str(file), "--json", home=home))
@@ -306,7 +306,7 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
     (tmp_path / "link").symlink_to(notes)
     assert "1 memory imported" in done("backup", "import", str(notes), home=home)
     for path in (f"{notes}/../notes", str(tmp_path / "link"), f"{notes}/deploy.md"):
-        assert "0 memories imported, 1 was there" in done("backup", "import", path, home=home)
+        assert "0 memories imported, 1 already there" in done("backup", "import", path, home=home)
 
 
 def test_what_an_assistant_remembers_itself_is_taken_over_once_and_forgotten_again(home: Path, tmp_path: Path) -> None:
