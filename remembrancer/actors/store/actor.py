@@ -274,6 +274,5 @@ class StoreActor(Actor):
             return None
 
     def _router_of(self, worker: Peer) -> Router[Any]:
-        """Return the socket that a worker is connected to."""
         of_others = None if self._remote is None else self._remote.router
         return of_others if worker.key and of_others is not None else self._router

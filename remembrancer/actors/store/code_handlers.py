@@ -93,7 +93,6 @@ class CodeHandlers(Handlers):
         self._asked_at: dict[str, float] = {}
 
     def handlers(self) -> dict[type, Handler]:
-        """The handler of each type of request."""
         trees = by_request(self._index, self._describe, self._delete, self._list_files)
         return trees | by_request(self._search, self._list_stale)
 
@@ -215,7 +214,6 @@ class CodeHandlers(Handlers):
         return tree
 
     def _indexed(self, project_id: str, tree: CodeTree) -> IndexedTree:
-        """The tree for the indexer."""
         database = str(self._folder(project_id) / f"{tree.id}.db")
         return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 

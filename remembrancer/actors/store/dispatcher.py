@@ -94,7 +94,6 @@ class Dispatcher:
         return msgspec.msgpack.Decoder(Union[(*self._handlers, *self._listeners)])
 
     def take(self, peer: Peer, envelope: Envelope, message: Any) -> None:
-        """Dispatch a message."""
         kind = type(message)
         self._hear(peer, message)
         if kind in self._listeners:

@@ -80,11 +80,9 @@ class FileHandlers(Handlers):
         """True if a workspace in use has files to read or in its index, or a client has asked for them."""
 
     def handlers(self) -> dict[type, Handler]:
-        """The handlers of requests."""
         return by_request(self._search, self._describe, self._list, self._sync)
 
     def listeners(self) -> dict[type, Listener]:
-        """The listeners to messages without an answer."""
         return {
             SyncDone: lambda _, done: self._note(done),
             NotePresence: lambda _, note: self.note_presence(note),

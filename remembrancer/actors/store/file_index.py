@@ -81,7 +81,6 @@ class OpenIndex:
         self.file.close()
 
     def about(self, root: str) -> dict[str, Any]:
-        """Return the facts about a root."""
         return dict(self.file.read("SELECT name, value FROM about WHERE root = ?", (root,)))
 
     def listed(self, root: str, after: str, limit: int) -> list[ListedFile]:
@@ -94,14 +93,12 @@ class OpenIndex:
         return [ListedFile(*row) for row in rows]
 
     def counts(self, root: str) -> dict[Any, SourceCounts]:
-        """Return the number of files and chunks of each kind in a root."""
         rows = self.file.read(
             "SELECT kind, count(*), sum(chunks) FROM files WHERE root = ? AND skipped = '' GROUP BY kind", (root,)
         )
         return {kind: SourceCounts(files, chunks) for kind, files, chunks in rows}
 
     def skipped(self, root: str) -> dict[str, int]:
-        """Return the number of skipped files for each reason."""
         skipped = "SELECT skipped, count(*) FROM files WHERE root = ? AND skipped != '' GROUP BY skipped"
         return dict(self.file.read(skipped, (root,)))
 

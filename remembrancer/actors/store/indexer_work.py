@@ -38,7 +38,6 @@ class IndexerPoll:
         self._news = anyio.Event()
 
     def handlers(self) -> dict[type, Handler]:
-        """Return the handler of the poll."""
         return {AwaitIndexerWork: self._await_work}
 
     def use(self, kind: Literal["notes", "code"], trees: Iterable[IndexedTree]) -> None:

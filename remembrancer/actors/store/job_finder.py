@@ -104,11 +104,9 @@ class Attempts:
             self._made[job.key] = made, now + RETRY_S[min(made, len(RETRY_S) - 1)]
 
     def forget(self, job: Job) -> None:
-        """Forget the attempts at a job."""
         self._made.pop(job.key, None)
 
     def made(self, job: Job) -> int:
-        """Return the number of attempts."""
         return self._made.get(job.key, (0, 0.0))[0]
 
 

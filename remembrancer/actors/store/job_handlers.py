@@ -89,7 +89,6 @@ class JobHandlers(Handlers):
         self._refusal: str | None = None if parts.settings.consolidator else OFF
 
     def handlers(self) -> dict[type, Handler]:
-        """Return the handlers of the consolidator's requests, and of requests for its work."""
         return {
             AwaitJob: self._await_job,
             Reflect: self.ask,

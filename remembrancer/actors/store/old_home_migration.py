@@ -36,9 +36,6 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory
 from remembrancer.protocol.writes import Operation, PromoteMemory
 
-decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
-"""Decodes `lanes/projects.json` of release 0.2.0: the lane of each sharing project, and the user's under `user`. Raises
-`msgspec.DecodeError`."""
 _decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
@@ -140,8 +137,10 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
 def former_shares(paths: RuntimePaths) -> dict[str, str]:
     """Return the shared lanes of a home of release 0.2.0, as in `Catalog`. Raises `FileUnusable` if its list of them is
     damaged: without it, shared projects would become unshared."""
+    if not os.path.lexists(paths.shares):
+        return {}
     try:
-        return decode_shares(paths.shares.read_bytes()) if os.path.lexists(paths.shares) else {}
+        return msgspec.json.decode(paths.shares.read_bytes(), type=dict[str, str])
     except (OSError, msgspec.DecodeError) as error:
         raise FileUnusable(f"{paths.shares} cannot be read ({error}): restore a backup of it") from error
 

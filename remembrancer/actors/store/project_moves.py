@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 
 
 class ProjectMoves(Handlers):
-    """Moves projects."""
-
     def __init__(self, parts: StoreParts, file_handlers: FileHandlers, code: CodeHandlers) -> None:
         super().__init__(parts)
         self._file_handlers = file_handlers
@@ -30,7 +28,6 @@ class ProjectMoves(Handlers):
         self._moving = asyncio.Lock()
 
     def handlers(self) -> dict[type, Handler]:
-        """Return the handlers of the requests about projects."""
         return by_request(self._move)
 
     async def _move(self, request: MoveProject, _context: RequestContext) -> MemoriesMoved:

@@ -64,7 +64,6 @@ from remembrancer.protocol.reads import (
     Memories,
     MemoryShown,
     NoteAccess,
-    Pair,
     Recall,
     Recalled,
     SearchGraph,
@@ -79,19 +78,15 @@ LOADED_AT_ONCE: Final = 32
 
 CANDIDATE_WORDS: Final = 8
 """The number of words that tell memories with similar ids apart."""
+DOUBTS: Final = 20
+"""The number of doubtful pairs in the description of a store."""
 
 T = TypeVar("T")
 Found = TypeVar("Found", Recalled, GraphFound)
 logger = logging.getLogger(__name__)
 
 
-DOUBTS: Final = 20
-"""The number of doubtful pairs in the description of a store."""
-
-
 class ReadHandlers(Handlers):
-    """Answers clients' read requests."""
-
     def __init__(
         self,
         parts: StoreParts,
@@ -109,7 +104,6 @@ class ReadHandlers(Handlers):
         self._touched = defaultdict[tuple[int, str], tuple[Counter[int], set[str]]](lambda: (Counter(), set()))
 
     def handlers(self) -> dict[type, Handler]:
-        """Return the handlers of reads."""
         readings: dict[type, Callable[[Any, View], Any]] = {
             **by_request(self._shown, self._description, list_memories, find_ids),
             DescribeSession: lambda request, view: view.reader.describe_session(request.session_id),
@@ -270,6 +264,7 @@ class ReadHandlers(Handlers):
 
     def _description(self, request: DescribeStore, view: View) -> StoreDescription:
         started_at, stored = view.reader.session_start(request.session_id)
+        doubts: PairsRead = browse(FindPairs(request.project, request.session_id, DOUBTS, alike=False), view)
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
             embedding=self._scheduler.summary(),
@@ -279,7 +274,7 @@ class ReadHandlers(Handlers):
             memories_this_session=stored,
             session_started_at=started_at,
             proposals=view.reader.proposals(),
-            doubts=_doubts(view, request),
+            doubts=doubts.pairs,
         )
 
     async def _answered(self, context: RequestContext, view: View, work: Callable[[View], Awaitable[T]]) -> T:
@@ -430,10 +425,4 @@ def _missing(what: str, error: RemembrancerError) -> Notice:
 
 
 def browse(request: Any, view: View) -> Any:
-    """Answer a request of the memory browser."""
     return BROWSER_READS[type(request)](view.reader, request)
-
-
-def _doubts(view: View, request: DescribeStore) -> tuple[Pair, ...]:
-    found: PairsRead = browse(FindPairs(request.project, request.session_id, DOUBTS, alike=False), view)
-    return found.pairs

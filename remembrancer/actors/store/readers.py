@@ -20,7 +20,6 @@ class Readers:
         self._background = ThreadPoolExecutor(1, thread_name_prefix="background")
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Run `work` on one of the threads, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
     async def in_background(self, work: Callable[[], T]) -> T:

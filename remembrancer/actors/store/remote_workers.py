@@ -156,7 +156,6 @@ class RemoteWorkers:
             self._consider(connection, state, state.identity)
 
     def _consider(self, connection: _Connection, state: WorkerState, identity: ModelIdentity) -> None:
-        """Admit a worker, or refuse it."""
         connection.error = None
         self._scheduler.lose(connection.peer)
         if state.choice not in self._scheduler.needed:

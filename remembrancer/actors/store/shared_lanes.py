@@ -115,7 +115,6 @@ class SharedLanes:
         self._files, self._follow_up = files, follow_up
 
     def handlers(self) -> dict[type, Handler]:
-        """Return the handlers of the requests about sharing."""
         return by_request(self._share, self._leave, self._rejoin, self._describe)
 
     def open(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:

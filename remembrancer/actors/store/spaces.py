@@ -97,7 +97,6 @@ class HomeSpaces:
             self._failed(error)
 
     def __iter__(self) -> Iterator[Records]:
-        """Iterate over the open spaces."""
         return iter([*([] if self._user is None else [self._user]), *self._open.values(), *self.shared.values()])
 
     # The database.

@@ -81,7 +81,6 @@ class WriteHandlers(Handlers):
         them."""
 
     def handlers(self) -> dict[type, Handler]:
-        """Return the handlers of writes."""
         return {
             Submit: self.submit,
             SubmitBatch: lambda request, _: self._submit_batch(request.operations),

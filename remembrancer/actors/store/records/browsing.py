@@ -3,7 +3,7 @@ Every query reads along an index, or a bounded number of rows."""
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any, Final
@@ -242,7 +242,8 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
            GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
         (request.session_id, MOST_PAIRS, request.alike),
     )
-    listed = _listed(records, {number: None for row in rows for number in row[:2]}, request.session_id)
+    found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
+    listed = {number: ListedMemory(**record.listed()) for number, record in found.items()}
     pairs = [
         Pair(listed[older], listed[newer], relation, strength)
         for older, newer, relation, strength in rows
@@ -250,11 +251,6 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
         if relation == "contradicts" or not are_two_things(listed[older].content, listed[newer].content)
     ]
     return PairsRead(tuple(pairs[: request.limit]), len(pairs[request.limit :]))
-
-
-def _listed(records: Reader, numbers: Iterable[int], session_id: str) -> dict[int, ListedMemory]:
-    found = records.load(list(numbers), Filters(session_id))
-    return {number: ListedMemory(**record.listed()) for number, record in found.items()}
 
 
 def _graph(records: Reader, request: ReadGraph) -> GraphRead:

@@ -80,7 +80,6 @@ class Catalog:
         return self._read("SELECT name, lane FROM shares ORDER BY name")
 
     def note_models(self, state: bytes) -> None:
-        """Store the decisions about the models."""
         self._write("INSERT OR REPLACE INTO models VALUES (1, ?)", (state,))
 
     def models(self) -> bytes | None:

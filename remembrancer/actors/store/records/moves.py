@@ -45,7 +45,6 @@ def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: fl
 
 
 def log_entry(memory_id: str, before: MemoryVersion, change: PromoteMemory) -> LogPromotion:
-    """The log entry of a promotion."""
     return LogPromotion(
         memory_id=memory_id,
         kind=before.kind or kind_of_type(before.type),

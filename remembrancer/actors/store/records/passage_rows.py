@@ -208,7 +208,6 @@ class EmbeddedTexts:
         return memories or 0, last or 0
 
     def passage_numbers(self, model: str) -> list[int]:
-        """Return the numbers of all passages of a model."""
         rows = self._file.read(
             f"SELECT number FROM passages WHERE {self._own} AND model = ? ORDER BY number",  # noqa: S608 - our clause
             (model,),
@@ -216,7 +215,6 @@ class EmbeddedTexts:
         return [number for (number,) in rows]
 
     def is_embedded(self, model: str, number: int) -> bool:
-        """True if a memory has its vectors of a model."""
         return bool(self._file.read("SELECT 1 FROM passages WHERE memory = ? AND model = ? LIMIT 1", (number, model)))
 
     def passages(

@@ -245,7 +245,6 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
 
 
 def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
-    """Add and remove tags."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = tagged(memory.now, change)
@@ -295,12 +294,11 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
 
 def _replacing(writer: Writer, memory: Memory) -> list[Link]:
     """The links of the memories that replace one, or probably do, as far as the session sees them."""
-    links = [link for link in writer.space.links(memory.id) if link.target == memory.id]
-    sources = {link.source: writer.space.memory(link.source) for link in links}
     return [
         link
-        for link in links
-        if link.relation in (SUPERSEDES, CONTRADICTS) and (source := sources[link.source]) and writer.sees(source)
+        for link in writer.space.links(memory.id)
+        if link.target == memory.id and link.relation in (SUPERSEDES, CONTRADICTS)
+        if (source := writer.space.memory(link.source)) is not None and writer.sees(source)
     ]
 
 
@@ -548,7 +546,10 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
         changed = True
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
         if present is None and link.relation == SUPERSEDES:
-            _end_validity(writer, source.id, target.id, reason)
+            replaced = writer.memory(target.id)  # as earlier links have left it
+            if replaced.now.valid_until is None:
+                after = msgspec.structs.replace(replaced.now, valid_until=writer.at)
+                writer.revise(replaced, after, SUPERSEDED, by=source.id, reason=reason)
         elif present is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
             for ends in ((source.id, target.id), (target.id, source.id)):
                 if (contradiction := writer.link(*ends, CONTRADICTS)) is not None:
@@ -566,13 +567,6 @@ def _remove_links(writer: Writer, source: Memory, links: Targets) -> bool:
             if link.relation == SUPERSEDES:
                 _restore_validity(writer, source.id, target.id)
     return changed
-
-
-def _end_validity(writer: Writer, source_id: str, target_id: str, reason: str | None) -> None:
-    target = writer.memory(target_id)
-    if target.now.valid_until is None:
-        after = msgspec.structs.replace(target.now, valid_until=writer.at)
-        writer.revise(target, after, SUPERSEDED, by=source_id, reason=reason)
 
 
 def _restore_validity(writer: Writer, source_id: str, target_id: str) -> None:
@@ -698,7 +692,6 @@ def _end_session(writer: Writer, change: EndSession) -> SessionResult:
 
 
 def _record_events(writer: Writer, change: RecordEvents) -> SessionResult:
-    """Record turns and tool calls of a session."""
     writer.note_active(change.session_id)
     writer.space.record_events(change)
     return SessionResult(change.session_id)

@@ -108,7 +108,10 @@ class _Carrying:
             case LogPromotion():
                 self.writer.log_promotion(edit, self.change.run_id)
             case NotePattern():
-                return self._observe(edit)
+                memory = self.writer.space.memory(edit.memory_id)
+                if memory is None or memory.now.forgotten:
+                    return "it is gone or forgotten"
+                note_pattern(self.writer, edit)
             case ProposeMemory():
                 if not propose(self.writer, edit):
                     return "it was proposed before, or no longer belongs to the project"
@@ -195,13 +198,6 @@ class _Carrying:
         if not is_here or self.writer.link(edit.source, edit.target, edit.relation) is not None:
             return f"it is already linked to {edit.target}, or one of them is gone"
         self.writer.space.put_link(edit.source, edit.target, edit.relation, edit.strength, self.writer.at)
-        return None
-
-    def _observe(self, edit: NotePattern) -> str | None:
-        memory = self.writer.space.memory(edit.memory_id)
-        if memory is None or memory.now.forgotten:
-            return "it is gone or forgotten"
-        note_pattern(self.writer, edit)
         return None
 
     def _close_session(self, edit: CloseSession) -> str | None:

@@ -50,8 +50,8 @@ SCOPE_COLUMN: Final = 3
 _decode_numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
-MOST_COUNTS: Final = 400
-"""The number of word counts in one statement; SQLite allows 500 SELECTs (SQLITE_MAX_COMPOUND_SELECT)."""
+MOST_AT_ONCE: Final = 400
+"""The number of groups of words in one statement; SQLite allows 500 SELECTs (SQLITE_MAX_COMPOUND_SELECT)."""
 
 
 class SqliteWords:
@@ -63,20 +63,20 @@ class SqliteWords:
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         """Return the number of memories with each group of phrases."""
-        count = f"SELECT count(*) FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our name
-        found: list[int] = []
-        for start in range(0, len(groups), MOST_COUNTS):
-            some = [expression_of(group) for group in groups[start : start + MOST_COUNTS]]
-            found += (each for (each,) in self._file.read(" UNION ALL ".join([count] * len(some)), some))
-        return found
+        return self._of_each("count(*)", groups)
 
     def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
         """Return for each group the memories that have one of its phrases."""
-        if not groups:
-            return []
-        found = f"SELECT json_group_array(rowid) FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our name
-        rows = self._file.read(" UNION ALL ".join([found] * len(groups)), [expression_of(group) for group in groups])
-        return [_decode_numbers(numbers) for (numbers,) in rows]
+        return [_decode_numbers(numbers) for numbers in self._of_each("json_group_array(rowid)", groups)]
+
+    def _of_each(self, value: str, groups: Sequence[Sequence[Phrase]]) -> list[Any]:
+        """Return a value of the rows with each group of phrases."""
+        select = f"SELECT {value} FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our names
+        found: list[Any] = []
+        for start in range(0, len(groups), MOST_AT_ONCE):
+            some = [expression_of(group) for group in groups[start : start + MOST_AT_ONCE]]
+            found += (each for (each,) in self._file.read(" UNION ALL ".join([select] * len(some)), some))
+        return found
 
 
 class SqliteSearch(SqliteWords):
@@ -86,7 +86,6 @@ class SqliteSearch(SqliteWords):
 
     @property
     def spaces(self) -> Spaces:
-        """The spaces that are searched."""
         return self._file
 
     def keyword_hits(

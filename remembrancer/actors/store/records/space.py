@@ -32,11 +32,9 @@ class SpaceConnection:
         self._spaces = _of_spaces(*numbers)
 
     def execute(self, statement: str, arguments: Arguments = ()) -> sqlite3.Cursor:
-        """Execute one statement."""
         return self.connection.execute(statement.replace(*self._spaces), arguments)
 
     def executemany(self, statement: str, rows: Sequence[Sequence[object]]) -> sqlite3.Cursor:
-        """Execute one statement for each row."""
         return self.connection.executemany(statement.replace(*self._spaces), rows)
 
     def query(self, statement: str, arguments: Arguments = ()) -> list[Any]:

@@ -186,7 +186,6 @@ class SqliteEdits(SpaceConnection):
         )
 
     def unlink(self, link: Link) -> None:
-        """Remove a link."""
         self.execute(
             """DELETE FROM memory_links WHERE relation = ?
                AND source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)

@@ -70,7 +70,6 @@ class Reader(SqliteSearch, SqliteBackground):
         return Reader(Spaces(file, numbers), clock, users)
 
     def describe_session(self, session_id: str) -> SessionDescription:
-        """Describe the work of a session."""
         return self._file.read_together(lambda query: describe_session(query, self._file, self.users, session_id))
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
@@ -82,7 +81,6 @@ class Reader(SqliteSearch, SqliteBackground):
         return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
 
     def spaces_of(self, numbers: Sequence[int]) -> dict[int, int]:
-        """Return the spaces of these memories, by number."""
         asked = f"SELECT number, space FROM memories WHERE number IN {AMONG}"  # noqa: S608 - fixed
         return dict(self._file.read(asked, (json_list(numbers),)))
 
@@ -190,7 +188,6 @@ class Records(Reader, EmbeddedTexts):
 
     @contextlib.contextmanager
     def _edits(self, *, durable: bool = True) -> Iterator[SqliteEdits]:
-        """Open a transaction of edits."""
         with self._file.transaction(durable=durable) as connection:
             yield SqliteEdits(connection.connection, self.space, self._clock())
 

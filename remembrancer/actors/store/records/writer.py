@@ -129,7 +129,6 @@ class Writer:
         )
 
     def insert(self, memory_id: str, first: MemoryVersion, **details: object) -> None:
-        """Insert the first version of a memory."""
         memory = PortableMemory(
             **first.recorded(),
             id=memory_id,
@@ -235,7 +234,6 @@ class Writer:
             )
 
     def log_promotion(self, entry: LogPromotion, run_id: str | None = None) -> None:
-        """Add an entry to the promotion log."""
         row = msgspec.structs.asdict(entry) | {"run_id": run_id, "promoted_at": self.at}
         self.space.execute(
             f"""INSERT INTO promotion_log (space, {", ".join(row)})

@@ -82,7 +82,6 @@ class Rows:
         return len(self.refs)
 
     def take(self, chosen: NDArray[np.bool_]) -> Rows:
-        """Return the chosen candidates."""
         return Rows(*(column[chosen] for column in self._columns()))
 
     def followed_by(self, others: Rows) -> Rows:

@@ -70,7 +70,6 @@ class Gathering:
         self._files = OpenFiles.at(request.files)
 
     async def gathered(self) -> ContextGathered:
-        """Return the memories in their sections."""
         with_task = bool(self._request.task)  # without one, the most important are given
         listed, is_all = await self._in_thread(lambda: self._first("important", or_none=with_task))
         every = [each for each in listed if not each.done]
@@ -219,7 +218,6 @@ class OpenFiles:
         return cls(tuple(each for each in parts if each))
 
     def names(self) -> tuple[str, ...]:
-        """Return the files' names."""
         return tuple(dict.fromkeys(path[-1] for path in self.parts))
 
     def query(self, task: str) -> str:

@@ -24,8 +24,6 @@ NEAR_COSINE: Final = 0.95
 """The cosine above which memories of one scope are compared word by word."""
 STRONGER: Final = 2.0
 """The factor by which a narrower scope's memory must be stronger to represent both."""
-NAMED: Final = 5
-"""The number of ids in an answer; more would only cost tokens."""
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates an equal text."""
 CLOSE: Final = 0.8

@@ -117,15 +117,12 @@ def _next_level(
 
 def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
     """Return the edges that the rows state, best supported first. Edges between spellings of one name are dropped."""
-    live: dict[Edge, int] = {}
-    forgotten: dict[Edge, int] = {}
-    for sighting in sightings:
-        edge = sighting.edge
+    found: dict[Edge, Support] = {}
+    for _, edge, live, forgotten in sightings:
         if edge.subject != edge.target:
-            live[edge] = live.get(edge, 0) + sighting.live
-            forgotten[edge] = forgotten.get(edge, 0) + sighting.forgotten
-    order = sorted(live, key=lambda edge: (-live[edge], -forgotten[edge], edge))
-    return {edge: Support(live[edge], forgotten[edge]) for edge in order}
+            known = found.get(edge, Support(0, 0))
+            found[edge] = Support(known.live + live, known.forgotten + forgotten)
+    return dict(sorted(found.items(), key=lambda item: (-item[1].live, -item[1].forgotten, item[0])))
 
 
 def connection(entities: Iterable[Reached]) -> float:

@@ -109,7 +109,6 @@ class Chroma:
         return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
 
     def delete(self, name: str) -> None:
-        """Delete a collection."""
         with self.guard():
             self._clients[0].delete_collection(self._prefix + name)
 
@@ -244,7 +243,6 @@ def _compared(passages: PassageVectors, query: Vectors, limit: int, allowed: Set
 
 
 def _embedded(folder: Path) -> Any:
-    """Return a client of the Chroma in `folder`."""
     import chromadb
     from chromadb.api.shared_system_client import SharedSystemClient
 

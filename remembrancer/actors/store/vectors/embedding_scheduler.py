@@ -162,7 +162,6 @@ class EmbeddingScheduler:
     # --- The state of embedding.
 
     def summary(self) -> EmbeddingSummary:
-        """Return the state of embedding."""
         answering = self.answering
         choice, identity = answering.choice, answering.identity
         letters = self._read_each(lambda texts: texts.dead_letters(answering.key or ""))
@@ -180,7 +179,6 @@ class EmbeddingScheduler:
         )
 
     def models(self) -> tuple[ModelProgress, ...]:
-        """Return the progress of each model."""
         answering, active = self.answering, self._state.active
         progress = []
         for model in self._models:
@@ -203,7 +201,6 @@ class EmbeddingScheduler:
 
     @property
     def workers(self) -> list[Peer]:
-        """All workers with a model."""
         return list(self._leases.workers)
 
     @property

@@ -45,7 +45,6 @@ class ExactVectors:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the vectors in memory."""
         return self._held.room.nbytes
 
     def free(self) -> None:
@@ -76,12 +75,8 @@ class ExactVectors:
         return [first_memories(row if places is None else row[places], memories, limit) for row in cosines]
 
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
-        """Return the passages of these memories."""
         held = self._up_to_date()
         return held.passages_at(held.places_of(memories))
-
-    def _read(self, after: int) -> PassageVectors:
-        return self.records.passages(self.model, after=after, limit=READ_AT_ONCE)
 
     def _up_to_date(self) -> _Held:
         """Return all passages that are in the records now."""
@@ -92,7 +87,7 @@ class ExactVectors:
                 return held
             present = self.records.extent(self.model)
             if present != held.extent:
-                while (new := self._read(held.last)).numbers:
+                while (new := self.records.passages(self.model, after=held.last, limit=READ_AT_ONCE)).numbers:
                     held = held.with_more(new)
                 if held.extent != present:  # some are gone, as numbers are never reused
                     held = held.among(self.records.passage_numbers(self.model))
@@ -127,7 +122,6 @@ class _Held:
 
     @property
     def memories(self) -> NDArray[np.int64]:
-        """The memory of each passage."""
         return self._keys[: self.count, 1]
 
     def with_more(self, new: PassageVectors) -> _Held:
@@ -166,7 +160,6 @@ class _Held:
         return np.sort(order[np.repeat(first - before, counts) + np.arange(counts.sum())])
 
     def passages_at(self, places: NDArray[np.intp]) -> PassageVectors:
-        """Return the passages at some positions."""
         numbers, memories, ordinals = self._keys[places].T.tolist()
         return PassageVectors(numbers, memories, ordinals, self.room[places])
 
