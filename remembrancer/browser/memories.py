@@ -56,6 +56,7 @@ DONE: Final = {
     **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},
     **{"restore": "Restored.", "user": "Moved.", "project": "Moved.", "refuse": "It stays in its project."},
     **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both hold.", "undo": "Undone."},
+    **{"unmade": "Undone, and so forgotten."},
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "The run was undone."},
 }
@@ -297,12 +298,17 @@ async def change(view: View) -> Response:
         try:
             before = await _now(view, memory_id)
             other = await _change(view, before, view.field(memory_id) if what == "undo" else what)
-            undo[memory_id] = other or await _undo_of(view, before)
+            if what == "undo":
+                is_forgotten = before.forgotten_at is None and (await _now(view, memory_id)).forgotten_at is not None
+                undo |= {memory_id: "restore"} if is_forgotten else {}
+            else:
+                undo[memory_id] = other or await _undo_of(view, before)
         except (InvalidInput, NotFound) as error:
             failures.append(error)
     if len(failures) == len(chosen):
         raise failures[0]
-    return _next(view, chosen[0], what.partition("/")[0], {} if what == "undo" else undo, len(failures))
+    done = "unmade" if what == "undo" and undo else what.partition("/")[0]
+    return _next(view, chosen[0], done, undo, len(failures))
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:

@@ -191,7 +191,7 @@ def edit(
             return _done(answer, f"It replaces {old} already")
         name = _name_of(where, given["supersedes"], answer)
         undo = f"'remembrancer undo {old}{where.repeated}'"
-        return _done(answer, f"It replaces {old} now: {name}; {undo} takes that back")
+        return _done(answer, f"{short(memory)} replaces “{name}” now; {undo} takes that back")
     states = {
         "done": "closed" if done else "reopened",
         "due": _due_in_words(given["due"]) if given["due"] else "due date removed",
@@ -218,7 +218,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                 answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
                 newer = excerpt(pair.newer.content)
                 if relation == "supersedes":
-                    return _done(answer, f"Replaced by: {newer}")
+                    return _done(answer, f"“{excerpt(pair.older.content, NAMED)}” is replaced by: {newer}")
                 back = f"remembrancer edit {short(pair.newer.id)} --undecided {short(pair.older.id)}"
                 return _done(answer, f"Both hold. The newer one: {newer}; '{back}' takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
@@ -361,6 +361,8 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         line = UNCHANGED if is_so_already else f"Restored: {excerpt(after['content'])}  {short(memory)}"
         if answer.get("proposed_again"):
             line = "It is proposed to the user again: 'remembrancer list --review' shows it"
+        elif version is None and answer.get("restored_fields") == []:
+            line = f"It was only doubted; both hold now: {excerpt(after['content'])}  {short(memory)}"
         elif any(link["relation"] == "supersedes" for link in after.get("incoming_links", ())):
             again = f"'remembrancer restore {short(memory)}{where.repeated}'"
             line += f". It is still replaced: {again} makes it valid again"

@@ -39,7 +39,7 @@ from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.text import NAMELESS, count
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
-from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD
+from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
@@ -295,6 +295,11 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
     warnings: dict[str, str] = {}
     total = 0
     for place, conversation in where.conversations():
+        if place is not where.places[0]:  # which has had the user's memories, and each answer counts as a use
+            rest = [scope for scope in arguments.get("scope") or SCOPES if scope != "user"]
+            if not rest:
+                break
+            arguments = {**arguments, "scope": rest}
         answer = conversation.call(tool, **arguments)
         if "embedding_starting" in warnings_of(answer).values():
             with said_when_slow("Loading the model"):
@@ -447,7 +452,9 @@ def _waiting(where: Where) -> Report:
         for row in facts[name]:
             reason = f"{why.format(row['newer_id'])} {one_line(row['newer'])}"
             rows.append((one_line(row["older"]), reason, row["older_id"]))
-    how = "'remembrancer edit ID --to user' accepts, '--to project' refuses a proposal; of a pair: --replaced, --both."
+    how = (
+        "'remembrancer edit ID' decides: --to user or --to project about a proposal, --replaced or --both about a pair."
+    )
     notes = [f"{count(more, 'further pair')} {'waits' if more == 1 else 'wait'} behind these."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
     at_terminal = [(excerpt(text, LONGEST), excerpt(why, LONGEST), bare) for text, why, bare in rows]

@@ -30,6 +30,7 @@ from remembrancer.protocol.writes import (
 
 UNDONE: Final = "undone"
 """The name in the history of a change that undoes others."""
+RESTORED: Final = "restored"
 MOVE_UNDONE: Final = "the move was undone"
 """The reason of a move between lanes that undoes another one."""
 RELEASED: Final = "released"
@@ -177,19 +178,27 @@ class Undoing(NamedTuple):
 
 def undoing(history: Iterable[HistoryEntry]) -> Undoing:
     """Tell the changes that were undone from those that stand; both without those that nobody made. A change says which
-    version its undoing went back to; a move between lanes is undone by a move."""
+    version its undoing went back to; a move between lanes is undone by a move, and the undo of the storing by
+    restoring the memory."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
+    standing_at: dict[int, list[HistoryEntry]] = {}
+    taken_back_whole: list[HistoryEntry] = []
     for entry in history:
         if entry.change == UNDONE or "as_of" in entry.details:
             as_of = entry.details.get("as_of")
             kept = [each for each in changes if isinstance(as_of, int) and each.version <= as_of]
+            kept = standing_at.get(as_of, kept) if isinstance(as_of, int) else kept
+            taken_back_whole = [] if kept else changes
+        elif entry.change == RESTORED and taken_back_whole:
+            kept, taken_back_whole = [*taken_back_whole, entry], []
+            undone -= {each.version for each in kept}
         elif entry.change in ("promoted", "taken back") and entry.details.get("reason") == MOVE_UNDONE:
             kept = changes[:-1]
         else:
             kept = changes if entry.change in (RELEASED, REVIVED) else [*changes, entry]
         undone |= {each.version for each in changes} - {each.version for each in kept}
-        changes = kept
+        standing_at[entry.version] = changes = kept
     return Undoing(changes, undone)
 
 

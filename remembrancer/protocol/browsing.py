@@ -38,7 +38,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run of the consolidator, or an import, and the number of memories that it changed. `undone_at`: the time at
-    which it was undone. `of_user`: it changed the user's memories."""
+    which it was undone. `of_user`: it changed the user's memories; `of_another`: those of another project, which alone
+    can undo it."""
 
     run_id: str
     kind: str
@@ -47,6 +48,7 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
     changes: int = 0
     undone_at: float | None = None
     of_user: bool = False
+    of_another: bool = False
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):

@@ -412,6 +412,10 @@ def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig,
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, three) == [(one, "related_to")]
     assert "is not forgotten" in rig.refused(RestoreMemory(one)).message
+    # Nor is the older one replaced if it is what holds.
+    rig.records.link_similar([NearDuplicate(rig.number(three), rig.number(two), 0.9, relation="contradicts")])
+    rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", three),)))
+    assert (rig.loaded(two).possibly_superseded_by, rig.loaded(three).superseded_by) == ((), (two,))
 
 
 # Undoing

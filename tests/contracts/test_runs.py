@@ -394,6 +394,9 @@ def test_an_import_of_which_nothing_is_left_is_not_listed(rig: RunsRig) -> None:
 def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig: RunsRig) -> None:
     step = ChainLink("project", TWO, 5.0, "merged", source_project=PROJECT.id)
     rig.carry_out(ReviseMemory(ONE, "merged", importance=0.75, chain=step), place="user")
+    for project, is_of_another in ((PROJECT, False), (OTHER_PROJECT, True)):
+        read: Any = BROWSER_READS[ReadActivity](rig.records, ReadActivity(project, SESSION))
+        assert [each.of_another for each in read.runs] == [is_of_another]
     undoing = UndoRun("run", "user", if_there=True)
     for name, project, change in (
         ("theirs", OTHER_PROJECT, undoing),

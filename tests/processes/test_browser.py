@@ -391,10 +391,11 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
     assert re.findall('aria-label="(.+): .+?">undo the last<', page) == ["Undo the last"], "the name holds what is seen"
     for memory, how in ((kept, "undo/2"), (new, "undo/1")):
         assert undo[memory][memory] == [how]
-        visit.do("/change", what="undo", back="/today", id=memory, **{memory: how})
+        gone = Page(visit.do("/change", what="undo", back="/today", id=memory, **{memory: how})).text
     text = Page(visit.do("/change", id=end, what="done", back="/today")).text
     assert "port 8080" in text
     assert "No open ends" in text
+    assert "Undone, and so forgotten: “## The gate" in gone
     assert "decided, undone: decided The gate · opens at seven" in text
     assert "You, here" in text
     assert "In the background" not in text

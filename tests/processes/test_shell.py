@@ -290,6 +290,12 @@ def test_the_log_marks_what_was_undone(shell: Shell) -> None:
         ["closed", "paint the boat", "undone"],
         ["undone: closed", "paint the boat", ""],
     ]
+    shell("undo", end, "--yes")
+    assert shell("log").splitlines()[0].endswith("undone")
+    shell("restore", end)
+    assert not shell("log").splitlines()[0].endswith("undone"), "it is there again"
+    shell("undo", end, "--yes")
+    assert "nothing more to undo" in shell("undo", end, "--yes", status=exit_codes.USAGE)
 
 
 def test_the_log_says_of_an_undo_what_it_undid(shell: Shell) -> None:
@@ -441,6 +447,20 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert shell("list", "--review").split("\t")[2].startswith(f"nearly the same as {new}")
     shell("edit", old, "--both")
     assert "Nothing waits for a decision" in shell("list", "--review")
+
+
+def test_of_a_fact_that_was_replaced_twice_the_first_comes_last(shell: Shell) -> None:
+    facts = (
+        "We use Redis for the session cache",
+        "We use Valkey for the session cache, no longer Redis",
+        "Session cache: Valkey, not Redis",
+    )
+    for fact in facts:
+        shell("add", fact)
+    asyncio.run(until(lambda: len(shell.json("list", "--review")["contradictions"]) > 1))
+    found = [line.split("\t")[4] for line in shell("search", "which cache do we use").splitlines()]
+    assert found[-1] == facts[0], found
+    assert set(found) == set(facts)
 
 
 def test_only_a_pair_that_was_settled_as_both_true_is_put_back_into_review(shell: Shell) -> None:

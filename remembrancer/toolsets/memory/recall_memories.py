@@ -52,7 +52,7 @@ OF_MEMORIES: Final = ("type", "kind", "domain", "tags", "min_importance")
 Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
 NEAREST: Final = "Probably nothing answers the query; these are the nearest memories."
-AND_STANDING: Final = "Memories without a relevance are here because they hold for every task."
+AND_STANDING: Final = "Memories with a kind hold for every task."
 LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for memories that hold for every task."""
 STANDING_TOKENS: Final = 800

@@ -25,6 +25,7 @@ from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Link, Memory
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import (
+    RESTORED,
     UNDONE,
     changed_line,
     check_broader,
@@ -196,7 +197,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
         if change.run_id is None or not is_undone:
             return ImportedResult(memory.id, "present")
         after = msgspec.structs.replace(present.now, forgotten=False, forgotten_reason=None)
-        writer.revise(present, after, "restored", imported=change.run_id)
+        writer.revise(present, after, RESTORED, imported=change.run_id)
         begin_run(writer, change.run_id, IMPORT, SHELL_SESSION)
         return ImportedResult(memory.id, "imported")
     if change.joins_same and memory.forgotten_at is None:
@@ -287,7 +288,7 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
         )
     else:
         after = reverted(memory.now, _earlier(writer, memory, change.version))
-    made = writer.revise(memory, after, "restored", reason=change.reason, restored_version=change.version)
+    made = writer.revise(memory, after, RESTORED, reason=change.reason, restored_version=change.version)
     _valid_again(writer, memory, after)
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
 
@@ -550,6 +551,8 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             if replaced.now.valid_until is None:
                 after = msgspec.structs.replace(replaced.now, valid_until=writer.at)
                 writer.revise(replaced, after, SUPERSEDED, by=source.id, reason=reason)
+            if (doubt := writer.link(target.id, source.id, CONTRADICTS)) is not None:
+                writer.space.unlink(doubt)  # the older one was thought to be replaced
         elif present is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
             for ends in ((source.id, target.id), (target.id, source.id)):
                 if (contradiction := writer.link(*ends, CONTRADICTS)) is not None:

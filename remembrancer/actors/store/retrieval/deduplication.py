@@ -24,11 +24,13 @@ NEAR_COSINE: Final = 0.95
 """The cosine above which memories of one scope are compared word by word."""
 STRONGER: Final = 2.0
 """The factor by which a narrower scope's memory must be stronger to represent both."""
+UNRANKED: Final = Scores(0.0, 0.0)
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates an equal text."""
 CLOSE: Final = 0.8
 """A later memory that probably replaces an earlier one, and has at least this share of its score, precedes it. A
-question about something that only the earlier one covers is answered by that one."""
+question about something that only the earlier one covers is answered by that one. What the later one loses by being
+probably replaced itself does not count: then the last of a chain is the answer, and the first is the least."""
 
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
@@ -132,7 +134,7 @@ def _ids_in(entries: Sequence[Entry]) -> set[str]:
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
     """Move each entry that others supersede right behind these, and one that others probably supersede if these answer
-    nearly as well (`CLOSE`).
+    nearly as well (`CLOSE`); otherwise these come right behind it.
 
     The successor gets the scores of the entry that it replaces, if they are better: it is the valid answer to the same
     questions.
@@ -146,12 +148,18 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
             return
         waiting.add(entry.record.id)
         scores = max(entry.scores, replaced, key=lambda each: each.final)
+        behind = []
         for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
-            later = known.get(newer)
-            is_certain = newer in entry.record.superseded_by
-            if later is not None and (is_certain or later.scores.final >= CLOSE * entry.scores.final):
+            if (later := known.get(newer)) is None:
+                continue
+            own = later.scores.final - later.scores.shares.get("outdated", 0.0)
+            if newer in entry.record.superseded_by or own >= CLOSE * entry.scores.final:
                 place(later, scores)
+            else:
+                behind.append(later)
         ordered[entry.record.id] = replace(entry, scores=scores)
+        for later in behind:
+            place(later, later.scores)
 
     for entry in entries:
         place(entry, entry.scores)
@@ -160,7 +168,8 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
 
 def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     """Return the missing memories that replace these according to links, each with its own scores, or with those of the
-    replaced memory if it was no candidate. Also return summaries of two or more of them, with the best of their scores.
+    replaced memory if it was no candidate; one that only probably replaces it is `UNRANKED` then. Also return summaries
+    of two or more of them, with the best of their scores.
     """
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
@@ -170,13 +179,19 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
         if summary not in known and len(refs) > 1 and not is_outdated:
             found[summary] = max((known[each].scores for each in refs), key=lambda scores: scores.final)
     ids = {entry.record.id for entry in loaded}
-    missing = {newer: entry for entry in loaded for newer in entry.record.superseded_by if newer not in ids}
+    missing = {
+        newer: entry
+        for entry in loaded
+        for newer in (*entry.record.possibly_superseded_by, *entry.record.superseded_by)
+        if newer not in ids
+    }
     if missing:
         numbers = {place: number for number, place in view.reader.numbers_of(missing).items()}
         scores = dict(ranked)
         for newer, entry in missing.items():
             if (ref := numbers.get((entry.record.space, newer))) is not None:
-                found[ref] = scores.get(ref, entry.scores)
+                is_certain = newer in entry.record.superseded_by
+                found[ref] = scores.get(ref, entry.scores if is_certain else UNRANKED)
     return list(found.items())
 
 
