@@ -11,7 +11,7 @@ from remembrancer.actors.store.records.passage_rows import mean_vectors, passage
 from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
 from remembrancer.actors.store.records.space import Space, shown_to
-from remembrancer.actors.store.records.sqlite_file import Query, json_list
+from remembrancer.actors.store.records.sqlite_file import Query, decode_names, json_list
 from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.memory.replacement import REPLACED
@@ -21,7 +21,6 @@ from remembrancer.protocol.reads import Memories, Proposal, Surroundings
 from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.writes import EntityRef, MemoryLink
 
-_decode_projects: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 MOST_EDGES: Final = 20_000
 """The limit on edges in an answer: a few hundred kilobytes, and more than finding communities needs."""
 NAMED_TOGETHER: Final = 16
@@ -167,7 +166,7 @@ class SqliteBackground:
                         WHERE space = @SPACE AND id = ? AND source_project IS NOT NULL"""
             patterns = "SELECT source_projects FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?"
             projects = [project for (project,) in query(origin, (memory_id,))]
-            projects += (each for (listed,) in query(patterns, (memory_id,)) for each in _decode_projects(listed))
+            projects += (each for (listed,) in query(patterns, (memory_id,)) for each in decode_names(listed))
             found = query(
                 """SELECT DISTINCT e.name FROM memories AS m JOIN memory_entities AS s ON s.memory = m.number
                    JOIN entities AS e ON e.number = s.entity
@@ -287,7 +286,7 @@ _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if n
 }
 """The columns of a `Material`, with their SQL."""
 _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
-    "derived_from": msgspec.json.Decoder(tuple[str, ...]).decode,
+    "derived_from": decode_names,
     "entities": msgspec.json.Decoder(tuple[EntityRef, ...]).decode,
     "is_replaced": bool,
 }

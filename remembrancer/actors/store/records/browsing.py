@@ -14,6 +14,7 @@ from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.rules import next_undo
 from remembrancer.actors.store.records.space import APART, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, undoing
 from remembrancer.memory.replacement import are_two_things
@@ -46,7 +47,6 @@ LINKS: Final = 2
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
-_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -76,7 +76,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     )
     rows.sort(key=lambda row: -row[3])
     changes = tuple(
-        MemoryChanged(*(*row[1:8], _decode_names(row[8]), *map(bool, row[9:12]), *row[12:])) for row in rows[:limit]
+        MemoryChanged(*(*row[1:8], decode_names(row[8]), *map(bool, row[9:12]), *row[12:])) for row in rows[:limit]
     )
     runs = spaces.read(
         spaces.for_each(

@@ -4,11 +4,9 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-import msgspec
-
 from remembrancer.actors.store.records.memory_rows import read_memory
 from remembrancer.actors.store.records.space import Spaces
-from remembrancer.actors.store.records.sqlite_file import Query, as_json
+from remembrancer.actors.store.records.sqlite_file import Query, as_json, decode_names
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
@@ -25,7 +23,6 @@ _COLUMNS: Final = f"""session_id, started_at, last_active_at, status, ended_at, 
 FILE_ARGUMENTS: Final = ("file_path", "notebook_path", "path")
 """The arguments that name a file in a client's own tools."""
 MOST_FILES: Final = 50
-_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def session_record_of(query: Query, session_id: str) -> Memory | None:
@@ -173,4 +170,4 @@ def _left(query: Query, session_id: str) -> tuple[str, ...]:
 def read_topics(query: Query) -> tuple[Topic, ...]:
     """Return the latest communities. Raises `ValueError` if a row cannot be decoded."""
     rows = query("SELECT label, entities FROM topics WHERE space = @SPACE ORDER BY number", ())
-    return tuple(Topic(label, _decode_names(entities)) for label, entities in rows)
+    return tuple(Topic(label, decode_names(entities)) for label, entities in rows)

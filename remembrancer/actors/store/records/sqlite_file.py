@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 Query = Callable[[str, Sequence[object]], list[Any]]
 """Returns all rows of a query with its arguments."""
 _encode_json: Final = msgspec.json.Encoder().encode
+decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+"""Decodes a column that is a list of names or ids."""
 
 
 def places_for(values: Sequence[object]) -> str:

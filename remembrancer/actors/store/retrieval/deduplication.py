@@ -265,17 +265,14 @@ def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
         derived = entry.record.derived_from
         if entry.record.type != "semantic" or not entry.is_current:
             continue
-        if any(each in hidden and hidden[each].record.possibly_superseded_by for each in derived):
-            if hidden.keys() >= set(derived):
-                left.add(entry.record.id)
-                first = max((hidden[each] for each in derived), key=lambda each: each.scores.final)
-                best[first.record.id] = max(entry.scores, first.scores, key=lambda scores: scores.final)
+        is_outdated = any(each in hidden and hidden[each].record.possibly_superseded_by for each in derived)
+        sources = [each for each in derived if each in hidden and (is_outdated or each not in left)]
+        if len(sources) < (len(derived) if is_outdated else 2):
             continue
-        sources = [each for each in derived if each in hidden and each not in left]
-        if len(sources) > 1:
-            left.update(sources)
-            first = max((hidden[each] for each in sources), key=lambda each: each.scores.final)
-            best[entry.record.id] = max(entry.scores, first.scores, key=lambda scores: scores.final)
+        left.update((entry.record.id,) if is_outdated else sources)
+        first = max((hidden[each] for each in sources), key=lambda each: each.scores.final)
+        stays = first if is_outdated else entry
+        best[stays.record.id] = max(entry.scores, first.scores, key=lambda scores: scores.final)
     kept = [
         replace(each, scores=best[each.record.id]) if each.record.id in best else each
         for each in ordered
