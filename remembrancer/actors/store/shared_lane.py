@@ -34,7 +34,7 @@ from remembrancer.actors.store.records.space import SpaceConnection, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import LOGS, SqliteEdits, merge, read_applied
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
-from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, UNACCEPTABLE, Limits, Records
+from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records, apply_alone
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.journal.contract import (
@@ -502,7 +502,9 @@ class SharedLane(Records):
                     break
                 mark = LaneMark(page.mark.journal, stands.position, stands.id)
                 at = max(at, stands.at)
-                outcome = self._apply_entry(SqliteEdits(connection.connection, self.space, at), entry, mark.position)
+                edits = SqliteEdits(connection.connection, self.space, at)
+                apply = partial(self._apply_entry, edits, entry, mark.position)
+                outcome = apply_alone(edits.connection, f"{self.name} {mark.position}", apply)
                 if isinstance(entry, Submitted):
                     applied.append((entry, outcome))
             mark = page.mark if newer is None else mark
@@ -528,23 +530,15 @@ class SharedLane(Records):
         return {entry.operation.operation_id: outcome for entry, outcome in reversed(applied)}
 
     def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, position: int) -> Outcome:
-        """Apply one entry, or nothing of it if the records refuse it. The outcome is that of an operation."""
-        edits.execute("SAVEPOINT entry")
-        outcome: Outcome = InvalidInput("this entry is not an operation")
-        try:
-            if isinstance(entry, Accesses):
-                here = edits.query(_HERE, (json_list(entry.shown),))
-                revive(edits, edits.archived([number for (number,) in here]), edits.now)
-            elif isinstance(entry, ProjectRenamed):
-                edits.rename_project(entry.old, entry.new)
-            elif isinstance(entry, Submitted):
-                outcome = self._apply_operation(edits, entry, position)
-        except UNACCEPTABLE as error:
-            edits.execute("ROLLBACK TO entry")
-            logger.error("an entry was refused", extra={"lane": self.name, "reason": str(error)})
-            outcome = InvalidInput(f"the records refuse this operation: {error}")
-        edits.execute("RELEASE entry")
-        return outcome
+        """Apply one entry. The outcome is that of an operation."""
+        if isinstance(entry, Submitted):
+            return self._apply_operation(edits, entry, position)
+        if isinstance(entry, Accesses):
+            here = edits.query(_HERE, (json_list(entry.shown),))
+            revive(edits, edits.archived([number for (number,) in here]), edits.now)
+        elif isinstance(entry, ProjectRenamed):
+            edits.rename_project(entry.old, entry.new)
+        return InvalidInput("this entry is not an operation")
 
     def _apply_operation(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
         """Apply an operation, and if it is this host's and moves a memory, also in the local space of the memory. A

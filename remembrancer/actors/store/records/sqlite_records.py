@@ -276,18 +276,18 @@ def apply_each(
     except UNACCEPTABLE:
         connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
-        return [_apply_alone(connection, operation, apply_one) for operation in operations]
+        return [apply_alone(connection, each.operation_id, partial(apply_one, each)) for each in operations]
 
 
-def _apply_alone(
-    connection: sqlite3.Connection, operation: Operation, apply_one: Callable[[Operation], Outcome]
-) -> Outcome:
+def apply_alone(connection: sqlite3.Connection, name: str, apply: Callable[[], Outcome]) -> Outcome:
+    """Apply one operation at a savepoint, inside a transaction. One that cannot be written changes nothing; `name` is
+    its name in the log."""
     connection.execute("SAVEPOINT operation")
     try:
-        outcome = apply_one(operation)
+        outcome = apply()
     except UNACCEPTABLE as error:
         connection.execute("ROLLBACK TO operation")
-        logger.error("an operation was refused", extra={"operation": operation.operation_id, "reason": str(error)})
+        logger.error("an operation was refused", extra={"operation": name, "reason": str(error)})
         outcome = InvalidInput(f"the records refuse this operation: {error}")
     connection.execute("RELEASE operation")  # not after other errors, which end the transaction
     return outcome
