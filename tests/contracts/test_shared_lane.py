@@ -204,6 +204,19 @@ def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -
     assert hosts[0].dump() == hosts[1].dump()
 
 
+def test_an_entry_that_the_records_cannot_write_changes_nothing_on_any_host(hosts: Hosts) -> None:
+    hosts[0].submit(LANTERN)
+    bad = UpdateMemory(memory_id_of(LANTERN), content="never kept", importance=1.5)
+    assert isinstance(hosts[0].reply(change_operation("bad", bad)), InvalidInput)
+    hosts[0].submit(CANDLE)
+    hosts[1].lane.catch_up()
+    for host in hosts.hosts:
+        assert len(host.lane.keyword_hits([Phrase("lantern")], Filters(SESSION), 9)) == 1
+        assert host.lane.keyword_hits([Phrase("never kept")], Filters(SESSION), 9) == {}
+        assert host.lane.mark.position == 3
+    assert hosts[0].dump() == hosts[1].dump()
+
+
 def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts) -> None:
     hosts[0].lane.close()
     hosts[0].open(Limits(session=1))
