@@ -37,6 +37,7 @@ FEW: Final = 20
 """The number of a session's queries that are shown with their answers, and of memories in each answer."""
 PULSE_S: Final = 10.0
 """Something is sent at least this often, so that a dead gateway or a revoked token is noticed."""
+MOST_VERBS: Final = 3
 OTHERS: Final = "others"
 """Stands in place of an id for all sessions of other projects."""
 TOGETHER_S: Final = 0.3
@@ -189,7 +190,8 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
         undo = f"undo/{version}" if version else ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
-        did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
+        verbs = list(dict.fromkeys(_verb(each) for each in reversed(several)))
+        did = ", ".join(verbs if len(verbs) <= MOST_VERBS else [verbs[0], "…", *verbs[-2:]])
         did += f" by {last.member}" if last.member else ""
         lines.append(Line(last, did, undo))
     return lines

@@ -227,6 +227,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visi
     gone = visit.stored("We deploy nothing on Fridays")
     visit.do("/change", id=gone, what="forget")
     page = visit.get("/", q="when do we deploy", **{"not": other[-6:]})
+    assert 'name="back" value="/?q=when+do+we+deploy' in page, "a change leads back to this search"
     assert "Deploy keys" in visit.get(f"/memory/{other[-6:]}")
     assert re.search(r'<rect class="plus" x="50.0" width="[\d.]+"', page)
     assert "same words" in page
