@@ -1,5 +1,6 @@
 """An answer says each thing once, across scopes and in one, and what is out of date after the rest."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -134,8 +135,11 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_
     assert ids(replaced_last([old, other, new])) == ["new", "old", "other"]
     assert [each.scores.final for each in replaced_last([old, other, new])] == [0.9, 0.9, 0.8], "it answers as well"
     maybe = entry("old", 0.9, possibly_superseded_by=("gone", "new"))
-    assert ids(replaced_last([maybe, other, new])) == ["old", "other", "new"], "it is about something else"
+    assert ids(replaced_last([maybe, other, new])) == ["old", "new", "other"], "it may be about something else"
     assert ids(replaced_last([maybe, other, entry("new", 0.8)])) == ["new", "old", "other"], "it answers, too"
+    doubted = entry("new", 0.5)
+    doubted = dataclasses.replace(doubted, scores=replace(doubted.scores, shares={"outdated": -0.3}))
+    assert ids(replaced_last([maybe, other, doubted])) == ["new", "old", "other"], "so it does by itself"
     assert ids(replaced_last([other, old])) == ["other", "old"], "nor does what is not found"
     chain = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("c",)), entry("c", 0.1)]
     assert ids(replaced_last(chain)) == ["c", "b", "a"]

@@ -36,6 +36,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory
 from remembrancer.protocol.writes import Operation, PromoteMemory
 
+_decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
 _decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
@@ -140,7 +141,7 @@ def former_shares(paths: RuntimePaths) -> dict[str, str]:
     if not os.path.lexists(paths.shares):
         return {}
     try:
-        return msgspec.json.decode(paths.shares.read_bytes(), type=dict[str, str])
+        return _decode_shares(paths.shares.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise FileUnusable(f"{paths.shares} cannot be read ({error}): restore a backup of it") from error
 
