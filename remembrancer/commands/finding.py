@@ -32,10 +32,12 @@ from remembrancer.commands.selection import (
     short,
     warnings_of,
     with_short_ids,
+    without_none,
 )
 from remembrancer.commands.terminal import Terminal, said_when_slow, table
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
+from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import NAMELESS, count
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
@@ -192,7 +194,8 @@ def search(
     nearest = "" if warnings or is_open or may_answer else "Probably nothing here answers this; the nearest:"
     waiting = _newer_in_review(where)
     for memory in memories:
-        memory |= {"may_be_replaced_by": waiting[memory["id"]]} if memory.get("id") in waiting else {}
+        newer = next((newer for older, newer in waiting.items() if has_part(older, memory.get("id", " "))), None)
+        memory |= without_none({"may_be_replaced_by": newer})
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 

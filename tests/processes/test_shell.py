@@ -440,6 +440,12 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         shell("edit", old, decision)
         assert shell.json("list", "--review")["contradictions"] == []
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"
+    older, newer = "Anna reviews the database migrations", "Migrations are reviewed by Piotr now, not by Anna"
+    old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
+    asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
+    assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
+    assert f"replaced by {new}?" in shell("search", older)
+    shell("edit", old, "--both")
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     alike = asyncio.run(until(lambda: shell.json("list", "--review")["alike"]))

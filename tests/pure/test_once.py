@@ -137,7 +137,7 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_
     maybe = entry("old", 0.9, possibly_superseded_by=("gone", "new"))
     assert ids(replaced_last([maybe, other, new])) == ["old", "new", "other"], "it may be about something else"
     assert ids(replaced_last([maybe, other, entry("new", 0.8)])) == ["new", "old", "other"], "it answers, too"
-    doubted = entry("new", 0.5)
+    doubted = entry("new", 0.3)
     doubted = dataclasses.replace(doubted, scores=replace(doubted.scores, shares={"outdated": -0.3}))
     assert ids(replaced_last([maybe, other, doubted])) == ["new", "old", "other"], "so it does by itself"
     assert ids(replaced_last([other, old])) == ["other", "old"], "nor does what is not found"

@@ -27,7 +27,7 @@ STRONGER: Final = 2.0
 UNRANKED: Final = Scores(0.0, 0.0)
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates an equal text."""
-CLOSE: Final = 0.8
+CLOSE: Final = 0.5
 """A later memory that probably replaces an earlier one, and has at least this share of its score, precedes it. A
 question about something that only the earlier one covers is answered by that one. What the later one loses by being
 probably replaced itself does not count: then the last of a chain is the answer, and the first is the least."""
@@ -134,7 +134,7 @@ def _ids_in(entries: Sequence[Entry]) -> set[str]:
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
     """Move each entry that others supersede right behind these, and one that others probably supersede if these answer
-    nearly as well (`CLOSE`); otherwise these come right behind it.
+    well enough (`CLOSE`); otherwise these come right behind it.
 
     The successor gets the scores of the entry that it replaces, if they are better: it is the valid answer to the same
     questions.
