@@ -110,6 +110,7 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
         after_context = await client.call("recall_memories", query=task)
     assert {each["content"] for each in asked["memories"]} >= set(rules)
     assert asked["hint"] == AND_STANDING
+    assert {each["content"] for each in asked["memories"] if "answers" not in each} == set(rules), "as the hint says"
     assert len(few["memories"]) <= 2
     for other in (own, filtered, few, again, after_context):
         assert other.get("hint") != AND_STANDING

@@ -89,7 +89,7 @@ def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
 
 def standing_line(memory: ListedMemory) -> Answer:
     """A memory that holds for every task."""
-    return {**fields_of(memory, "id", "content", "kind"), **standing_of(memory), **set_fields(memory, *ENDED)}
+    return {**fields_of(memory, "id", "content"), **standing_of(memory), **set_fields(memory, *ENDED)}
 
 
 def _place_of(memory: RecalledMemory) -> Answer:

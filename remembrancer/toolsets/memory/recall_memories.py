@@ -52,7 +52,7 @@ OF_MEMORIES: Final = ("type", "kind", "domain", "tags", "min_importance")
 Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
 NEAREST: Final = "Probably nothing answers the query; these are the nearest memories."
-AND_STANDING: Final = "Memories with a kind hold for every task."
+AND_STANDING: Final = "Memories without “answers” hold for every task."
 LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for memories that hold for every task."""
 STANDING_TOKENS: Final = 800
@@ -142,7 +142,9 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         if memory.id in full:
             # Each open end is an answer to a question for all of them, whatever it says.
             return memory_of(memory, detail=detail, is_judged=not is_unjudged and memory.id not in open_ends)
-        return standing_line(memory) if memory.id in standing else line_of(memory, terms)
+        if memory.id in standing:
+            return standing_line(memory)
+        return line_of(memory, terms) | ({"answers": "hardly"} if standing else {})
 
     hint = None
     if standing:
