@@ -50,6 +50,8 @@ NARROW: Final = 110
 """The terminal width, in columns, below which a memory in a list gets lines of its own."""
 BEST: Final = 5
 """The number of search results shown by default."""
+MARKED_PAIRS: Final = 100
+"""The number of pairs in review that a search marks; all of them would take a noticeable time."""
 LONGEST: Final = 500
 """The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
 LEAD: Final = 40
@@ -223,14 +225,15 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
 
 
 def _newer_in_review(where: Where) -> dict[str, str]:
-    """The newer memory of each pair of `list --review`, by the older one; none if the store does not answer."""
+    """The newer memory of each of the most probable pairs of `list --review`, by the older one; none if the store does
+    not answer."""
     from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.protocol.browsing import MOST_PAIRS, FindPairs
+    from remembrancer.protocol.browsing import FindPairs
 
     newer: dict[str, str] = {}
     with suppress(RemembrancerError):
         for place in where.places:
-            request = FindPairs(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS, alike=False)
+            request = FindPairs(place.project, where.session or SHELL_SESSION, limit=MARKED_PAIRS, alike=False)
             newer |= {pair.older.id: pair.newer.id for pair in ask_store(request).pairs}
     return newer
 
