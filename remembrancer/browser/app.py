@@ -1,7 +1,6 @@
 """The application: routing, the choice of the visitor's project, and error responses."""
 
 import hashlib
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,9 +21,10 @@ from remembrancer.browser.rendering import HERE, environment
 from remembrancer.browser.view import Handler, Shared, View, Writes, name_of, names_of
 from remembrancer.config.project import directory_of, project_of
 from remembrancer.config.tokens import Grant, as_granted
+from remembrancer.memory.short_ids import WHOLE
 from remembrancer.protocol.consolidation import ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.ids import MEMORY_PREFIX, PROJECT_ID
+from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef
@@ -117,7 +117,7 @@ class Browser:
                 status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
                 if view is None:
                     return self._sorry(status, error.message)
-                said = re.sub(f"{MEMORY_PREFIX}[0-9A-Z]{{26}}", "this memory", error.message)
+                said = WHOLE.sub("this memory", error.message)
                 return view.page("sorry_here.html", status, said=said, back=view.field("back"))
 
         return Route(f"/p/{{project}}{path}", answer, methods=[method])

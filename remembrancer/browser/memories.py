@@ -20,9 +20,9 @@ from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.relevance import PERHAPS
 from remembrancer.memory.sentences import excerpt
+from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count, harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
 from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
@@ -235,7 +235,7 @@ def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> M
         link.format(view.at(f"/memory/{part}"), excerpt(harmless(texts[part].content), 120), part[-SHORT:])
         if part in texts
         else escape(harmless(part))
-        for part in re.split(f"({MEMORY_PREFIX}[0-9A-Z]{{26}})", reason)
+        for part in re.split(f"({WHOLE.pattern})", reason)
     ]
     return Markup("").join(parts)
 

@@ -196,9 +196,9 @@ def edit(
         "done": "closed" if done else "reopened",
         "due": _due_in_words(given["due"]) if given["due"] else "due date removed",
     }
-    states |= {"kind": f"now {named_kind(given['kind'])}", "type": ""} if given["kind"] else {}
-    effects = [states[name] for name in changed if states.get(name)]
-    if others := ", ".join(name for name in changed if name not in states):
+    states |= {"kind": f"now {named_kind(given['kind'])}"} if given["kind"] else {}
+    effects = [states[name] for name in changed if name in states]
+    if others := ", ".join(name for name in changed if name not in (*states, "type")):  # the type follows from the kind
         effects.append(f"changed {others}")
     outcome = " and ".join(effects)
     line = f"{outcome[:1].upper()}{outcome[1:]}: {_name_of(where, memory, answer)}; {undo} undoes it"

@@ -713,10 +713,11 @@ def log(where: Where, day: Sequence[str]) -> Report:
     for at, did, text, name, change in sorted(entries, key=lambda entry: str(entry[0])):
         mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
         start = excerpt(without_marks(text), LONGEST)
-        shown_text = f"{start} ({mark})" if mark not in ("", did) else start
-        # The id of a run is too long for a column.
-        rows.append((minute(at), did, *((f"{shown_text}  {name}", "") if "run_id" in change else (shown_text, name))))
         piped.append("\t".join((name, minute(at), did, one_line(text), mark)))
+        start += f" ({mark})" if mark not in ("", did) else ""
+        if "run_id" in change:  # its id is too long for a column
+            start, name = f"{start}  {name}", ""
+        rows.append((minute(at), did, start, name))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
     return Report(answer, lines, notes=as_notes(warnings), piped=piped)
 

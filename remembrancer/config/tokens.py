@@ -101,8 +101,10 @@ class Tokens(JsonList[Grant]):
             grant = next((grant for grant in known if grant.once and hmac.compare_digest(grant.sha256, digest)), None)
             if grant is None:
                 return None
-            name, until = f"browser {token[-6:]}", now + BROWSER_S
-            own = Grant(name, _digest(token), grant.projects, now, until, every_project=True)
+            name, digest = f"browser {token[-6:]}", _digest(token)
+            own = msgspec.structs.replace(
+                grant, name=name, sha256=digest, created_at=now, expires_at=now + BROWSER_S, once=False
+            )
             self.write((*(entry for entry in known if entry is not grant), own))
         return token
 

@@ -186,9 +186,9 @@ def undoing(history: Iterable[HistoryEntry]) -> Undoing:
     taken_back_whole: list[HistoryEntry] = []
     for entry in history:
         if entry.change == UNDONE or "as_of" in entry.details:
-            as_of = entry.details.get("as_of")
-            kept = [each for each in changes if isinstance(as_of, int) and each.version <= as_of]
-            kept = standing_at.get(as_of, kept) if isinstance(as_of, int) else kept
+            named = entry.details.get("as_of")
+            as_of = named if isinstance(named, int) else 0  # an import may say anything
+            kept = standing_at.get(as_of, [each for each in changes if each.version <= as_of])
             taken_back_whole = [] if kept else changes
         elif entry.change == RESTORED and taken_back_whole:
             kept, taken_back_whole = [*taken_back_whole, entry], []

@@ -199,6 +199,7 @@ def printable(text: str) -> str:
 
 
 NAMELESS: Final = "A session"
+"""Stands in place of the name of a client that gives none."""
 
 
 def client_title(client: str) -> str:

@@ -25,6 +25,7 @@ NEAR_COSINE: Final = 0.95
 STRONGER: Final = 2.0
 """The factor by which a narrower scope's memory must be stronger to represent both."""
 UNRANKED: Final = Scores(0.0, 0.0)
+"""The scores of a memory that is shown because it probably replaces a result, and not because it was found."""
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates an equal text."""
 CLOSE: Final = 0.5
