@@ -342,13 +342,7 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
                 "update_memory", memory_id=newer, add_links=[{"relation": "supersedes", "target": memory.id}]
             )
         case ["both", other]:
-            doubts = [each.strength for each in memory.links if each.relation == "contradicts" and each.target == other]
             await call("update_memory", add_links=[{"relation": "related_to", "target": other}])
-            return f"apart/{other}/{doubts[0] if doubts else ''}"
-        case ["apart", other, strength]:
-            doubt = [{"relation": "contradicts", "target": other, "strength": float_of(strength)}] if strength else []
-            link = {"relation": "related_to", "target": other}
-            await call("update_memory", remove_links=[link], add_links=doubt)
         case _:
             raise InvalidInput("Choose what to do with them: add tags, move them, or forget them.")
     return ""

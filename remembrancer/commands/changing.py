@@ -136,8 +136,7 @@ def _due_in_words(due: str) -> str:
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
     flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair of list --review: the newer one holds."),
-    flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true (--undecided undoes it)."),
-    option("--undecided", type=memory_id, metavar="ID", help="Put a pair that --both has settled back into review."),
+    flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     *FIELDS,
     REASON,
@@ -151,7 +150,6 @@ def edit(
     reopen: bool,
     to: str | None,
     pair: str | None,
-    undecided: str | None,
     allow_secrets: bool,
     reason: str | None,
     **given: Any,
@@ -162,12 +160,10 @@ def edit(
     undo = f"'remembrancer undo {short(memory)}{where.repeated}'"
     content = content if not text else " ".join(text) if text != ("-",) else _input_text()
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
-    if sum((pair is not None, undecided is not None, to is not None, bool(changes))) > 1:
-        raise click.UsageError("--to, --replaced, --both and --undecided stand alone: make other changes on their own")
+    if sum((pair is not None, to is not None, bool(changes))) > 1:
+        raise click.UsageError("--to, --replaced and --both stand alone: make other changes on their own")
     if pair is not None:
         return _settle(where, memory, pair, reason)
-    if undecided is not None:
-        return _unsettle(where, memory, undecided, reason)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
@@ -219,23 +215,9 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                 newer = excerpt(pair.newer.content)
                 if relation == "supersedes":
                     return _done(answer, f"“{excerpt(pair.older.content, NAMED)}” is replaced by: {newer}")
-                back = f"remembrancer edit {short(pair.newer.id)} --undecided {short(pair.older.id)}"
-                return _done(answer, f"Both hold. The newer one: {newer}; '{back}' takes that back")
+                undo = f"'remembrancer undo {short(pair.newer.id)}{where.repeated}'"
+                return _done(answer, f"Both hold. The newer one: {newer}; {undo} takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
-
-
-def _unsettle(where: Where, memory: str, other: str, reason: str | None) -> Report:
-    """Put two memories that were found to be both true back into review, in either order of their ids. Raises
-    `InvalidInput` if they are not such a pair."""
-    one, two = (where.ask("get_memory", memory_id=name, detail=True) for name in (memory, other))
-    for source, target in ((one, two["id"]), (two, one["id"])):
-        if any((link["relation"], link["target"]) == ("related_to", target) for link in source.get("links", ())):
-            related, doubted = ([{"relation": kind, "target": target}] for kind in ("related_to", "contradicts"))
-            links = {"remove_links": related, "add_links": doubted}
-            answer = where.ask("update_memory", memory_id=source["id"], reason=reason, **links)
-            return _done(answer, "It waits for review again.")
-    pair = f"{short(one['id'])} and {short(two['id'])}"
-    raise InvalidInput(f"{pair} are not a pair settled by 'remembrancer edit ID --both': nothing was changed")
 
 
 def _input_text() -> str:

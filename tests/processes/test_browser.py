@@ -344,8 +344,9 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     older = visit.stored("The API listens on port 8080")
     newer = visit.stored("The API listens on port 9090 now")
     visit.call("update_memory", memory_id=newer, add_links=[{"relation": "contradicts", "target": older}])
-    text = Page(visit.get("/today")).text
-    assert text.index("port 9090") < text.index("port 8080")
+    today = visit.get("/today")
+    session = re.findall(r"/sessions/(session:http[^\"?]+)", today)[0]
+    assert Page(today).text.index("port 9090") < Page(today).text.index("port 8080")
     page = visit.get("/review")
     assert "may replace" in Page(page).text
     page = visit.do("/change", id=older, what=f"replace/{newer}", back="/review")
@@ -362,7 +363,6 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert "Both hold" in Page(page).text
     assert "may replace" not in Page(page).text
     assert "contradictions" not in visit.call("get_memory_status")
-    session = re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today"))[0]
     assert "Its record" not in Page(visit.get(f"/sessions/{session}")).text
     for path in ("/graph", "/projects", "/health", "/sessions", "/graph.json"):
         visit.get(path)

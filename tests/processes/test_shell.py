@@ -469,21 +469,18 @@ def test_of_a_fact_that_was_replaced_twice_the_first_comes_last(shell: Shell) ->
     assert set(found) == set(facts)
 
 
-def test_only_a_pair_that_was_settled_as_both_true_is_put_back_into_review(shell: Shell) -> None:
+def test_that_both_of_a_pair_hold_is_undone_like_any_change(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
-    apart = shell.json("add", "Rowan likes green tea")["memory_id"]
-
-    def refused(*pair: str) -> str:
-        return shell("edit", pair[0], "--undecided", pair[1], status=exit_codes.USAGE)
-
-    assert "not a pair settled by" in refused(apart, old)
     asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
-    assert "not a pair settled by" in refused(new, old)
-    for pair in ((new, old), (old, new)):
-        shell("edit", old, "--both")
-        assert "waits for review again" in shell("edit", pair[0], "--undecided", pair[1])
+    for undo in (("undo", "--yes"), ("undo", new)):
+        assert f"undo {new}" in shell("edit", old, "--both")
+        assert "Nothing waits for a decision" in shell("list", "--review")
+        assert "both hold" in shell("log")
+        assert "9090" in shell(*undo)
         [waiting] = shell.json("list", "--review")["contradictions"]
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
+    assert "undone: both hold" in shell("log")
+    assert "related_to" not in shell("show", new)
 
 
 @alone

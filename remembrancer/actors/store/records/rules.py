@@ -83,6 +83,7 @@ SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """The names of changes in the history that end a validity."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
+BOTH_HOLD: Final = "both hold"
 STORING_UNDONE: Final = "its storing was undone"
 FORMER_WORDS: Final = 8
 """The number of words that an answer gives of a text that was replaced as a whole."""
@@ -222,7 +223,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
 
 
 def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
-    """Change the given fields. Links alone do not make a new version."""
+    """Change the given fields. Links alone do not make a new version, unless they settle a pair."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change)
@@ -242,7 +243,8 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
         line = changed_line(memory.now.content, change.content)
     elif "content" in fields:
         line = first_words(memory.now.content, FORMER_WORDS)
-    return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing, line)
+    version = writer.memory(memory.id).version if relinked else made.version
+    return UpdatedResult(memory.id, fields, "content" in fields, version, missing, line)
 
 
 def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
@@ -381,6 +383,11 @@ def _take_back(writer: Writer, found: NextUndo) -> RestoredResult:
     _valid_again(writer, memory, after)
     if last.change == SUPERSEDING_UNDONE:
         writer.space.put_link(last.details["by"], memory.id, SUPERSEDES, 1.0, writer.at)
+    elif last.change == BOTH_HOLD:
+        if (settled := writer.link(memory.id, last.details["other"], RELATED)) is not None:
+            writer.space.unlink(settled)
+        for source, target, strength in last.details["doubts"]:
+            writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields, undone=last.change)
 
 
@@ -537,7 +544,8 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
     """Add links; True if one is new or has another strength. A superseding link ends the validity of its target, if
     that is open.
 
-    This makes a version of the target, with the reason; the link itself does not make a version of its source.
+    This makes a version of the target, with the reason. The link itself makes a version of its source only if
+    it settles that both hold, of a pair that was waiting for a decision.
     """
     changed = False
     for link, target in links:
@@ -554,9 +562,14 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             if (doubt := writer.link(target.id, source.id, CONTRADICTS)) is not None:
                 writer.space.unlink(doubt)  # the older one was thought to be replaced
         elif present is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
-            for ends in ((source.id, target.id), (target.id, source.id)):
-                if (contradiction := writer.link(*ends, CONTRADICTS)) is not None:
-                    writer.space.unlink(contradiction)
+            ends = ((source.id, target.id), (target.id, source.id))
+            doubts = [doubt for each in ends if (doubt := writer.link(*each, CONTRADICTS)) is not None]
+            for doubt in doubts:
+                writer.space.unlink(doubt)
+            if link.relation == RELATED and (doubts or any(writer.link(*each, SIMILAR) for each in ends)):
+                one = writer.memory(source.id)
+                settled = {"other": target.id, "doubts": [(each.source, each.target, each.strength) for each in doubts]}
+                writer.revise(one, one.now, BOTH_HOLD, chain=one.promotion_chain, reason=reason, **settled)
     return changed
 
 

@@ -286,7 +286,7 @@ class SqliteEdits(SpaceConnection):
         """
         after, at = entry.record, entry.changed_at
         columns = columns_of(after, fields) | {"version": entry.version}
-        if fields != ("status",) or after.forgotten == before.now.forgotten:  # hidden and brought back, it is unchanged
+        if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hidden, it is unchanged
             columns["updated_at"] = at
         if after.occurred_at != before.now.occurred_at:
             columns["occurred_at"] = after.occurred_at
