@@ -442,7 +442,8 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
 class SearchGraph(SessionRequest[GraphFound], frozen=True):
     """Walk the graph from an entity, or get an overview without one.
 
-    `depth` is 1 to 3 hops, `limit` the most entities in the answer. An empty `relationship_type` means all.
+    `depth` is 0 to 3 hops, `limit` the most entities, and the most memories, in the answer. An empty
+    `relationship_type` means all.
     """
 
     entity: str | None = None

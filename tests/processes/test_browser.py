@@ -669,6 +669,10 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
         assert "owns Valkey" in text, "from her own row"
         assert "Anna Lindqvist owns it" in text
         assert "owns Anna Lindqvist" not in text
+    about = Page(visit.get("/graph", entity="legacy_id")).text.partition("Its memories")[2]
+    assert "Valkey has legacy_id since SHOP-12" in about
+    assert "Checkout depends_on" not in about, "a neighbour's memory"
+    assert "Its memories" not in Page(visit.get("/graph")).text
 
 
 def test_long_texts_of_any_kind_are_shown_at_once(visit: Visit) -> None:
