@@ -448,6 +448,8 @@ def _effect_of(answer: Answer, after: Answer) -> str:
         return f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back)"
     if answer["undone"] == "forgotten":
         return "it is no longer forgotten"
+    if answer["undone"] == "both hold":
+        return "the pair waits for a decision again"
     if answer["undone"] == "moved":
         return f"it is moved back to the {after['scope']}"
     effects = {

@@ -476,7 +476,7 @@ def test_that_both_of_a_pair_hold_is_undone_like_any_change(shell: Shell) -> Non
         assert f"undo {new}" in shell("edit", old, "--both")
         assert "Nothing waits for a decision" in shell("list", "--review")
         assert "both hold" in shell("log")
-        assert "9090" in shell(*undo)
+        assert "the pair waits for a decision again: the lantern listens on port 9090 now" in shell(*undo)
         [waiting] = shell.json("list", "--review")["contradictions"]
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
     assert "undone: both hold" in shell("log")
