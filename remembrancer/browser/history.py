@@ -192,6 +192,7 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
             undo = "restore" if last.change == FORGOTTEN else ""
         verbs = list(dict.fromkeys(_verb(each) for each in reversed(several)))
         did = ", ".join(verbs if len(verbs) <= MOST_VERBS else [verbs[0], "…", *verbs[-2:]])
+        did += " (undone)" if all(each.is_undone for each in several) else ""
         did += f" by {last.member}" if last.member else ""
         lines.append(Line(last, did, undo))
     return lines
@@ -218,29 +219,28 @@ def _author_of(change: MemoryChanged) -> tuple[str, str]:
 def parts_of(
     activity: ActivityRead, queries: Mapping[str, list[AnsweredQuery]], sessions: Mapping[str, ListedSession]
 ) -> list[Part]:
-    """A day by session, the most recently active first. A memory belongs to the session that changed it last, or to
-    the person there, who has a part for each machine of a share, and to the background only if nobody else changed it;
-    memories of the user that sessions of other projects changed form one part, which comes last."""
-    last_in = dict[str, tuple[str, str]]()
-    for each in sorted(activity.changes, key=lambda each: not each.session_id):  # those of the background last
-        last_in.setdefault(each.memory_id, _author_of(each))
-    elsewhere = {
-        each for each in last_in.values() if not (each[0] in sessions or each[0] in PEOPLE or each[0] in queries)
-    }
-    last_in = {memory: (OTHERS, "") if each in elsewhere else each for memory, each in last_in.items()}
+    """A day by session, the most recently active first. A change belongs to the session that made it, or to the person
+    there, who has a part for each machine of a share; one that was made in the background, to whoever changed that
+    memory last. What sessions of other projects did to memories of the user forms one part, which comes last."""
+    last = dict[str, tuple[str, str]]()
+    for each in activity.changes:
+        if each.session_id:
+            last.setdefault(each.memory_id, _author_of(each))
+    by_author: dict[tuple[str, str], list[MemoryChanged]] = {}
+    for each in activity.changes:
+        author = _author_of(each) if each.session_id else last.get(each.memory_id, ("", ""))
+        is_known = author[0] in sessions or author[0] in PEOPLE or author[0] in queries
+        by_author.setdefault(author if is_known else (OTHERS, ""), []).append(each)
+    for session_id in (*queries, *(each.session_id for each in activity.runs)):
+        by_author.setdefault((session_id, ""), [])
     parts = []
-    own_sessions = (*queries, *(each.session_id for each in activity.runs))
-    for session_id, member in {*last_in.values(), *((each, "") for each in own_sessions)}:
-        changes = [each for each in activity.changes if last_in[each.memory_id] == (session_id, member)]
+    for (session_id, member), changes in by_author.items():
         runs = [each for each in activity.runs if each.session_id == session_id and not member]
         questions = [] if member else queries.get(session_id, [])
-        # Of a memory that several sessions changed, all changes are listed, but the time is that of this one's own.
-        own = [each.at for each in changes if _author_of(each) == (session_id, member)]
-        own = own or [each.at for each in changes]
+        own = [each.at for each in changes if each.session_id] or [each.at for each in changes]
         times = [*own, *(each.at for each in runs), *(each.at for each in questions)]
-        lines = lines_of(changes)
         name = "In other projects" if session_id == OTHERS else who(session_id, sessions, member)
-        parts.append(Part(session_id, name, min(times), max(times), lines, runs, questions))
+        parts.append(Part(session_id, name, min(times), max(times), lines_of(changes), runs, questions))
     return sorted(parts, key=lambda each: (each.session_id == OTHERS, -each.ends))
 
 

@@ -369,7 +369,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert "gateway" in Page(visit.get("/health")).text
 
 
-def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visit: Visit) -> None:
+def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memory(visit: Visit) -> None:
     kept = visit.stored("The API listens on port 8080")
     visit.call("update_memory", memory_id=kept, content="The API listens on port 9090")
     new = visit.stored("## The gate\n\n- opens at **seven**", kind="decision")
@@ -397,7 +397,8 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(visi
     assert "port 8080" in text
     assert "No open ends" in text
     assert "Undone, and so forgotten: “## The gate" in gone
-    assert "decided, undone: decided The gate · opens at seven" in text
+    assert "undone: decided The gate · opens at seven" in text
+    assert "decided (undone) The gate" in text, "each by whoever did it"
     assert "You, here" in text
     assert "In the background" not in text
     yesterday = Page(visit.get("/today", day="2020-01-01")).text
