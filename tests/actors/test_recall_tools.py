@@ -89,6 +89,7 @@ async def test_what_a_session_has_seen_and_hardly_answers_is_not_repeated_but_fo
         await client.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
     answer = await client.call("recall_memories", query="who mends a broken lantern")
     assert (len(answer["memories"]), answer["hint"]) == (1, NEAREST)
+    assert answer["memories"][0]["content"].endswith(" …"), "the session knows the rest"
     assert len((await client.call("recall_memories", query="who mends a broken lantern", limit=4))["memories"]) == 4
 
 

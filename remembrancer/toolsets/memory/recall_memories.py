@@ -100,8 +100,8 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     unlisted=RecallMemoriesArguments.__struct_fields__[1:],
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The likely and possible answers in full, or else the nearest memory; one line for each of the others that the
-    session has not seen. Names the sources that were not searched.
+    """The likely and possible answers in full, or else the nearest memory, unless the session has seen it; one line for
+    this one then, and for each of the others that it has not seen. Names the sources that were not searched.
 
     With `detail` all memories are in full, as with a ranking by name and in a degraded answer, where nothing is judged.
     """
@@ -129,7 +129,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             open_ends = {each.id for each in found}
             memories = [*found, *(each for each in memories if each.id not in open_ends and is_given_whole(each))]
             none_answers, total = False, 0
-        full = open_ends | given_whole(memories, with_nearest=none_answers)
+        is_news = none_answers and not (memories and memories[0].id in call.session.seen)
+        full = open_ends | given_whole(memories, with_nearest=is_news)
         is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
