@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable
 from typing import Final, Literal
@@ -22,6 +23,8 @@ SLOW_S: Final = 30.0
 FORGIVEN_S: Final = 4.0
 """For each such time that a process was ready, one earlier death no longer counts."""
 
+logger = logging.getLogger(__name__)
+
 
 class Lifecycle:
     """One process of the runtime, through all of its incarnations. Each method returns the instructions to carry out.
@@ -33,7 +36,7 @@ class Lifecycle:
     def __init__(self, role: Role, name: str, settings: Settings, new_incarnation: Callable[[], str]) -> None:
         self.role: Role = role
         self.name = name
-        self.state: ProcessState = "starting"
+        self.state: ProcessState = "stopped"
         self.incarnation = ""
         self.alive = False
         self.error: str | None = None
@@ -53,7 +56,6 @@ class Lifecycle:
         self._cause: str | None = None
         self._stop_steps: list[tuple[float, Step]] | None = None
         """The next steps of a stop, each with its time; None if it was not asked to stop."""
-        self._last_seen_state: ProcessState | None = None
 
     @property
     def retiring(self) -> bool:
@@ -70,31 +72,34 @@ class Lifecycle:
         self._ready_at = self._restart_at = self._cause = self._unanswered_since = None
         self._kill_at = now + READY_S
         if self.state != "failed":  # which it stays until it is ready
-            self.state = "starting"
-        return [Start(self.role, self.name, self.incarnation, self.threads, self.model), *self._changed(now)]
+            self._enter("starting", now)
+        return [Start(self.role, self.name, self.incarnation, self.threads, self.model)]
 
-    def on_health(self, now: float) -> list[Instruction]:
-        """Note that the process has reported its health: with the first report it is ready."""
+    def on_health(self, now: float) -> bool:
+        """Note that the process has reported its health. Returns True for the first report: it is ready now."""
         self.on_answer()
         if not self.alive or self.retiring or self._ready_at is not None or self._cause is not None:
-            return []
-        self.state, self.error = "ready", None
+            return False
+        self.error = None
         self._ready_at, self._kill_at = now, None
-        return self._changed(now)
+        self._enter("ready", now)
+        return True
 
     def on_answer(self) -> None:
         """Note an answered ping: the process's event loop works."""
         self._unanswered_since = None
 
-    def on_exit(self, ending: int | str | Failure, now: float) -> list[Instruction]:
+    def on_exit(self, ending: int | str | Failure, now: float) -> None:
         """Note the end of the process: its exit status (negative: the signal), the reason why it could not be started,
         or the failure that it has reported, with which every further start would end, too."""
         self.alive, self._kill_at = False, None
         if self.retiring:
-            return self._end(now)
+            self._end(now)
+            return
         if isinstance(ending, Failure):
-            self.state, self.error = "failed", ending.message
-            return self._changed(now)
+            self.error = ending.message
+            self._enter("failed", now)
+            return
         never_ready = self._cause is not None and self._ready_at is None
         self.error = self._cause or describe_ending(self.name, ending)
         lived_s = 0.0 if self._ready_at is None else now - self._ready_at
@@ -103,24 +108,23 @@ class Lifecycle:
         delay_s = SLOW_S if is_hopeless else DELAYS_S[int(self._deaths)]
         self._restart_at = now + delay_s
         if is_hopeless:
-            self.state = "failed"
             self.error += f"; it is retried every {SLOW_S:.0f} s"
-        else:
-            self.state = "restarting"
         self._deaths = len(DELAYS_S) if is_hopeless else self._deaths + 1
-        return self._changed(now)
+        self._enter("failed" if is_hopeless else "restarting", now)
 
     def ask_to_stop(self, reason: str, now: float) -> list[Instruction]:
         """Begin to stop the process. If it is not running, it counts as ended at once."""
         if self.retiring:
             return []
         if not self.alive:
-            return self._end(now)
+            self._end(now)
+            return []
         terms_at = now if self._ready_at is None else now + ASK_S
         kill_at = terms_at + (STARTING_S if self._ready_at is None else TERM_S)
         self._stop_steps = [(terms_at, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
-        self.state, self._kill_at = "stopping", None
-        return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self._changed(now), *self.tick(now)]
+        self._kill_at = None
+        self._enter("stopping", now)
+        return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self.tick(now)]
 
     def beat(self, now: float, late_s: float) -> list[Instruction]:
         """Send a ping and check the earlier answers.
@@ -138,9 +142,9 @@ class Lifecycle:
         else:
             self._unanswered_since = now
         if self._cause is None and now - self._unanswered_since > self._stall_timeout_s:
-            self.state = "unresponsive"
             self._cause = f"it did not answer for {self._stall_timeout_s:g} s and was killed"
-            return [*self._changed(now), Signal(self.name, "KILL")]
+            self._enter("unresponsive", now)
+            return [Signal(self.name, "KILL")]
         return [ping]
 
     def tick(self, now: float) -> list[Instruction]:
@@ -177,17 +181,20 @@ class Lifecycle:
             case "abandon":
                 self.error = "SIGKILL did not end it: it is stuck in the kernel"
                 self.alive = False
-                return self._end(now)
+                self._end(now)
+                return []
 
-    def _end(self, now: float) -> list[Instruction]:
-        self.state, self._stop_steps, self._restart_at = "stopped", None, None
-        return self._changed(now)
+    def _end(self, now: float) -> None:
+        self._stop_steps = self._restart_at = None
+        self._enter("stopped", now)
 
-    def _changed(self, now: float) -> list[Instruction]:
-        if self.state == self._last_seen_state:
-            return []
-        self._last_seen_state = self.state
-        return [Changed(self.name, self.state, self.error, now - self.started_at if self.incarnation else 0.0)]
+    def _enter(self, state: ProcessState, now: float) -> None:
+        """Change the state. The log gets it, with the error if there is one."""
+        if state != self.state:
+            self.state = state
+            level = logging.WARNING if self.error else logging.INFO
+            about = {"child": self.name, "after_s": round(now - self.started_at, 3), "reason": self.error}
+            logger.log(level, "process %s", state, extra=about)
 
 
 def describe_ending(name: str, ending: int | str) -> str:
@@ -228,17 +235,7 @@ class Signal(msgspec.Struct, frozen=True):
     signal: Literal["TERM", "KILL"]
 
 
-class Changed(msgspec.Struct, frozen=True):
-    """A process has changed its state: for the log, and for a person who watches."""
-
-    name: str
-    state: ProcessState
-    error: str | None
-    after_s: float
-    """Seconds since the process was started."""
-
-
-Instruction = Start | Tell | Signal | Changed
+Instruction = Start | Tell | Signal
 
 
 Step = Literal["terminate", "kill", "abandon"]

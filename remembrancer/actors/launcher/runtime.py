@@ -33,7 +33,7 @@ from remembrancer.actors.launcher.home import (
     take_home,
     write_record,
 )
-from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
+from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision
 from remembrancer.config.reading import Configuration
 from remembrancer.config.settings import REMOTE_ENGINES, Settings, secret_variables
@@ -251,8 +251,6 @@ class Supervisor:
                     self._router.send(_peer(name, incarnation), message)
                 case Signal(name=name, signal=which):
                     self._children[name].send_signal(which)
-                case Changed():
-                    self._announce(instruction)
 
     def _start(self, order: Start) -> None:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
@@ -290,14 +288,6 @@ class Supervisor:
         if self._children.get(child.name) is child:
             del self._children[child.name]
         self._events.put_nowait(functools.partial(exited, ending))
-
-    def _announce(self, change: Changed) -> None:
-        logger.log(
-            logging.WARNING if change.error else logging.INFO,
-            "process %s",
-            change.state,
-            extra={"child": change.name, "after_s": round(change.after_s, 3), "reason": change.error},
-        )
 
     def _on_signal(self, number: int) -> None:
         if self._core.stopping is not None:

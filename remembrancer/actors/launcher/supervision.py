@@ -108,11 +108,10 @@ class Supervision:
                     self._note_use(now)
                 elif health.pages or self._settings.http_port:
                     self._idle.note_use(now)  # a client over HTTP, or a browser, cannot start a runtime
-        done = process.on_health(now)
-        if done:
-            failed = [other for other in self._others(process) if other.state == "failed"]
-            done += [Tell(name, incarnation, PeerGone(other.role, "", other.error)) for other in failed]
-        return done + self.tick(now)
+        is_new = process.on_health(now)
+        failed = [other for other in self._others(process) if is_new and other.state == "failed"]
+        news = [Tell(name, incarnation, PeerGone(other.role, "", other.error)) for other in failed]
+        return [*news, *self.tick(now)]
 
     @property
     def _store_health(self) -> StoreHealth | None:
@@ -151,13 +150,13 @@ class Supervision:
         process = self._find(name, incarnation)
         if process is None or not process.alive:
             return []
-        done = process.on_exit(ending, now)
+        process.on_exit(ending, now)
         failure = process.error if process.state == "failed" else None
         if process is self._gateway and failure is not None:
             self._idle.ready(now)  # no session will ever be served: there is none to wait for
         gone = PeerGone(process.role, incarnation, failure)
-        done += [Tell(other.name, other.incarnation, gone) for other in self._others(process) if other.alive]
-        return done + self.tick(now)
+        news = [Tell(other.name, other.incarnation, gone) for other in self._others(process) if other.alive]
+        return [*news, *self.tick(now)]
 
     def scale(self, embedders: int, now: float) -> list[Instruction]:
         """Run this many embedders."""
