@@ -33,7 +33,7 @@ from remembrancer.protocol.control import (
     Stop,
     from_launcher,
 )
-from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
+from remembrancer.protocol.errors import HomeUnusable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
@@ -193,7 +193,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
         match message:
             case Ping():
                 health = actor.health() if actor is not None and life.is_ready else None
-                _say(control, health, in_reply_to=control.heard.message_id)
+                control.send(health, in_reply_to=control.heard.message_id)
             case Stop(reason=reason, grace_s=grace_s):
                 life.end(reason, grace_s)
             case PeerGone() if actor is not None:
@@ -267,19 +267,7 @@ async def _run_until_cancelled(
 async def _say_ready(control: Dealer[FromLauncher], actor: Actor) -> None:
     """Report the first health, which means readiness, as soon as the launcher listens, which may be late."""
     await control.wait_connected(math.inf)
-    _say(control, actor.health())
-
-
-def _say(
-    control: Dealer[FromLauncher],
-    message: ProcessHealth | None,
-    *,
-    in_reply_to: int | None = None,
-) -> None:
-    try:
-        control.send(message, in_reply_to=in_reply_to)
-    except PeerUnavailable:
-        logger.debug("the launcher does not listen")  # if it is dead, the parent watchdog notices
+    control.send(actor.health())
 
 
 async def _end_on_signal(life: _Life) -> None:

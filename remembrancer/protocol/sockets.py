@@ -279,7 +279,7 @@ class Dealer(_Endpoint[In]):
     """A connection to one peer, for requests with an answer and for one-way messages.
 
     `on_message` gets messages that answer no request; it must not block. The connection reconnects by itself. While it
-    is down, `request` and `send` raise `PeerUnavailable` at once, and requests in flight end with `PeerLost`.
+    is down, `request` raises `PeerUnavailable` at once, and requests in flight end with `PeerLost`.
     `on_refused` is called when the peer speaks another version (with the message), and with keys when the peer does not
     admit this key (True) or the handshake fails otherwise (False).
     """
@@ -353,13 +353,14 @@ class Dealer(_Endpoint[In]):
         if self._monitor is not None:
             self._monitor.close()
 
-    def send(self, body: Any, *, in_reply_to: int | None = None) -> None:
-        """Send a message that needs no answer. Does not wait.
-
-        Raises:
-            PeerUnavailable: there is no connection, or its queue is full.
-        """
-        self._send(self._speaker.envelope(in_reply_to=in_reply_to), body)
+    def send(self, body: Any, *, in_reply_to: int | None = None) -> bool:
+        """Send `body` without waiting. Returns False if there is no connection, or its queue is full."""
+        try:
+            self._send(self._speaker.envelope(in_reply_to=in_reply_to), body)
+        except PeerUnavailable:
+            logger.debug("not sent", extra={"message_type": type(body).__name__})
+            return False
+        return True
 
     async def request(self, question: Request[T], *, timeout_s: float) -> T:
         """The answer to a request. Raises the errors of `exchange`, and the peer's refusal as an error."""

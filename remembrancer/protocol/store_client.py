@@ -266,13 +266,6 @@ class StoreClient(Dealer[OthersWrote]):
             if time.monotonic() >= give_up_at:
                 raise StoreAway(f"the store was away for {away_s:.0f} s ({why})")
 
-    def tell(self, body: object) -> None:
-        """Send a message that needs no answer. It is lost if the store is away."""
-        try:
-            self.send(body)
-        except PeerUnavailable:
-            logger.info("the store was not told", extra={"message": type(body).__name__})
-
     def _take_event(self, frames: list[bytes]) -> None:
         super()._take_event(frames)
         self.health.note_connection()

@@ -1,7 +1,6 @@
 """A real store process, and the real sockets of those who talk to it: launcher, gateway and workers."""
 
 import asyncio
-import contextlib
 import hashlib
 import re
 import time
@@ -29,7 +28,7 @@ from remembrancer.protocol.control import (
     ToLauncher,
     to_launcher,
 )
-from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError, PeerUnavailable
+from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -337,8 +336,7 @@ class Worker:
     async def _send(self) -> None:
         while True:
             message, in_reply_to = await self._outbox.get()
-            with contextlib.suppress(PeerUnavailable):  # the store that comes back gives its texts anew
-                self.dealer.send(message, in_reply_to=in_reply_to)
+            self.dealer.send(message, in_reply_to=in_reply_to)  # a store that comes back gives its texts anew
 
     async def __aenter__(self) -> Self:
         await self.dealer.__aenter__()

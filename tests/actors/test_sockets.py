@@ -119,13 +119,11 @@ async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
         begun = time.monotonic()
         with pytest.raises(PeerUnavailable):
             await dealer.request(AskScale(1), timeout_s=30)
-        with pytest.raises(PeerUnavailable):
-            dealer.send(EmbedderHealth())
+        assert not dealer.send(EmbedderHealth())
         assert time.monotonic() - begun < 25
         assert not dealer.connected
         assert not await dealer.wait_connected(0.01)
-    with pytest.raises(PeerUnavailable):
-        dealer.send(EmbedderHealth())
+    assert not dealer.send(EmbedderHealth())
 
 
 async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer_mends_itself(endpoint: str) -> None:

@@ -25,14 +25,13 @@ from remembrancer.actors.embedder.workers import (
 )
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
-from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, InternalError, ModelUnusable, PeerUnavailable
+from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, InternalError, ModelUnusable
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.system import give_back_memory, lower_thread_priority
 from remembrancer.protocol.work import (
     CALIBRATED,
     AskWorker,
     CosineScale,
-    EmbeddedText,
     EmbedQuery,
     EmbedText,
     ToWorker,
@@ -147,7 +146,7 @@ class EmbedderActor(Actor):
                 return
             for message_id, answer in finished:
                 reply = InternalError(answer).to_failure() if isinstance(answer, str) else answer
-                self._say(reply, in_reply_to=message_id)
+                self._store.send(reply, in_reply_to=message_id)
 
     def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
         """Embed with this model from now on, or with none because of an error. The texts in hand are dropped: the store
@@ -176,7 +175,7 @@ class EmbedderActor(Actor):
     async def drain(self, reason: str) -> None:
         """Tell the store that this worker leaves, and answer the texts that the current batch completes."""
         self._leaving = True
-        self._say(self._state())
+        self._store.send(self._state())
         self._news.set()
         for thread in (self._passages, self._questions):
             await self._loop.run_in_executor(thread, lambda: None)
@@ -198,7 +197,7 @@ class EmbedderActor(Actor):
                 asked = self._loop.run_in_executor(self._questions, self._vector_of, text, engine)
                 asked.add_done_callback(partial(self._answer, message_id, engine))
             case AskWorker():
-                self._say(self._state(), in_reply_to=message_id)
+                self._store.send(self._state(), in_reply_to=message_id)
             case Failure(code=code):
                 logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
 
@@ -215,7 +214,7 @@ class EmbedderActor(Actor):
 
     def _announce(self) -> None:
         if self._engine is not None or self._error is not None:
-            self._say(self._state())
+            self._store.send(self._state())
 
     def _vector_of(self, question: str, engine: Engine) -> bytes:
         if engine is not self._engine:
@@ -225,7 +224,7 @@ class EmbedderActor(Actor):
     def _answer(self, message_id: int, engine: Engine, asked: asyncio.Future[bytes]) -> None:
         """Send the vector of a question, or the reason why there is none."""
         try:
-            self._say(asked.result(), in_reply_to=message_id)
+            self._store.send(asked.result(), in_reply_to=message_id)
         except EmbeddingUnavailable as error:
             self._refuse(message_id, error.message)
         except ModelUnusable as error:
@@ -237,11 +236,4 @@ class EmbedderActor(Actor):
             self._refuse(message_id, in_words(error))
 
     def _refuse(self, message_id: int, reason: str) -> None:
-        self._say(EmbeddingUnavailable(reason).to_failure(), in_reply_to=message_id)
-
-    def _say(self, message: WorkerState | EmbeddedText | bytes | Failure, *, in_reply_to: int | None = None) -> None:
-        """Send a message to the store. If that fails, the message is dropped: the store asks again when it is back."""
-        try:
-            self._store.send(message, in_reply_to=in_reply_to)
-        except PeerUnavailable as error:
-            logger.debug("not sent", extra={"message_type": type(message).__name__, "reason": error.message})
+        self._store.send(EmbeddingUnavailable(reason).to_failure(), in_reply_to=message_id)

@@ -165,7 +165,7 @@ class SessionRegistry:
                 was_present = bool(present)
                 directories = {(caller.project, caller.directory): None for caller in self._callers.values()}
                 if self._store.health.usable:
-                    self._store.tell(NotePresence(tuple(present), tuple(directories)))
+                    self._store.send(NotePresence(tuple(present), tuple(directories)))
             with anyio.move_on_after(PRESENCE_S):
                 await connected.wait()
 

@@ -358,7 +358,7 @@ class StoreAccess(MemoryService):
             self.shown_log.note(caller.project.id, caller.session_id, listed or memory_ids, tool, question)
         counted = tuple(memory_ids) if count else ()
         if (counted or used) and self.store_health.usable:
-            self._store.tell(NoteAccess(caller.project, caller.session_id, counted, tuple(used)))
+            self._store.send(NoteAccess(caller.project, caller.session_id, counted, tuple(used)))
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
         """Note the memories that a hook has printed for the session of an operation. They count as accessed, unless

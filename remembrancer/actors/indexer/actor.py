@@ -46,7 +46,7 @@ class IndexerActor(Actor):
                 for tree in self._indexers.keys() - set(work.trees):
                     self._indexers.pop(tree).cancel()
                 for tree in set(work.trees) - self._indexers.keys():
-                    self._indexers[tree] = Indexer(tree, self._files_of(tree), self._client.tell)
+                    self._indexers[tree] = Indexer(tree, self._files_of(tree), self._client.send)
                     tasks.start_soon(self._indexers[tree].run)
                 for sync_id, asked in work.asked.items():
                     if asked.tree in self._indexers:
