@@ -225,7 +225,6 @@ class HttpServer:
         self._browser: ASGIApp | None = None
         self.pages = 0
         """The number of open pages of the memory browser."""
-        self._app: ASGIApp = self._answer_always
         self._names: frozenset[str] | None = None
         """The names under which it is reached; None: any."""
         server = service.server()
@@ -252,7 +251,7 @@ class HttpServer:
         host, port = self._settings.http_host, self._settings.http_port
         is_v6 = ":" in host
         config = uvicorn.Config(
-            self,
+            self._serve_app,
             http="h11",
             ws="none",
             lifespan="off",
@@ -278,7 +277,7 @@ class HttpServer:
             logger.error("HTTP is off", extra={"reason": str(error)})
             task_status.started()
             return
-        self._app = self._guarded(listener.getsockname()[1])
+        self._allow_names(listener.getsockname()[1])
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for an ACK
         tls = bool(self._settings.http_certificate)
         address = f"[{host}]" if is_v6 else host
@@ -324,9 +323,9 @@ class HttpServer:
 
     # --- one request ---
 
-    def _guarded(self, port: int) -> ASGIApp:
-        """Check host and origin of every request: a page in a browser can make any host name point to this machine, so
-        only our own names are served, and only to pages of allowed origins."""
+    def _allow_names(self, port: int) -> None:
+        """Set the hosts and origins that are served. A page in a browser can make any host name point to this machine,
+        so only our own names are served, and only to pages of allowed origins."""
         local = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in sorted(LOOPBACK))
         # Without tokens, pages of other ports are not trusted: any account of this machine may serve one.
         origins = [f"https?://({local})" + (f":{port}" if self._no_token else r"(:\d+)?")]
@@ -342,13 +341,9 @@ class HttpServer:
         if self._settings.http_host in LOOPBACK or self._settings.http_hosts:
             names = (*LOOPBACK, *self._settings.http_hosts)
             self._names = frozenset(f"[{each}]" if ":" in each else each.lower() for each in names)
-        return self._by_path
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an HTTP request: an ASGI application."""
-        await self._app(scope, receive, send)
-
-    async def _by_path(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = Headers(scope=scope).get("host", "")
         name = HOST.fullmatch(host)
         if self._names is None or (name is not None and name[1].lower() in self._names):
