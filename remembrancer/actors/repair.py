@@ -4,7 +4,7 @@ the gaps between them the rows of the copy."""
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,8 @@ PAGE_BYTES: Final = 4096
 """SQLite's default, which all of our databases have."""
 
 Key = tuple[Any, ...]
+Gap = tuple[Key | None, Key | None]
+"""The keys of the rows around rows that cannot be read (None: it begins with the first row, or ends with the last)."""
 Work = Callable[[sqlite3.Connection], None]
 
 
@@ -167,26 +169,12 @@ def _roots(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0").fetchall())
 
 
-class _Gaps:
-    """The gaps between the rows that were read, each from one key to another (None: from the first, or to the
-    last)."""
-
-    def __init__(self) -> None:
-        self._gaps: list[tuple[Key | None, Key | None]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._gaps)
-
-    def add(self, after: Key | None, before: Key | None) -> None:
-        self._gaps.append((after, before))
-
-    def have(self, key: Key) -> bool:
-        """True if a row with that key would be in a gap."""
-        place = _order(key)
-        return any(
-            (after is None or _order(after) < place) and (before is None or place < _order(before))
-            for after, before in self._gaps
-        )
+def _is_in_gap(key: Key, gaps: Sequence[Gap]) -> bool:
+    place = _order(key)
+    return any(
+        (after is None or _order(after) < place) and (before is None or place < _order(before))
+        for after, before in gaps
+    )
 
 
 def _order(key: Key) -> list[tuple[str, Any]]:
@@ -194,9 +182,11 @@ def _order(key: Key) -> list[tuple[str, Any]]:
     return [(type(value).__name__, value) for value in key]
 
 
-def _rows(source: sqlite3.Connection, table: _Table, known: Collection[Key], gaps: _Gaps) -> Iterator[tuple[Key, Key]]:
-    """Yield the keys and columns of all rows that can be read, in order. After damage the reading continues at the next
-    known key that can be read, and finally backwards from the end."""
+def _rows(
+    source: sqlite3.Connection, table: _Table, known: Collection[Key], gaps: list[Gap]
+) -> Iterator[tuple[Key, Key]]:
+    """Yield the keys and columns of all rows that can be read, in order, and add the `gaps` between them. After damage
+    the reading continues at the next known key that can be read, and finally backwards from the end."""
     key, places = ", ".join(table.key), ", ".join("?" * len(table.key))
     select = f"SELECT {key}, {', '.join(table.columns)} FROM t NOT INDEXED"  # noqa: S608 - names of a schema of ours
     last: Key | None = None
@@ -215,17 +205,17 @@ def _rows(source: sqlite3.Connection, table: _Table, known: Collection[Key], gap
         with suppress(sqlite3.Error):
             for found in read("TRUE" if start is None else f"({key}) >= ({places})", start or ()):
                 if is_behind_damage:
-                    gaps.add(after, found[0])
+                    gaps.append((after, found[0]))
                 last, is_behind_damage = found[0], False
                 yield found
             if is_behind_damage:
-                gaps.add(after, None)
+                gaps.append((after, None))
             return
     backwards: list[tuple[Key, Key]] = []
     with suppress(sqlite3.Error):
         for found in read("TRUE" if last is None else f"({key}) > ({places})", last or (), "DESC"):
             backwards.append(found)  # noqa: PERF402 - those before an error count
-    gaps.add(last, backwards[-1][0] if backwards else None)
+    gaps.append((last, backwards[-1][0] if backwards else None))
     yield from reversed(backwards)
 
 
@@ -289,14 +279,14 @@ def _merge_table(
     key = ", ".join(table.key)
     of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
     indexed, whole = _indexed(source, table)
-    gaps = _Gaps()
+    gaps: list[Gap] = []
     read = _insert(connection, table, _rows(source, table, of_copy | indexed.keys(), gaps))
     if unread := {row_key: name for row_key, name in indexed.items() if row_key not in read}:
         read |= _insert(connection, table, _rows_of_leaves(scratch, table, unread))
     done.read += len(read)
     where = " AND ".join(f"{column} = ?" for column in table.key)
     for row_key in of_copy - read:
-        if gaps.have(row_key) and all(row_key in keys for keys in whole):
+        if _is_in_gap(row_key, gaps) and all(row_key in keys for keys in whole):
             name = f"SELECT {table.name_column or 'NULL'} FROM {table.name} WHERE {where}"  # noqa: S608
             ((value,),) = connection.execute(name, row_key).fetchall()
             done.from_copy.append(RowName(table.name, _name(row_key, value)))
