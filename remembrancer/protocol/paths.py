@@ -124,9 +124,9 @@ def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
         return file.read(limit_bytes + 1)
 
 
-def set_aside(path: Path, mark: str = "damaged") -> Path | None:
+def set_aside(path: Path) -> Path | None:
     """Rename a file to a free name beside it; returns None if that fails."""
-    aside = path.with_name(f"{path.name}.{mark}-{time.time_ns() // 1_000_000}")
+    aside = path.with_name(f"{path.name}.damaged-{time.time_ns() // 1_000_000}")
     try:
         path.rename(aside)
     except OSError:

@@ -24,7 +24,7 @@ from remembrancer.config.project import project_of
 from remembrancer.protocol.code import DeleteCode, DescribeCode, IndexCode, ListCodeFiles, ListStale, SearchCode
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
-from remembrancer.protocol.files import AwaitIndexerWork, DescribeFiles, IndexedTree, SearchFiles, Workspace
+from remembrancer.protocol.files import AwaitIndexerWork, DescribeFiles, IndexedTree, SearchFiles, SyncDone, Workspace
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.sharing import MoveProject
 from tests.actors.store_process import store_rig
@@ -32,6 +32,7 @@ from tests.operations import PROJECT, SESSION, change_of, store_operation
 from tests.patience import until
 from tests.spaces import has_space
 
+DEATH = "reading a file has ended its process"
 FATAL = {
     "zig": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
     "lua": "import os\n\ndef language():\n    os.abort()\n",
@@ -59,8 +60,11 @@ def grammars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def indexing(tree: IndexedTree, deadline_s: int = 10) -> AsyncIterator[Indexer]:
-    indexer = Indexer(tree, CodeFiles(tree.root, CodeReaders(2, deadline_s)), lambda _: None)
+async def indexing(
+    tree: IndexedTree, deadline_s: int = 10, told: list[SyncDone] | None = None
+) -> AsyncIterator[Indexer]:
+    files = CodeFiles(tree.root, CodeReaders(2, deadline_s))
+    indexer = Indexer(tree, files, (lambda _: None) if told is None else told.append)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         yield indexer
@@ -102,7 +106,9 @@ def found(tree: IndexedTree, question: str) -> list[str]:
         return [each.file_path for each in index.search(question, 10)]
 
 
-async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: IndexedTree, grammars: Path) -> None:
+async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(
+    tree: IndexedTree, grammars: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = {}
     for ending, language in {"zig": "zig", "lua": "lua", "hs": "haskell", "ex": "elixir"}.items():
         (grammars / f"tree_sitter_{language}.py").write_text(FATAL[language])
@@ -111,12 +117,14 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: Indexed
     files["pool.py"] = "ConnectionPool"
     reading = CodeReaders(1, deadline_s=1)
     read = await reading.read(tree.root, list(Tree(tree.root).files()))
-    assert reading.deaths == len(FATAL)
+    assert caplog.messages.count(DEATH) == len(FATAL)
     assert {each.path: each.chunks[0].name for each in read} == files
     assert not any(each.skipped for each in read)
 
 
-async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine(tree: IndexedTree) -> None:
+async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine(
+    tree: IndexedTree, caplog: pytest.LogCaptureFixture
+) -> None:
     write_parts(tree, 300, 200)
     reading = CodeReaders(1, deadline_s=1)
 
@@ -134,7 +142,7 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
         process.resume()
         await until(partial(has_used, used_s + 0.1))
         tasks.cancel_scope.cancel()
-    assert reading.deaths == 0
+    assert DEATH not in caplog.messages
 
 
 async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: IndexedTree) -> None:
@@ -150,8 +158,9 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Inde
 async def test_a_moved_tree_is_read_where_it_was_asked_for(tree: IndexedTree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "UNWATCHED_LOOK_S", 0.1)
     root, elsewhere = Path(tree.root), Path(tree.root).with_name("elsewhere")
-    async with indexing(replace(tree, watch=True)) as indexer:
-        await until(lambda: indexer.syncs >= 1)
+    told: list[SyncDone] = []
+    async with indexing(replace(tree, watch=True), told=told):
+        await until(lambda: bool(told) and not told[-1].left)
         root.chmod(0o700)  # a change of the root itself
         write(tree, "pool.py", "class Reservoir:\n    pass\n")
         await until(lambda: found(tree, "Reservoir") == ["pool.py"])
@@ -171,8 +180,9 @@ async def test_of_a_tree_that_is_gone_one_line_is_logged(
     caplog.set_level("INFO")
     Path(tree.root, "pool.py").unlink()
     Path(tree.root).rmdir()
-    async with indexing(replace(tree, watch=True)) as indexer:
-        await until(lambda: indexer.syncs >= 4)
+    told: list[SyncDone] = []
+    async with indexing(replace(tree, watch=True), told=told):
+        await until(lambda: len(told) >= 4)
     loggers = [record.name for record in caplog.records if record.name.startswith("remembrancer")]
     assert loggers == [watching.__name__]
 

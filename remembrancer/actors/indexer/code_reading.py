@@ -32,8 +32,6 @@ class CodeReaders:
     def __init__(self, most: int = READERS, deadline_s: int = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
         self._free = asyncio.Semaphore(most)
-        self.deaths = 0
-        """The number of processes that a file has killed."""
 
     async def read(self, root: str, files: Sequence[SourceFile]) -> list[ReadFile]:
         """Read these files of a tree, in their order. A file that kills its parser is cut without it; if it still kills
@@ -49,7 +47,6 @@ class CodeReaders:
                 read += await _read_until_death(ReadFiles(root, tuple(left), tuple(plain), self._deadline_s))
                 if len(read) == len(files):
                     break
-                self.deaths += 1
                 fatal = files[len(read)]
                 logger.warning("reading a file has ended its process", extra={"root": root, "file": fatal.path})
                 if fatal.path in plain:

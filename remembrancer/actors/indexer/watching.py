@@ -97,7 +97,7 @@ class TreeFiles(ABC):
 class Indexer:
     """Keeps the index of one tree up to date, and `tell`s the store how far it is. Use `run` as a task."""
 
-    def __init__(self, tree: IndexedTree, files: TreeFiles, tell: Callable[[object], None]) -> None:
+    def __init__(self, tree: IndexedTree, files: TreeFiles, tell: Callable[[SyncDone], object]) -> None:
         self.tree = tree
         self._files = files
         self._tell = tell
@@ -105,8 +105,6 @@ class Indexer:
         self._asked: dict[int, ToRead] = {}
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
-        self.syncs = 0
-        """The number of completed comparisons."""
         self.files = self.native_files = 0
         """The number of files in the index, and of those that belong to the assistants' own memory."""
         self.error: str | None = None
@@ -142,7 +140,7 @@ class Indexer:
         began, path = time.monotonic(), Path(self.tree.database)
         try:
             done = await self._sync(path, asked)
-            self.syncs, self.error = self.syncs + 1, None
+            self.error = None
         except (RemembrancerError, OSError, MemoryError, msgspec.DecodeError, *DAMAGED) as error:
             self.error = str(error)
             if getattr(error, "sqlite_errorcode", 0) in NO_ROOM:
