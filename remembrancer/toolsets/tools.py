@@ -342,11 +342,11 @@ async def _with_short_ids(call: Call, answer: Answer) -> Answer:
     return shortened
 
 
-async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: bool = False) -> dict[str, str]:
-    """The short forms of the ids for which the store provides one, or (`only_known`) has provided one before."""
+async def short_forms_of(call: Call, memory_ids: Iterable[str]) -> dict[str, str]:
+    """The short forms of the ids for which the store provides one, or has provided one before."""
     known, ids = call.session.short_ids, list(memory_ids)
     unknown = [each for each in ids if each not in known]
-    if unknown and not only_known and call.service.store_health.usable:
+    if unknown and call.service.store_health.usable:
         with suppress(RemembrancerError):  # whole ids are correct, too
             question = FindIds(call.caller.project, call.caller.session_id, ids=tuple(unknown))
             note_short_ids(call, (await call.service.ask(question, call.received_at)).reply.short)

@@ -16,7 +16,7 @@ from remembrancer.memory.sentences import first_words, from_best_sentence, witho
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import estimate_tokens, whole_characters
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Section
+from remembrancer.protocol.reads import ContextGathered, Recall, Recalled, RecalledMemory, Scores, Section
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory import recall_memories
 from remembrancer.toolsets.memory.answers import memory_of
@@ -55,7 +55,9 @@ def facts(*contents: str) -> list[RecalledMemory]:
 
 
 def block(of: list[RecalledMemory], max_tokens: int, **known: Any) -> ContextBlock:
-    return build_block(of, max_tokens, estimate_tokens, **{"ids": {}, **known})
+    parts = {name: known.pop(name) for name in known.keys() & set(ContextGathered.__struct_fields__)}
+    gathered = ContextGathered(**{"memories": tuple(of), "is_all": True, **parts})
+    return build_block(gathered, max_tokens, estimate_tokens, **known)
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -125,7 +127,7 @@ def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_chang
         memory("Deploy with make ship", 6, "procedure", source=SourceRef(tool="Bash")),
         memory("Write the minutes", 7, "open_end", due=10 * day),
     ]
-    made = block(found, 2000, ids={f"memory:{number}": f"AB{number}Z" for number in range(7)})
+    made = block(found, 2000, short_ids={f"memory:{number}": f"AB{number}Z" for number in range(7)})
     assert made.text == (
         f"{MARKED}\n\n"
         "### Open ends\n- 7 due 1970-01-11: Write the minutes\n- AB3Z due 1970-01-21: Send the list\n"
@@ -161,8 +163,7 @@ def test_a_block_says_what_else_there_is_and_the_day_of_a_change_where_the_text_
 
 @pytest.mark.parametrize("of", [facts("the harbour is deep"), []])
 def test_a_block_does_not_claim_to_be_all_where_memories_cannot_be_read(of: list[RecalledMemory]) -> None:
-    replaced = {"what is probably replaced": facts("the harbour is shallow")}
-    text = block(of, 200, is_readable=False, left_out=replaced).text
+    text = block(of, 200, is_readable=False, replaced=facts("the harbour is shallow")).text
     assert text.endswith("\n\nNot all that is remembered can be read: 'remembrancer doctor' says why.")
 
 
@@ -173,18 +174,18 @@ def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_i
         )
         for n in range(7)
     ]
-    made = block([memory("We deploy on Tuesdays")], 2000, left_out={"what is probably replaced": left_out})
+    made = block([memory("We deploy on Tuesdays")], 2000, replaced=left_out)
     assert f"{ALL[:-1]}, except what is probably replaced: 0 by 9 (We deploy on day 0 of …), " in made.text
     assert made.text.endswith(" …) and 2 more.")
     assert made.memory_ids == ("memory:0",)
     ends = [memory(f"Ask\n\n{name}", kind="open_end", due=day * 86_400.0) for name, day in (("Ann", 8), ("Bea", 9))]
     asked = "Asked Cy on Tuesday whether the lamp may hang there"
     done = [memory(asked, kind="open_end", done=True)]
-    text = block(ends, 2000, left_out={"closed open ends": done, "others": []}, today="1970-01-10").text
+    text = block(ends, 2000, closed=done, today="1970-01-10").text
     assert "overdue 1970-01-09: Ask Ann\n" in text
     assert " due 1970-01-10: Ask Bea\n" in text
     assert text.endswith(f"{ALL[:-1]}, except closed open ends: 0 ({asked}).")
-    nothing = block([], 2000, left_out={"closed open ends": done}).text
+    nothing = block([], 2000, closed=done).text
     assert nothing.endswith(f"Nothing is remembered here, except closed open ends: 0 ({asked}).")
 
 
@@ -228,7 +229,9 @@ def test_an_item_says_where_it_comes_from_and_what_supersedes_it_and_stands_behi
     doubted = memory("It runs daily.", source=source, possibly_superseded_by=("memory:9",))
     known = [doubted, memory("It does not run daily.", 9)]
     items = [
-        line for line in block(known, 200, ids={"memory:9": "9"}).text.splitlines() if "runs " in line or "run " in line
+        line
+        for line in block(known, 200, short_ids={"memory:9": "9"}).text.splitlines()
+        if "runs " in line or "run " in line
     ]
     assert items == ["- 9 It does not run daily.", "- 0 It runs daily. (from tool cron) (possibly superseded by 9)"]
 

@@ -25,10 +25,10 @@ from remembrancer.memory.markdown_index import (
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.paths import write_whole
-from remembrancer.protocol.reads import FindIds, GatherContext, RecalledMemory
+from remembrancer.protocol.reads import ContextGathered, GatherContext, RecalledMemory
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import Operation, UpdateMemory
-from remembrancer.toolsets.memory.context_block import build_block, item, left_out_of
+from remembrancer.toolsets.memory.context_block import build_block, item
 from remembrancer.toolsets.service import Caller
 
 logger = logging.getLogger(__name__)
@@ -84,30 +84,26 @@ class MarkdownIndex:
         asked = await self._access.ask(question, time.time())
         if content is None or asked.is_old:
             return
-        memories = sorted((each for each in asked.reply.memories if each.scope == "project"), key=_weight, reverse=True)
-        named = FindIds(caller.project, caller.session_id, ids=tuple(each.id for each in memories))
-        ids = (await self._access.ask(named, time.time())).reply.short
-        if await self._take_in(caller, path, content, memories, ids):
+        gathered = _of_project(asked.reply)
+        if await self._take_in(caller, path, content, gathered):
             return  # the writes trigger another round
-        if not memories and kept_in(content) is None:
+        if not gathered.memories and kept_in(content) is None:
             return
-        is_all = asked.reply.is_all and len(memories) == len(asked.reply.memories)
-        size, left_out = partial(size_of, around=outside(content)), left_out_of(asked.reply, "project")
-        block = build_block(memories, MOST_BYTES, size, ids=ids, is_all=is_all, left_out=left_out)
+        block = build_block(gathered, MOST_BYTES, partial(size_of, around=outside(content)))
         fresh = with_block(content, block.text, time.time(), self._taken.get(path, ()))
         if fresh != content:
             await anyio.to_thread.run_sync(_replace, path, content, fresh)
         self._taken.pop(path, None)
 
-    async def _take_in(
-        self, caller: Caller, path: Path, content: str, memories: list[RecalledMemory], ids: dict[str, str]
-    ) -> bool:
+    async def _take_in(self, caller: Caller, path: Path, content: str, gathered: ContextGathered) -> bool:
         """Update the memories whose items a person has edited, in that person's name, if they have not changed since.
         Returns True if there were any. Other edits are kept after the next written block."""
         kept = kept_in(content)
         if kept is None:
             return False
-        shown = {ids[each.id]: each for each in memories if each.id in ids and each.updated_at <= kept.at + 1.0}
+        ids = gathered.short_ids
+        present = (each for each in gathered.memories if each.id in ids and each.updated_at <= kept.at + 1.0)
+        shown = {ids[each.id]: each for each in present}
         taken = False
         for edit in kept.edits:
             short, words = named_in(edit) or ("", "")
@@ -138,6 +134,19 @@ def _place(caller: Caller, named: str) -> tuple[Path, Path | None]:
     project = caller.project
     name = f"{Path(project.path.removesuffix('/.git')).name}-{project.id}"
     return Path(named.replace("{project}", name)).expanduser(), None
+
+
+def _of_project(gathered: ContextGathered) -> ContextGathered:
+    """The memories of the project alone, those in use and the new ones first."""
+    parts = gathered.memories, gathered.replaced, gathered.closed
+    memories, replaced, closed = (tuple(each for each in part if each.scope == "project") for part in parts)
+    return ContextGathered(
+        tuple(sorted(memories, key=_weight, reverse=True)),
+        is_all=gathered.is_all and len(memories) == len(gathered.memories),
+        replaced=replaced,
+        closed=closed,
+        short_ids=gathered.short_ids,
+    )
 
 
 def _weight(memory: RecalledMemory) -> float:

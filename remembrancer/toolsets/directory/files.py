@@ -81,11 +81,6 @@ class File:
             return self.memories[0].content
         return "".join(f"{_item(memory.content)}\n" for memory in self.memories)
 
-    @property
-    def kind(self) -> Kind:
-        """The kind of a line that is added to this file."""
-        return kind_of_file(self.place.name)
-
 
 class TextChange(NamedTuple):
     """A memory change that an edit of a file implies: `memory` gets `text`. Without a memory, a new one is stored;

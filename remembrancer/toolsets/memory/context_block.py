@@ -17,7 +17,7 @@ from remembrancer.memory.tokens import Count, beginning_within
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ContextGathered, RecalledMemory
-from remembrancer.protocol.writes import Scope, SourceRef
+from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.answers import iso
 
 TITLE: Final = "## Memory Context"
@@ -73,41 +73,35 @@ class ContextBlock:
 
 
 def build_block(
-    memories: Sequence[RecalledMemory],
+    gathered: ContextGathered,
     max_tokens: int,
     count: Count,
     *,
-    ids: Mapping[str, str],
-    is_all: bool = True,
-    left_out: Mapping[str, Sequence[RecalledMemory]] | None = None,
-    notes: int = 0,
-    former_place: str = "",
-    subjects: Sequence[tuple[str, int]] = (),
     is_whole_memory: bool = True,
     is_readable: bool = True,
     is_addition: bool = False,
     away: Away | None = None,
     today: str = "",
 ) -> ContextBlock:
-    """The memories in their groups, in at most `max_tokens` tokens as measured by `count`.
+    """The gathered memories in their groups, in at most `max_tokens` tokens as measured by `count`.
 
-    Memories that do not fit are left out from the end; a single memory that is too long is cut. `ids` are short forms.
-    `is_all` says that no other memory is valid here, apart from those `left_out` (by what they are); if
-    `is_whole_memory` is False, this holds for the requested sections only. If `is_readable` is False, memories
-    are missing because of damage. `is_addition`: the session has an earlier block, so that this one says nothing about
-    the rest. `notes` is the number of the project's files of notes, `former_place` the directory in
-    which the project may have been before. `away`: the block holds only what is known without the store, and says so.
-    Open ends that were due before `today` are overdue.
+    Memories that do not fit are left out from the end; a single memory that is too long is cut. If `is_whole_memory` is
+    False, only some sections were requested. If `is_readable` is False, memories are missing because of damage.
+    `is_addition`: the session has an earlier block, so that this one says nothing about the rest. `away`: the block
+    holds only what is known without the store, and says so. Open ends that were due before `today` are overdue.
     """
-    beside = [NOTES.format(counted(notes, "file of notes", "files of notes"))] if notes else []
-    beside += [MOVED.format(neutralised(shlex.quote(former_place)))] if former_place else []
-    beside = beside if is_whole_memory and not away else []
+    memories, ids = gathered.memories, gathered.short_ids
+    beside: list[str] = []
+    if is_whole_memory and not away:
+        beside += [NOTES.format(counted(gathered.notes, "file of notes", "files of notes"))] if gathered.notes else []
+        beside += [MOVED.format(neutralised(shlex.quote(gathered.former_place)))] if gathered.former_place else []
+    left_out = {"what is probably replaced": gathered.replaced, "closed open ends": gathered.closed}
     included = list(memories)
     while included:
-        is_whole = is_all and len(included) == len(memories)
-        all_of_it = _but(ALL if is_whole_memory else ALL_OF_THIS, left_out or {}, ids)
+        is_whole = gathered.is_all and len(included) == len(memories)
+        all_of_it = _but(ALL if is_whole_memory else ALL_OF_THIS, left_out, ids)
         nothing_else = [all_of_it if is_readable else UNREADABLE]
-        closing = [] if away or is_addition else nothing_else if is_whole else [PART, *_index_of(subjects)]
+        closing = [] if away or is_addition else nothing_else if is_whole else [PART, *_index_of(gathered.subjects)]
         closing += [] if is_addition else beside
         groups = _groups_of(included, ids, today)
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *groups, " ".join(closing)]).rstrip()
@@ -121,25 +115,16 @@ def build_block(
     if included and (block := _cut_block(included[0], max_tokens, count, ids)):
         return block
     unknown = NOTHING if is_whole_memory else NOTHING_OF_THIS
-    if left_out and any(left_out.values()):
+    if any(left_out.values()):
         unknown = _but(NOTHING_ELSE if is_whole_memory else NOTHING_OF_THIS, left_out, ids)
-    unknown = unknown if is_readable else UNREADABLE
-    unknown = " ".join([unknown, *beside])
+    unknown = " ".join([unknown if is_readable else UNREADABLE, *beside])
     nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN
-    is_full = bool(memories) or not (is_all or away)
+    is_full = bool(memories) or not (gathered.is_all or away)
     for text in (f"{TITLE}\n\n{NO_ROOM if is_full else nothing}", TITLE):
         tokens = count(text)
         if tokens <= max_tokens:
             return ContextBlock(text, (), tokens, truncated=is_full)
     return ContextBlock("", (), count(""), truncated=is_full)
-
-
-def left_out_of(reply: ContextGathered, *scopes: Scope) -> dict[str, list[RecalledMemory]]:
-    """The memories that a context leaves out but names, by the reason; only those of the given scopes, if any."""
-    sorts = {"what is probably replaced": reply.replaced, "closed open ends": reply.closed}
-    return {
-        sort: [each for each in memories if each.scope in (scopes or (each.scope,))] for sort, memories in sorts.items()
-    }
 
 
 def _but(all_of_it: str, left_out: Mapping[str, Sequence[RecalledMemory]], ids: Mapping[str, str]) -> str:

@@ -20,10 +20,10 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ALL_TOKENS, PART_TOKENS, GatherContext, Recall, RecalledMemory, Section
 from remembrancer.protocol.writes import ProjectRef
-from remembrancer.toolsets.memory.context_block import Away, build_block, left_out_of, render
+from remembrancer.toolsets.memory.context_block import Away, build_block, render
 from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, answer_text, note_short_ids, short_forms_of, tool
+from remembrancer.toolsets.tools import Answer, Call, answer_text, note_short_ids, tool
 
 MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
@@ -86,20 +86,12 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
     frame = call.with_caveats(frame)
     around = estimate_tokens(answer_text(frame))
-    named = [each.id for each in (*memories, *reply.replaced, *reply.closed)]
-    ids = await short_forms_of(call, named, only_known=away is not None)
     build = partial(
         build_block,
-        memories,
+        msgspec.structs.replace(reply, memories=tuple(memories), short_ids=call.session.short_ids),
         budget - around,
         _sent_tokens,
-        ids=ids,
-        is_all=is_all,
         away=away,
-        subjects=reply.subjects,
-        left_out=left_out_of(reply),
-        notes=reply.notes,
-        former_place=reply.former_place,
         is_whole_memory=not arguments.sections,
         is_readable=is_readable,
         is_addition=arguments.unseen and not request.with_subjects,
@@ -178,12 +170,11 @@ async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answ
     if not chosen:
         return nothing
     note_short_ids(call, response.reply.short_ids)
-    ids = [each.id for each in chosen]
-    short = await short_forms_of(call, ids)
+    short = response.reply.short_ids
     lines = [render(fact_of(each, action.terms), each.source, _since(each), short.get(each.id, "")) for each in chosen]
     forbids = any(each.kind == "convention" and says_never(each.content) for each in chosen)
     ask = {"ask": True} if forbids and service.settings.before_actions == "ask" else {}
-    return {"context_block": "\n".join([HEADING, *lines]), "memory_ids": ids, **ask}
+    return {"context_block": "\n".join([HEADING, *lines]), "memory_ids": [each.id for each in chosen], **ask}
 
 
 def _since(memory: RecalledMemory) -> str:
