@@ -28,11 +28,10 @@ SQLITE_RELEASE: Final = sqlite3.sqlite_version
 
 
 class Snapshot(NamedTuple):
-    """A connection that reads a database as of one moment, and the version of its schema; 0: it is still empty."""
+    """A connection that reads a database as of one moment."""
 
     path: Path
     connection: sqlite3.Connection
-    version: int
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
         """All rows of a query. Raises the error of `unreadable`."""
@@ -69,8 +68,9 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def take_snapshot(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Snapshot:
-    """A snapshot of a database as of now; the caller closes its connection.
+@contextmanager
+def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
+    """A snapshot of a database as of now; None if there is no database yet, or an empty one.
 
     A database that nobody has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that
     nobody opens it meanwhile. On a read-only disk SQLite cannot create the log that it reads by: then the file has
@@ -81,36 +81,27 @@ def take_snapshot(path: Path, schema: Schema, *, leaves_no_log: bool = False) ->
         RecordsUnusable: it cannot be read.
         FileLocked: another program has locked it.
     """
+    if not os.path.lexists(path):
+        yield None
+        return
     problem = problem_of(path, os.R_OK)
     if problem is not None:
         raise RecordsUnusable(problem)
     try:
+        version = schema.check(path, BUSY_MOMENT_S)  # which also rolls back an interrupted creation
         try:
-            return _begun(path, schema, immutable=leaves_no_log and _is_at_rest(path))
+            connection = _begin(path, immutable=leaves_no_log and _is_at_rest(path))
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:
-                with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as killed:
-                    killed.execute("PRAGMA user_version")  # rolls back an interrupted creation
-                return _begun(path, schema, immutable=False)
             if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not _is_at_rest(path):
                 raise
-            return _begun(path, schema, immutable=True)
+            connection = _begin(path, immutable=True)
     except sqlite3.DatabaseError as error:
         raise unreadable(path, error) from error
+    with closing(connection):
+        yield Snapshot(path, connection) if version > 0 else None
 
 
-@contextmanager
-def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
-    """Like `take_snapshot`, closed after the block; None if there is no database yet, or an empty one."""
-    if not os.path.lexists(path):
-        yield None
-        return
-    file = take_snapshot(path, schema, leaves_no_log=leaves_no_log)
-    with closing(file.connection):
-        yield file if file.version > 0 else None
-
-
-def _begun(path: Path, schema: Schema, *, immutable: bool) -> Snapshot:
+def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
     """Open a database and begin a transaction, whose moment is that of its first read."""
     address = _address(path, immutable=immutable)
     connection = sqlite3.connect(
@@ -119,12 +110,10 @@ def _begun(path: Path, schema: Schema, *, immutable: bool) -> Snapshot:
     try:
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        schema.refuse(path, version)
     except BaseException:
         connection.close()
         raise
-    return Snapshot(path, connection, version)
+    return connection
 
 
 def _is_at_rest(path: Path) -> bool:
@@ -144,7 +133,7 @@ def _address(path: Path, *, immutable: bool) -> str:
 def copy_database(path: Path, schema: Schema, target: Path) -> bool:
     """Copy a database as of now, from any process, and check the copy. Returns False if there is none yet.
 
-    Raises, besides the errors of `take_snapshot`:
+    Raises, besides the errors of `snapshot_of`:
         FileUnusable: the copy cannot be written.
     """
     with snapshot_of(path, schema) as snapshot:

@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.snapshots import take_snapshot
+from remembrancer.actors.snapshots import snapshot_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.commands.home_reader import examine_file
@@ -204,8 +204,8 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
     with pytest.raises(StorageFull, match="make room"):
         SqliteFile(path)
-    with pytest.raises(StorageFull, match="make room"):
-        take_snapshot(path, MEMORY)
+    with pytest.raises(StorageFull, match="make room"), snapshot_of(path, MEMORY):
+        pass
     advice = examine_file(path, MEMORY).advice
     assert advice.startswith("make room")
     assert str(path) in advice
@@ -222,17 +222,15 @@ def test_a_database_on_a_read_only_disk_is_read(tmp_path: Path, monkeypatch: pyt
         return connect(address, **options) if "immutable" in address else refuse()
 
     monkeypatch.setattr(sqlite3, "connect", without_log)
-    file = take_snapshot(path, MEMORY)
-    with closing(file.connection) as connection:
-        assert connection.execute("SELECT id FROM memories").fetchall() == [("one",)]
-    assert file.version == MEMORY.latest
+    with snapshot_of(path, MEMORY) as file:
+        assert file is not None
+        assert file.rows("SELECT id FROM memories") == [("one",)]
     path.with_name("memory.db-wal").write_bytes(b"what was committed last")
-    with pytest.raises(RecordsUnusable):
-        take_snapshot(path, MEMORY)
+    with pytest.raises(RecordsUnusable), snapshot_of(path, MEMORY):
+        pass
 
 
 def test_a_database_half_made_has_nothing(tmp_path: Path) -> None:
     leave_half_made(tmp_path / "memory.db")
-    file = take_snapshot(tmp_path / "memory.db", MEMORY)
-    with closing(file.connection):
-        assert file.version == 0
+    with snapshot_of(tmp_path / "memory.db", MEMORY) as file:
+        assert file is None
