@@ -24,7 +24,7 @@ from remembrancer.actors.migrations import Schema, Step
 from remembrancer.code.words import last_part
 from remembrancer.memory.subword_tokens import subword_tokens
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew, SchemaTooOld
-from remembrancer.protocol.paths import database_files, problem_of, set_aside
+from remembrancer.protocol.paths import database_files, delete_database, problem_of
 
 if TYPE_CHECKING:
     from remembrancer.code.read_files import ReadFile
@@ -216,7 +216,7 @@ class IndexWriter(ABC):
             is_of_other = isinstance(error, SchemaTooNew | SchemaTooOld)
             level, reason = (logging.INFO, "another release wrote it") if is_of_other else (logging.WARNING, str(error))
             logger.log(level, "a file index is rebuilt", extra={"file": str(self._path), "reason": reason})
-            discard(self._path)
+            delete_database(self._path)
             connection = self._connected()
         self._open = connection, _identity_of(self._path)
         if self.about("").get("cut", "") != self._cut:
@@ -366,20 +366,6 @@ class NotesWriter(IndexWriter):
             place = (file, ordinal, *known, chunk.start_line, chunk.end_line)
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", place)
         return texts
-
-
-def discard(path: Path) -> None:
-    """Delete an index; its content is read again. A file that cannot be deleted is set aside.
-
-    Raises:
-        OSError: neither is possible.
-    """
-    for each in database_files(path):
-        try:
-            each.unlink(missing_ok=True)
-        except OSError:
-            if set_aside(each) is None:
-                raise
 
 
 def _identity_of(path: Path) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import time
 from pathlib import Path
 from typing import Final
 
@@ -122,16 +121,6 @@ def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
         if about.st_size > limit_bytes:
             raise OSError(f"{path} has more than {limit_bytes} bytes")
         return file.read(limit_bytes + 1)
-
-
-def set_aside(path: Path) -> Path | None:
-    """Rename a file to a free name beside it; returns None if that fails."""
-    aside = path.with_name(f"{path.name}.damaged-{time.time_ns() // 1_000_000}")
-    try:
-        path.rename(aside)
-    except OSError:
-        return None
-    return aside
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:

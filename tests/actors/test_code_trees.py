@@ -234,19 +234,12 @@ def damage_inside(database: Path) -> None:
     database.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
 
 
-def put_directory(database: Path) -> None:
-    """It cannot be deleted as a file."""
-    delete_database(database)
-    database.mkdir()
-
-
 @pytest.mark.parametrize(
     ("harm", "question"),
     [
         (delete_database, DescribeCode),
         (damage, ListCodeFiles),
         (damage_inside, SearchCode),
-        (put_directory, SearchCode),
     ],
 )
 async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
@@ -276,12 +269,24 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         assert not [each for each in rig.paths.projects.glob("*/code/*.db*") if each.is_file()]
 
 
+async def test_a_directory_in_the_place_of_an_index_is_named(home: Path, tmp_path: Path) -> None:
+    async with store_rig(home) as rig:
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
+        (database,) = rig.paths.projects.glob("*/code/*.db")
+        delete_database(database)
+        database.mkdir()
+        await rig.restart()
+        assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == ()
+        (tree,) = await rig.gateway.ask(DescribeCode(PROJECT))
+        assert f"{database} is not a file: move it away" in tree.error
+
+
 def refuse(path: Path) -> None:
     raise OSError(errno.EROFS, "Read-only file system", str(path))
 
 
 async def test_a_damaged_index_that_cannot_be_deleted_ends_only_its_housekeeping(home: Path, tmp_path: Path) -> None:
-    quick = {f"{actor.__name__}.HOUSEKEEPING_S": 0.05, f"{file_handlers.__name__}.discard": refuse}
+    quick = {f"{actor.__name__}.HOUSEKEEPING_S": 0.05, f"{file_handlers.__name__}.delete_database": refuse}
     async with store_rig(home, constants=quick) as rig:
         path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)
         with closing(NotesWriter(path)) as index:

@@ -22,7 +22,7 @@ from remembrancer.commands.home_reader import examine_file
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import RecordsUnusable, StorageFull
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, problem_of, read_file, set_aside
+from remembrancer.protocol.paths import RuntimePaths, problem_of, read_file
 from remembrancer.protocol.problems import find_problems
 from tests.contracts.records_rig import leave_half_made
 from tests.patience import PATIENCE_S
@@ -98,13 +98,7 @@ def test_no_pipe_and_no_device_is_waited_for(tmp_path: Path) -> None:
     assert read_file(file) == b"12345"
 
 
-def test_what_is_set_aside_is_found_beside_and_a_lock_is_taken_on_a_pipe_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "logs"
-    path.write_bytes(b"a note")
-    aside = set_aside(path)
-    assert aside is not None
-    assert (aside.parent, aside.read_bytes(), path.exists()) == (tmp_path, b"a note", False)
-    assert set_aside(path) is None
+def test_a_lock_is_taken_on_a_pipe_as_well(tmp_path: Path) -> None:
     path = tmp_path / "runtime.lock"
     os.mkfifo(path)
     with FileLock(path) as lock:

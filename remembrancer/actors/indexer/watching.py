@@ -21,11 +21,12 @@ import anyio.to_thread
 import msgspec
 from watchfiles import Change, awatch
 
-from remembrancer.actors.index_file import FileState, IndexWriter, ReadNote, discard
+from remembrancer.actors.index_file import FileState, IndexWriter, ReadNote
 from remembrancer.actors.migrations import NO_ROOM
 from remembrancer.code.read_files import ReadFile
 from remembrancer.protocol.errors import RemembrancerError, disk_full
 from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
+from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.system import IS_POLLED
 
 UNWATCHED_LOOK_S: Final = 10.0
@@ -149,7 +150,7 @@ class Indexer:
             logger.warning("files were not indexed", extra={"root": self.tree.root, "reason": self.error})
             if isinstance(error, DAMAGED) and not isinstance(error, sqlite3.OperationalError):
                 with suppress(OSError):  # the next attempt reports it
-                    await anyio.to_thread.run_sync(discard, path)
+                    await anyio.to_thread.run_sync(delete_database, path)
             done = SyncDone(self.tree, error=self.error)
         if sync_id is not None:
             self._asked.pop(sync_id, None)

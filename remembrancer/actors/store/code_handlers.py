@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from remembrancer.actors.index_file import discard
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
@@ -317,7 +316,7 @@ class CodeHandlers(Handlers):
             opened = self._open.pop(database, None)
         if opened is not None:
             opened.close()
-        discard(Path(database))
+        delete_database(Path(database))
 
     def _opened(self, database: str) -> CodeIndex:
         """Return an open index, which is empty until the indexer has written it. Raises the errors of `SqliteFile`."""

@@ -16,7 +16,6 @@ from typing import Final
 
 import anyio
 
-from remembrancer.actors.index_file import discard
 from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.dispatcher import Handler, Handlers, Listener, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories, IndexedChunk
@@ -50,6 +49,7 @@ from remembrancer.protocol.files import (
 )
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
+from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.reads import Recall, RecalledMemory
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.files.workspace_files import has_files
@@ -114,7 +114,7 @@ class FileHandlers(Handlers):
         if index is not None:
             await self._committer.run(index.name, index.close)
         try:
-            await self._committer.run(project_id + INDEX, partial(discard, path))
+            await self._committer.run(project_id + INDEX, partial(delete_database, path))
         except OSError as error:
             raise unusable(path, error) from error
 
