@@ -75,9 +75,9 @@ def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 
 class MiniLM:
-    """The weights of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the embeddings and
-    each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with that of the unchanged file. Each
-    weight is returned once, and not kept. The words' rows are read from the file when they are needed.
+    """The `EncoderWeights` of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the
+    embeddings and each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with that of the unchanged
+    file. Each weight is returned once, and not kept. The words' rows are read from the file when they are needed.
 
     Raises:
         google.protobuf.message.DecodeError: the content is not an ONNX file.
@@ -110,17 +110,14 @@ class MiniLM:
         self._type = self._constants["inner.embeddings.token_type_embeddings.weight"][0]
 
     def embeddings(self, ids: NDArray[np.int64]) -> Floats:
-        """See `EncoderWeights`."""
         rows: Floats = self._words[ids] * self._word_scales[ids] + self._type + self._places[: len(ids)]
         return rows
 
     def norm(self, name: str) -> tuple[Floats, Floats]:
-        """See `EncoderWeights`."""
         own = self._own(name)
         return self._constants.pop(f"{own}.weight"), self._constants.pop(f"{own}.bias")
 
     def product(self, name: str) -> Product:
-        """See `EncoderWeights`."""
         matrix = self._matrices[name]
         weights, steps = narrowed(self._constants.pop(matrix).astype(np.float32))
         scales = self._constants.pop(f"{matrix.removesuffix('_q')}_scale")[0]

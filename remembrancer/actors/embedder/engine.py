@@ -157,7 +157,7 @@ class ModelTokenizer(TokenCounter, Protocol):
 
 
 class TextTokenizer:
-    """A tokenizer of the library without padding or truncation, for use by several threads at once.
+    """A `ModelTokenizer` of the library without padding or truncation, for use by several threads at once.
 
     Only the batch calls are used: they release the interpreter's lock while they work.
     """
@@ -175,7 +175,6 @@ class TextTokenizer:
         return [len(each) for each in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
-        """See `ModelTokenizer`."""
         rows = [each.ids for each in self._tokenizer.encode_batch_fast(list(texts))]
         return [row if len(row) <= window else [*row[: window - 1], row[-1]] for row in rows]
 

@@ -38,7 +38,7 @@ _AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
 
 
 class SentencePieceTokenizer:
-    """See `ModelTokenizer`."""
+    """A `ModelTokenizer`."""
 
     marks = 2
 
@@ -47,11 +47,9 @@ class SentencePieceTokenizer:
         self.pad_id: int = processor.pad_id()
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text, without special tokens."""
         return [len(ids) for ids in self._ids(texts)]
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
-        """See `ModelTokenizer`."""
         begin, end = self._processor.bos_id(), self._processor.eos_id()
         return [[begin, *ids[: window - self.marks], end] for ids in self._ids(texts)]
 
@@ -61,7 +59,7 @@ class SentencePieceTokenizer:
 
 
 class E5File:
-    """The mapped file of weights: see `EncoderWeights`."""
+    """The mapped file of weights, as `EncoderWeights`."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as stream:
@@ -114,16 +112,14 @@ class E5File:
         return np.frombuffer(self._content, "<f4", *self._tensors[name])
 
     def norm(self, name: str) -> tuple[Vector, Vector]:
-        """See `EncoderWeights`."""
         return self.numbers(f"{name}.w"), self.numbers(f"{name}.b")
 
     def product(self, name: str) -> Product:
-        """See `EncoderWeights`. The file stores each weight in 4 bits, with one row per output."""
+        """The file stores each weight in 4 bits, with one row per output."""
         inputs = 4 * self.width if name.endswith("fo") else self.width
         return Product(*narrowed(_unfolded(self._blocks(f"{name}.w", inputs)).T), self.numbers(f"{name}.b"))
 
     def embeddings(self, ids: NDArray[np.int64]) -> Vectors:
-        """See `EncoderWeights`."""
         rows: Vectors = _unfolded(self._rows[ids]) + self._places[: len(ids)]
         return rows
 

@@ -44,7 +44,7 @@ _QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
 
 
 class OnnxEngine:
-    """A BERT-like encoder with mean pooling. onnxruntime's `run` may be called from several threads at once.
+    """The `Engine` of a BERT-like encoder with mean pooling. onnxruntime's `run` may be called from several threads.
 
     The dimensions in the given identity are not read: they are those of the first vector.
     """
@@ -65,11 +65,9 @@ class OnnxEngine:
         self.passage_budget = self._window - tokenizer.marks - max(prompts)
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
         return self._embed([self.question_prompt + text for text in texts])
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
         return self._embed([self.passage_prompt + text for text in texts])
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
@@ -109,7 +107,7 @@ class Int8Engine(OnnxEngine):
         return np.vstack(vectors)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`. The threads are started by the first call, and inherit its priority."""
+        """The threads are started by the first call, and inherit its priority."""
         alone = super().embed_passages
         return (
             alone(texts)

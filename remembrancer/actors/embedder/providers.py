@@ -86,7 +86,8 @@ class _BadAnswer(Exception):
 
 
 class ProviderEngine:
-    """See `Engine`. Its threads run no model: they wait for answers, as many at once as the settings allow."""
+    """The `Engine` of a provider. Its threads run no model: they wait for answers, as many at once as the settings
+    allow."""
 
     def __init__(self, provider: Provider, model: str, url: str, key: str | None, settings: Settings) -> None:
         self._provider = provider
@@ -125,11 +126,11 @@ class ProviderEngine:
         self._client.close()
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`. One attempt, with a short timeout."""
+        """One attempt, with a short timeout."""
         return self._ask_or_blame(texts, QUESTION_TIMEOUT_S, is_question=True)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`. Sends requests of limited tokens, several at once, and retries after temporary failures."""
+        """Sends requests of limited tokens, several at once, and retries after temporary failures."""
         return np.vstack(list(self._threads.map(self._embed_batch, self._batches(texts))))
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
