@@ -104,7 +104,6 @@ async def search(view: View) -> Response:
             query=question,
             strategy="keyword" if is_typed else "hybrid",  # search by meaning once typing stops
             limit=FOUND,
-            counts_accesses=False,
             sources=(source,) if source in ("memory", "notes") else (),  # type: ignore[arg-type]
             root=view.tree,
             left_out=0 if is_typed else LEFT_OUT,

@@ -172,8 +172,6 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     limit: int = 10
     profile: ProfileName | None = None
     reference_time: float | None = None
-    counts_accesses: bool = True
-    """True if the answer is shown as it is. A caller that shows a part of it sends `NoteAccess` instead."""
     is_task: bool = False
     """True if the query is a task: memories related to it are wanted, not only those that answer it."""
     sources: tuple[Origin, ...] = ()

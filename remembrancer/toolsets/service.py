@@ -127,16 +127,16 @@ class MemoryService(Protocol):
         caller: Caller,
         memory_ids: Sequence[str],
         *,
-        count: bool = False,
+        counted: Sequence[str] = (),
         used: Sequence[str] = (),
         tool: str = "",
         question: str = "",
         listed: Sequence[str] = (),
     ) -> None:
         """Record the memories that a `tool` found for the `question` (none if it found nothing). Without a tool nothing
-        is logged. `count` counts an access of each; `used` are those that were requested by id, or are so likely to
-        answer that they were useful. `listed` are all memories of the answer in their order, for the log, if some had
-        only one line."""
+        is logged. `counted` are those whose accesses count; `used` are those that were requested by id, or are so
+        likely to answer that they were useful. `listed` are all memories of the answer in their order, for the log, if
+        some had only one line."""
 
     def is_first_data_for(self, caller: Caller) -> bool:
         """True once for each connection, whose client has to be told that memories are data."""

@@ -100,5 +100,4 @@ class Spaces:
         return await Gathering(request, self.view(), self.embed, self.threads, now).gathered()
 
     def graph(self, entity: str | None = None) -> GraphFound:
-        found, _ = search_graph(SearchGraph(PROJECT, SESSION, entity), self.view(), NOW)
-        return found
+        return search_graph(SearchGraph(PROJECT, SESSION, entity), self.view(), NOW)

@@ -1,6 +1,7 @@
 """`recall_memories`, `get_memory_context` and `reflect_and_consolidate` through the gateway, with a real store."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -196,19 +197,29 @@ async def test_all_is_given_up_to_six_thousand_tokens_and_of_more_a_part_in_two_
     assert (await client.call("get_memory_context", max_tokens=5000))["tokens_used"] > 3000
 
 
+async def accesses(client: RawClient, *memory_ids: str) -> list[int]:
+    shown = [await client.call("get_memory", memory_id=each, detail=True) for each in memory_ids]
+    return [each["access_count"] for each in shown]
+
+
+async def test_an_access_is_to_have_been_given_whole_as_an_answer_or_as_one_of_an_entity(client: RawClient) -> None:
+    lantern = [{"name": "Lantern", "type": "device", "relationship": "about"}]
+    lit = (await client.store("The lantern is lit at dusk", related_entities=lantern))["memory_id"]
+    other = (await client.store("The lantern of the baker opens at four, before the bread"))["memory_id"]
+    answer = await client.call("recall_memories", query="When is the lantern lit?", limit=10)
+    assert [each.get("answers") for each in answer["memories"]] == ["likely", None], "the other has a line"
+    await client.call("search_knowledge_graph", entity="Lantern")
+    assert await until(partial(accesses, client, lit, other), lambda counts: counts[0] == 2) == [2, 0]
+
+
 async def test_a_complete_context_is_no_use_of_its_memories_but_a_chosen_part_is(client: RawClient) -> None:
     lit = (await client.store("The lantern is lit at dusk", importance=0.9))["memory_id"]
     long = (await client.store(f"The log of the harbour: {'wind and rain, ' * 200}"))["memory_id"]
-
-    async def uses() -> list[int]:
-        shown = [await client.call("get_memory", memory_id=each, detail=True) for each in (lit, long)]
-        return [each["access_count"] for each in shown]
-
     for most, is_part in ((8000, False), (200, True)):
         answer = await client.call("get_memory_context", task_description="When is the lantern lit?", max_tokens=most)
         assert ("lit at dusk" in answer["context_block"], answer["truncated"]) == (True, is_part)
         assert ("wind and rain" in answer["context_block"]) != is_part
-    assert await until(uses, any) == [1, 0]
+    assert await until(partial(accesses, client, lit, long), any) == [1, 0]
 
 
 async def test_what_a_session_saw_or_wrote_is_not_said_again_till_others_write(served: Rig, client: RawClient) -> None:

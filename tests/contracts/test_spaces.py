@@ -323,7 +323,7 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
     ],
     "happened_in": lambda it: it.view.load(it.view.happened_in(TimeWindow(0.0, 1e12, 0.0), it.filters), None),
     "graph": lambda it: [
-        search_graph(SearchGraph(PROJECT, it.session, entity), it.view, 1e12)[0]
+        search_graph(SearchGraph(PROJECT, it.session, entity), it.view, 1e12)
         for entity in ("beacon", None, *(secret_of(place) for place in range(len(it.ids))))
     ],
     "ranking_facts": lambda it: it.view.load(it.view.ranking_facts(it.numbers, it.filters), None),

@@ -342,7 +342,7 @@ class StoreAccess(MemoryService):
         caller: Caller,
         memory_ids: Sequence[str],
         *,
-        count: bool = False,
+        counted: Sequence[str] = (),
         used: Sequence[str] = (),
         tool: str = "",
         question: str = "",
@@ -356,15 +356,15 @@ class StoreAccess(MemoryService):
             listener(caller, tuple(memory_ids))
         if tool:
             self.shown_log.note(caller.project.id, caller.session_id, listed or memory_ids, tool, question)
-        counted = tuple(memory_ids) if count else ()
         if (counted or used) and self.store_health.usable:
-            self._store.send(NoteAccess(caller.project, caller.session_id, counted, tuple(used)))
+            self._store.send(NoteAccess(caller.project, caller.session_id, tuple(counted), tuple(used)))
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
         """Note the memories that a hook has printed for the session of an operation. They count as accessed, unless
         these are all."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
-        self.shown(caller, memory_ids, count=not is_all, tool="get_memory_context", question=question)
+        counted = () if is_all else memory_ids
+        self.shown(caller, memory_ids, counted=counted, tool="get_memory_context", question=question)
 
     def is_first_data_for(self, caller: Caller) -> bool:
         is_first = caller.bridge not in self._told_of_data

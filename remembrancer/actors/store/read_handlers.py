@@ -9,7 +9,7 @@ import itertools
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -22,7 +22,6 @@ from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.browsing import BROWSER_READS, undo_forgets
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import is_memory
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.deduplication import strength_of
@@ -33,8 +32,7 @@ from remembrancer.actors.store.spaces import USER
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale
 from remembrancer.memory.limits import first_that_fit
-from remembrancer.memory.promotion import explain, used_in
-from remembrancer.memory.relevance import is_given_whole
+from remembrancer.memory.promotion import explain
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import FindPairs, PairsRead
@@ -135,12 +133,7 @@ class ReadHandlers(Handlers):
         in_scope.notices += why_not
 
         async def search(view: View) -> Recalled:
-            answer, seen = await recall(request, view, embed, threads, time.time())
-            if request.counts_accesses:
-                pairs = zip(seen, answer.memories, strict=True)
-                whole = (record for record, each in pairs if is_memory(record.number) and is_given_whole(each))
-                spaces = {record.number: record.space for record in whole}
-                self._note_shown(spaces, request.session_id, used_in(answer.memories))
+            answer, _ = await recall(request, view, embed, threads, time.time())
             return answer
 
         answer = await self._answered(context, in_scope, search)
@@ -158,12 +151,7 @@ class ReadHandlers(Handlers):
             return None, [_missing(OF_NOTES, error)]
 
     async def _search_graph(self, request: SearchGraph, context: RequestContext) -> GraphFound:
-        async def search(view: View) -> GraphFound:
-            answer, seen = await self._readers.read(lambda: search_graph(request, view, time.time()))
-            self._note_shown(seen, request.session_id)
-            return answer
-
-        answer = await self._answered(context, await self._view(request.project), search)
+        answer: GraphFound = await self._read(partial(search_graph, now=time.time()), request, context)
         return _sendable(answer, context.notices)
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
@@ -203,14 +191,6 @@ class ReadHandlers(Handlers):
             shown[number] += memory_id in request.memory_ids
             used.update({memory_id} & set(request.used))
         return True
-
-    def _note_shown(self, spaces: Mapping[int, int], session_id: str, used: Collection[str] = ()) -> None:
-        """Count an access to each of these memories, which are given with their spaces, and note the ids of used
-        ones."""
-        for number, space in spaces.items():
-            shown_now, used_now = self._touched[space, session_id]
-            shown_now[number] += 1
-            used_now.update(used)
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
         view, threads = await self._view(request.project), self._readers.threads

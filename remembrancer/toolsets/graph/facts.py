@@ -9,6 +9,8 @@ from msgspec import Meta
 
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.limits import MAX_QUERY_BYTES
+from remembrancer.memory.promotion import used_in
+from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Ranking, Recall, RecalledMemory, Strategy
@@ -81,7 +83,8 @@ async def find_facts(
     )
     memories = (await call.ask(request, is_search=True)).memories
     ids = [memory.id for memory in memories]
-    call.service.shown(call.caller, ids, tool=call.tool, question=query)
+    counted = [] if call.is_old else [memory.id for memory in memories if is_given_whole(memory)]
+    call.service.shown(call.caller, ids, counted=counted, used=used_in(memories), tool=call.tool, question=query)
     return {"memories": [fact_of(memory) for memory in memories]}
 
 

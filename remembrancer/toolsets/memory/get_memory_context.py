@@ -102,8 +102,8 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     if block.memory_ids:
         service.is_first_data_for(caller)  # the block says that it is data
     if arguments.given is None:
-        is_chosen = block.truncated and away is None
-        service.shown(caller, block.memory_ids, count=is_chosen, tool=call.tool, question=request.task)
+        counted = block.memory_ids if block.truncated and away is None else ()
+        service.shown(caller, block.memory_ids, counted=counted, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": "" if says_nothing else block.text,
         "memories_used": len(block.memory_ids),
@@ -161,7 +161,6 @@ async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answ
         query=action.query,
         limit=FOUND,
         is_task=True,
-        counts_accesses=False,
     )
     response = await service.ask(request, call.received_at)
     candidates = () if response.is_old else response.reply.memories

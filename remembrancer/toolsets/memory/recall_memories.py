@@ -172,11 +172,12 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         answer = await anyio.to_thread.run_sync(within_budget, call.with_caveats(answer), arguments.max_tokens)
     full |= standing.keys()
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
-    used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
-    counts = not (call.is_old or request.counts_accesses)
+    answering = [each.id for each in recalled.memories if each.id in given_ids and is_given_whole(each)]
+    counted = () if call.is_old else answering
+    used = [each for each in used_in(recalled.memories) if each in given_ids]
     listed = [memory.get("id", "") for memory in (*answer["memories"], *answer.get("code", ()))]  # "": part of a file
     call.service.shown(
-        call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query, listed=listed
+        call.caller, given_ids, counted=counted, used=used, tool=call.tool, question=request.query, listed=listed
     )
     return answer
 
@@ -263,7 +264,6 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         profile=arguments.profile,
         ranking=arguments.ranking,
         reference_time=seconds_of(arguments.reference_time, "reference_time"),
-        counts_accesses=arguments.max_tokens is None,  # memories that are left out were not shown
         sources=tuple(dict.fromkeys(each for each in arguments.sources if each != CODE)),
         root=root,
     )

@@ -39,7 +39,8 @@ async def search_knowledge_graph(
     graph = await call.ask(request, is_search=True)
     if request.entity is not None and request.include_memories:
         ids = [memory.id for memory in graph.memories]
-        call.service.shown(call.caller, ids, tool=call.tool, question=request.entity)
+        counted = () if call.is_old else ids
+        call.service.shown(call.caller, ids, counted=counted, tool=call.tool, question=request.entity)
     return _answer(graph)
 
 

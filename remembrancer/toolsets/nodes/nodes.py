@@ -112,7 +112,6 @@ async def recall(
             query=query,
             tags=tags,
             limit=limit,
-            counts_accesses=False,
             sources=("memory",),
             valid_only=True,
         )

@@ -193,21 +193,20 @@ TOPICS: Final = 10
 """The number of communities in an overview."""
 
 
-def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFound, dict[Ref, int]]:
-    """Return the answer, and the memories in it with their spaces. For an unknown entity, suggest names with its
-    words."""
+def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
+    """Return the answer. For an unknown entity, suggest names with its words."""
     graph = Graph(view.reader.spaces, request.session_id, now)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
-        return _overview(request, graph, view, wanted), {}
+        return _overview(request, graph, view, wanted)
     if request.entity_type is None:
         nodes = find(graph, request.entity)
     else:
         kind = request.entity_type.lower()
         nodes = [node for node in graph.keyed([name_key(request.entity)]) if node.type == kind]
     if not nodes:
-        return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ()), {}
+        return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ())
     # Entities beyond the limit, and anything farther, are left out of the answer.
     walked = walk(nodes, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
@@ -220,22 +219,14 @@ def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFou
         return reached.distance, reached.stale, -counts[node], -reached.weight, node
 
     chosen = {node: walked.reached[node] for node in sorted(counts, key=rank)[: request.limit]}
-    memories: tuple[RecalledMemory, ...] = ()
-    seen: dict[Ref, int] = {}
-    if request.include_memories:
-        memories, seen = _memories(request, graph, view, chosen, now, wanted)
-    return (
-        GraphFound(
-            entities=_entities(graph, walked, chosen, counts),
-            memories=memories,
-            entities_traversed=len(walked.reached),
-            relationships_found=len(walked.edges),
-            depth_reached=walked.depth_reached,
-            relationship_types=dict(
-                Counter(graph.relationship(edge.relationship) for edge in walked.edges).most_common(TYPES)
-            ),
-        ),
-        seen,
+    types = Counter(graph.relationship(edge.relationship) for edge in walked.edges)
+    return GraphFound(
+        entities=_entities(graph, walked, chosen, counts),
+        memories=_memories(request, graph, view, chosen, now, wanted) if request.include_memories else (),
+        entities_traversed=len(walked.reached),
+        relationships_found=len(walked.edges),
+        depth_reached=walked.depth_reached,
+        relationship_types=dict(types.most_common(TYPES)),
     )
 
 
@@ -320,9 +311,8 @@ def _memories(
     chosen: Mapping[Node, Reached],
     now: float,
     wanted: Collection[str] | None,
-) -> tuple[tuple[RecalledMemory, ...], dict[Ref, int]]:
-    """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing. Also
-    return the space of each.
+) -> tuple[RecalledMemory, ...]:
+    """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing.
 
     `wanted`: only memories with one of these relationships to the entity.
     """
@@ -347,7 +337,7 @@ def _memories(
         record = records.get(ref)
         if record is not None and (record.id not in memories or record.scope == "user"):
             memories[record.id] = as_recalled(record, scores[ref], now)
-    return tuple(memories.values()), {ref: near[ref].space for ref in best}
+    return tuple(memories.values())
 
 
 MOST_WORDS: Final = 4
