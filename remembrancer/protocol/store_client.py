@@ -32,6 +32,8 @@ RETRY_S: Final = 0.05
 ANSWER_S: Final = 30.0
 """The time that one attempt of `ask` may take: a page of vectors, or hundreds of edits or chunks behind other
 writes."""
+AWAY_S: Final = 120.0
+"""The time that the store may be away during a job of the consolidator, before the job fails."""
 PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
 """The pauses before the first attempts to reach a store that was lost."""
 DEGRADED_PAUSE_S: Final = 30.0
@@ -146,9 +148,6 @@ class StoreAvailability:
 class StoreClient(Dealer[OthersWrote]):
     """A connection to the store."""
 
-    away_s = 60.0
-    """The time that the store may be away during a request of `ask`."""
-
     def __init__(
         self,
         endpoint: str,
@@ -237,11 +236,11 @@ class StoreClient(Dealer[OthersWrote]):
         question: Request[T],
         answer_s: float = ANSWER_S,
         *,
-        away_s: float | None = None,
+        away_s: float = AWAY_S,
         on_wait: Callable[[], None] | None = None,
     ) -> T:
-        """The answer to a request, which is repeated whenever the store was away, for at most `away_s` (None: the time
-        of this client), so it must be safe to repeat. One attempt may take `answer_s`.
+        """The answer to a request, which is repeated whenever the store was away, for at most `away_s`, so it must be
+        safe to repeat. One attempt may take `answer_s`.
 
         `on_wait` is called repeatedly while there is no connection.
 
@@ -249,7 +248,6 @@ class StoreClient(Dealer[OthersWrote]):
             StoreAway: the store was away for all that time.
             RemembrancerError: the store refuses the request, or `on_wait` has given up.
         """
-        away_s = self.away_s if away_s is None else away_s
         give_up_at = time.monotonic() + away_s
         while True:
             wait_s = max(RETRY_S, give_up_at - time.monotonic()) if on_wait is None else RETRY_S

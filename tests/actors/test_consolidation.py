@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import anyio
 import msgspec
@@ -16,7 +16,7 @@ from remembrancer.actors.consolidator import maintenance
 from remembrancer.actors.consolidator.actor import CarryOut, JobLoop, carry_out
 from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
-from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection, all_memories
+from remembrancer.actors.consolidator.store_requests import Clock, all_memories
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
@@ -43,12 +43,15 @@ from remembrancer.protocol.reads import DescribeSession, DescribeStore, MemorySh
 from remembrancer.protocol.runs import ApplyRun, CloseSession, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionEntry, StartSession, ToolCall, Turn
 from remembrancer.protocol.sockets import Speaker
-from remembrancer.protocol.writes import Applied, Change, Operation, ProjectRef, PromoteMemory, Scope, UpdateMemory
+from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.wire import Request
+from remembrancer.protocol.writes import Change, Operation, ProjectRef, PromoteMemory, Scope, Submit, UpdateMemory
 from tests.actors.store_process import Gateway, StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space
 
+T = TypeVar("T")
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION.replace("carries", "always carries")
 
@@ -68,7 +71,7 @@ STEPS = (
 class Workplace:
     """A store with an embedder, and a consolidator's own link to it."""
 
-    def __init__(self, rig: StoreRig, link: StoreConnection) -> None:
+    def __init__(self, rig: StoreRig, link: StoreClient) -> None:
         self.rig = rig
         self.link = link
 
@@ -132,9 +135,9 @@ class Workplace:
 @asynccontextmanager
 async def consolidating(
     rig: StoreRig, work: CarryOut = carry_out, **settings: Any
-) -> AsyncIterator[tuple[JobLoop, StoreConnection]]:
+) -> AsyncIterator[tuple[JobLoop, StoreClient]]:
     """A consolidator at work, and its link to the store."""
-    link = StoreConnection(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
+    link = StoreClient(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
     loop = JobLoop(link, Settings(**settings), time.time, work)
     async with link, anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
@@ -302,19 +305,20 @@ async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_
     assert plan.run_ids == again.run_ids == ()
 
 
-class Dying(StoreConnection):
+class Dying(StoreClient):
     """A link whose owner dies after so many operations: the last one is applied, and nobody hears of it."""
 
     def __init__(self, home: Path, operations: int) -> None:
         super().__init__(RuntimePaths(home).store_endpoint, Speaker("consolidator", new_ulid()))
         self._left = operations
 
-    async def submit(self, operation: Operation) -> Applied:
-        applied = await super().submit(operation)
-        self._left -= 1
-        if self._left == 0:
-            raise Died
-        return applied
+    async def request(self, question: Request[T], timeout_s: float) -> T:
+        answer = await super().request(question, timeout_s)
+        if isinstance(question, Submit):
+            self._left -= 1
+            if self._left == 0:
+                raise Died
+        return answer
 
 
 class Died(Exception):
@@ -387,7 +391,7 @@ REFLECT = Reflect(PROJECT, SESSION, "reflect-1")
 async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def work(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected | Maintained:
+    async def work(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Reflected | Maintained:
         if isinstance(job.work, Reflect):
             found = await all_memories(store, ReadMemories(job.project, limit=1))
             return Reflected(analyzed=len(found))

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from remembrancer.actors.consolidator.actor import JobLoop, Outcome, carry_out
-from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
+from remembrancer.actors.consolidator.store_requests import Clock
 from remembrancer.actors.store import job_finder
 from remembrancer.config.settings import Settings
 from remembrancer.journal.server_config import CLUSTER_PORT, PORT
@@ -47,7 +47,7 @@ from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, 
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sharing import DescribeLanes, LeaveLane, MemoriesMoved, OthersWrote, ShareProject
 from remembrancer.protocol.sockets import Dealer
-from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
@@ -226,18 +226,18 @@ class Consolidator:
     async def _work(self, soak: SharedSoak, dice: random.Random) -> None:
         host = self._host
 
-        async def work_and_undo(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Outcome:
+        async def work_and_undo(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Outcome:
             result = await carry_out(job, store, settings, clock)
             if isinstance(result, Maintained) and job.lane_time is not None:
                 for run_id in result.run_ids:
                     soak.worked[f"host {host.number}"] += 1
                     if dice.random() < UNDONE:
                         undo = UndoRun(run_id, "project", if_there=True)
-                        await store.submit(Operation(f"undo-{run_id}", host.project, "", host.time(), undo))
+                        await store.ask(Submit(Operation(f"undo-{run_id}", host.project, "", host.time(), undo)))
             return result
 
         speaker = Apart("consolidator", new_ulid(), host.ahead_s)
-        async with StoreConnection(RuntimePaths(host.home).store_endpoint, speaker) as store:
+        async with StoreClient(RuntimePaths(host.home).store_endpoint, speaker) as store:
             await JobLoop(store, Settings(), host.time, work_and_undo).run()
 
 

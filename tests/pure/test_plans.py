@@ -22,7 +22,7 @@ from remembrancer.actors.consolidator.derived_memories import (
 from remembrancer.actors.consolidator.maintenance import plan_archiving, plan_forgetting
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
-from remembrancer.actors.consolidator.store_connection import PART_EDITS, Group, packed
+from remembrancer.actors.consolidator.store_requests import PART_EDITS, Group, packed
 from remembrancer.protocol.consolidation import LEAST_MEMBERS, Material
 from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory

@@ -18,7 +18,7 @@ from remembrancer.actors.consolidator.maintenance import maintain
 from remembrancer.actors.consolidator.promoting import promote_now
 from remembrancer.actors.consolidator.reflecting import reflect
 from remembrancer.actors.consolidator.session_end import end_session
-from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
+from remembrancer.actors.consolidator.store_requests import Clock
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
@@ -33,6 +33,7 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.errors import Failure, InternalError, RemembrancerError
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.system import lower_priority
 from remembrancer.protocol.writes import ProjectRef
 
@@ -41,11 +42,11 @@ POLL_S: Final = 10.0
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Outcome = Reflected | Maintained | None
-CarryOut = Callable[[Job, StoreConnection, Settings, Clock], Awaitable[Outcome]]
+CarryOut = Callable[[Job, StoreClient, Settings, Clock], Awaitable[Outcome]]
 logger = logging.getLogger(__name__)
 
 
-async def carry_out(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Outcome:
+async def carry_out(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Outcome:
     """Do a job, and return the answer for the caller who waits for it, if any. Any exception is a failure of the job.
 
     It may be cancelled at any await, and is then repeated. It must not block the event loop for more than half a
@@ -72,7 +73,7 @@ class ConsolidatorActor(Actor):
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
-        self._store = StoreConnection(spec.paths.store_endpoint, self.speaker)
+        self._store = StoreClient(spec.paths.store_endpoint, self.speaker)
         self._loop = JobLoop(self._store, spec.settings, time.time)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -93,9 +94,7 @@ class JobLoop:
     If two jobs change the same memory, the versions that the edits expect decide.
     """
 
-    def __init__(
-        self, store: StoreConnection, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out
-    ) -> None:
+    def __init__(self, store: StoreClient, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.consolidator.clusters import central_memory, cluster_memories
-from remembrancer.actors.consolidator.store_connection import derive
+from remembrancer.actors.consolidator.store_requests import derive
 from remembrancer.memory.decay import has_ended, is_event
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.sentences import first_words

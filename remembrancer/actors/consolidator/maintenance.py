@@ -13,11 +13,10 @@ from anyio.to_thread import run_sync
 from remembrancer.actors.consolidator.derived_memories import by_id, plan_summaries
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
-from remembrancer.actors.consolidator.store_connection import (
+from remembrancer.actors.consolidator.store_requests import (
     Clock,
     Group,
     Run,
-    StoreConnection,
     derive,
     pages,
     run_id_of,
@@ -26,6 +25,7 @@ from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, sho
 from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkept
 from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import NoteMaintenance, Prune, ReviseMemory
+from remembrancer.protocol.store_client import StoreClient
 
 SLICE: Final = 500
 """The number of memories that are summarised together."""
@@ -41,7 +41,7 @@ ALL_ROWS: Final = 1_000_000_000
 """A limit that no space reaches."""
 
 
-async def maintain(job: Job, store: StoreConnection, clock: Clock, *, dry_run: bool = False) -> Maintained:
+async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool = False) -> Maintained:
     """Carry out the maintenance of a space, or say what it would do.
 
     Memories of a shared lane are not proposed to the user. Its old rows are deleted in one part, so that all hosts

@@ -17,14 +17,14 @@ from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.clusters import vectors_of
 from remembrancer.actors.consolidator.derived_memories import name_of
-from remembrancer.actors.consolidator.store_connection import (
+from remembrancer.actors.consolidator.store_requests import (
     Clock,
     Found,
     Group,
     Run,
-    StoreConnection,
     all_memories,
     derive,
+    find_near,
     read_settled,
     run_id_of,
 )
@@ -57,7 +57,8 @@ from remembrancer.protocol.runs import (
     ProposeMemory,
     ReviseMemory,
 )
-from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory
+from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory, Submit
 
 NEAR_TO_USER: Final = 3
 """The number of the user's memories that a project's memory is compared with."""
@@ -105,7 +106,7 @@ def alike(
 
 
 async def promote_now(
-    memory_ids: Sequence[str], project: ProjectRef, store: StoreConnection, settings: Settings, clock: Clock
+    memory_ids: Sequence[str], project: ProjectRef, store: StoreClient, settings: Settings, clock: Clock
 ) -> None:
     """Promote memories of running sessions that are too valuable to wait for the end of the session."""
     request = ReadMemories(project, memory_ids=tuple(memory_ids), scopes=("session",), statuses=("active",))
@@ -122,10 +123,10 @@ async def promote_now(
 
 
 async def plan_for_project(
-    store: StoreConnection, project: ProjectRef, promoted: Sequence[Promoted], now: float
+    store: StoreClient, project: ProjectRef, promoted: Sequence[Promoted], now: float
 ) -> PromotionPlan:
     """The plan for promoting memories, given those that the project already has."""
-    near = await store.find_near(project, [memory for memory, _ in promoted], MERGE_COSINE)
+    near = await find_near(store, project, [memory for memory, _ in promoted], MERGE_COSINE)
     return await run_sync(lambda: plan_promotions(promoted, near, now))
 
 
@@ -252,7 +253,7 @@ def _logged(
 
 
 async def propose_to_user(
-    store: StoreConnection,
+    store: StoreClient,
     project: ProjectRef,
     clock: Clock,
     *,
@@ -275,7 +276,7 @@ async def propose_to_user(
     chosen = strongest(memories, partial(to_user, project_name=name_of(project)), clock(), USER_LIMIT)
     if dry_run:
         return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
-    near = await store.find_near(None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)
+    near = await find_near(store, None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)
     merging, merged, new = _ToUser(store, project, clock), [], []
     for memory, verdict in chosen:
         same = says_the_same(memory, near.get(memory.id, ()), clock(), MERGE_COSINE)
@@ -291,7 +292,7 @@ async def propose_to_user(
     return {"proposed": proposed, "promoted": [*merged, *promoted]}
 
 
-async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock) -> list[str]:
+async def _said_twice(store: StoreClient, project: ProjectRef, clock: Clock) -> list[str]:
     """Promote proposed memories about the user that another project has independently. Returns their ids.
 
     The other project's memories are merged into them.
@@ -341,7 +342,7 @@ def said_in_both(
 class _ToUser:
     """Moves memories of a project to the user, one at a time."""
 
-    store: StoreConnection
+    store: StoreClient
     project: ProjectRef
     clock: Clock
 
@@ -350,7 +351,7 @@ class _ToUser:
         change = PromoteMemory(memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score)
         name = derive("to_user", self.project.id, memory.id, memory.version)
         try:
-            await self.store.submit(Operation(name, self.project, "", self.clock(), change))
+            await self.store.ask(Submit(Operation(name, self.project, "", self.clock(), change)))
         except (NotFound, InvalidInput) as error:
             logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
             return False
@@ -383,19 +384,17 @@ class _ToUser:
 # --- Memories of the user that another project has as well.
 
 
-async def observe_patterns(
-    store: StoreConnection, project: ProjectRef, memories: Sequence[Material], now: float
-) -> None:
+async def observe_patterns(store: StoreClient, project: ProjectRef, memories: Sequence[Material], now: float) -> None:
     """Record which of the user's memories say the same as these memories of a project. Each pair counts once."""
     candidates = [memory for memory in memories if memory.kind in USER_KINDS and memory.vector]
-    near = await store.find_near(None, candidates, MERGE_COSINE, NEAR_TO_USER)
+    near = await find_near(store, None, candidates, MERGE_COSINE, NEAR_TO_USER)
     for memory in candidates:
         same = says_the_same(memory, near.get(memory.id, ()), now, MERGE_COSINE)
         if same is not None:
             await observe(store, project, memory.id, same[0].id, now)
 
 
-async def observe(store: StoreConnection, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
+async def observe(store: StoreClient, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
     """Record that a project's memory says the same as one of the user's. Each pair counts once."""
     what = ("observed", project.id, memory_id, user_memory_id)
     run = Run(store, project, run_id_of(*what), "promotion", lambda: now, of_user=True)

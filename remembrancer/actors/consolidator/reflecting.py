@@ -14,10 +14,9 @@ from remembrancer.actors.consolidator.derived_memories import (
     plan_patterns,
     plan_summaries,
 )
-from remembrancer.actors.consolidator.store_connection import (
+from remembrancer.actors.consolidator.store_requests import (
     Clock,
     Run,
-    StoreConnection,
     pages,
     read_settled,
     run_id_of,
@@ -31,6 +30,7 @@ from remembrancer.protocol.consolidation import (
     Reflected,
 )
 from remembrancer.protocol.kinds import Status, type_of_kind
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import ProjectRef
 
 WAIT_S: Final = 3.0
@@ -41,7 +41,7 @@ STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
 """The statuses of memories that count for a theme; archived ones do not."""
 
 
-async def reflect(request: Reflect, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
+async def reflect(request: Reflect, store: StoreClient, settings: Settings, clock: Clock) -> Reflected:
     """Carry out a reflection, or say what it would do. Repeating the operation changes nothing more."""
     project = request.project
     own = await read_settled(store, ReadMemories(project, session_id=request.session_id), settings, WAIT_S)
@@ -77,7 +77,7 @@ async def reflect(request: Reflect, store: StoreConnection, settings: Settings, 
 
 
 async def find_patterns(
-    store: StoreConnection, project: ProjectRef, own: Sequence[Material], now: float
+    store: StoreClient, project: ProjectRef, own: Sequence[Material], now: float
 ) -> list[PatternPlan]:
     """The themes of a project's latest memories, including summarised and promoted ones, and of a session's own."""
     request = ReadMemories(project, scopes=("project",), statuses=STANDING, with_vectors=True, newest_first=True)

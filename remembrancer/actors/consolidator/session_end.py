@@ -13,10 +13,9 @@ from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import Promoted, observe_patterns, plan_for_project, propose_to_user
-from remembrancer.actors.consolidator.store_connection import (
+from remembrancer.actors.consolidator.store_requests import (
     Clock,
     Run,
-    StoreConnection,
     read_settled,
     run_id_of,
 )
@@ -25,6 +24,7 @@ from remembrancer.memory.promotion import SESSION_END_LIMIT, at_session_end, str
 from remembrancer.protocol.consolidation import Material, ReadEntityEdges, ReadMemories
 from remembrancer.protocol.runs import CloseSession, SaveTopics, Topic
 from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import ProjectRef
 
 Edge = tuple[str, str, int]
@@ -42,7 +42,7 @@ RANDOMNESS: Final = 0.001
 
 
 async def end_session(
-    session: SessionEntry, project: ProjectRef, store: StoreConnection, settings: Settings, clock: Clock
+    session: SessionEntry, project: ProjectRef, store: StoreClient, settings: Settings, clock: Clock
 ) -> None:
     """Carry out the work at the end of a session."""
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)

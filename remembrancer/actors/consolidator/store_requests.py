@@ -1,4 +1,4 @@
-"""The consolidator's connection to the store: asks for jobs, reads memories, and applies runs.
+"""The consolidator's requests to the store: reads memories, and applies runs.
 
 Requests are repeated if the store was away. The id of an operation is derived from its edits, and the edits name the
 versions that they expect. So a plan that is made twice is one operation, and the store skips edits that were planned
@@ -30,7 +30,7 @@ from remembrancer.protocol.runs import (
     RunResult,
 )
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
+from remembrancer.protocol.writes import Operation, ProjectRef, Submit
 
 VECTORS_WAIT_S: Final = 10.0
 """The longest wait for missing vectors. A memory without a vector is promoted, but never merged."""
@@ -52,44 +52,26 @@ Found = Sequence[tuple[Material, float]]
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 
 
-class StoreConnection(StoreClient):
-    """The store, for the consolidator.
-
-    Every request waits for a store that is away for a while, and fails with a `RemembrancerError` if the store stays
-    away or refuses it.
-    """
-
-    away_s = 120.0
-    """The time that the store may be away during a job before the job fails."""
-
-    async def find_near(
-        self,
-        project: ProjectRef | None,
-        memories: Sequence[Material],
-        min_cosine: float,
-        limit: int = 5,
-    ) -> dict[str, Found]:
-        """For each of these memories with a vector, by id: the other active memories near it, in a project (None: the
-        user's)."""
-        near: dict[str, Found] = {}
-        embedded = [memory for memory in memories if memory.vector]
-        for begin in range(0, len(embedded), ROWS):
-            portion = embedded[begin : begin + ROWS]
-            numbers = tuple(memory.number for memory in portion)
-            rows = await self.ask(FindNear(project, numbers, min_cosine, limit=limit + 1))
-            for memory, row in zip(portion, rows, strict=True):
-                near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
-        return near
-
-    async def submit(self, operation: Operation) -> Applied:
-        """Submit an operation. It is applied once, even if it is sent repeatedly."""
-        return await self.ask(Submit(operation))
-
-
 # --- Reading.
 
 
-async def pages(store: StoreConnection, request: ReadMemories) -> AsyncIterator[Sequence[Material]]:
+async def find_near(
+    store: StoreClient, project: ProjectRef | None, memories: Sequence[Material], min_cosine: float, limit: int = 5
+) -> dict[str, Found]:
+    """For each of these memories with a vector, by id: the other active memories near it, in a project (None: the
+    user's)."""
+    near: dict[str, Found] = {}
+    embedded = [memory for memory in memories if memory.vector]
+    for begin in range(0, len(embedded), ROWS):
+        portion = embedded[begin : begin + ROWS]
+        numbers = tuple(memory.number for memory in portion)
+        rows = await store.ask(FindNear(project, numbers, min_cosine, limit=limit + 1))
+        for memory, row in zip(portion, rows, strict=True):
+            near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
+    return near
+
+
+async def pages(store: StoreClient, request: ReadMemories) -> AsyncIterator[Sequence[Material]]:
     """All memories of a request in pages, of which only one is held in memory."""
     while True:
         page = await store.ask(request)
@@ -99,13 +81,13 @@ async def pages(store: StoreConnection, request: ReadMemories) -> AsyncIterator[
         request = msgspec.structs.replace(request, after=page.memories[-1].number)
 
 
-async def all_memories(store: StoreConnection, request: ReadMemories) -> list[Material]:
+async def all_memories(store: StoreClient, request: ReadMemories) -> list[Material]:
     """All memories of a request, which must be few."""
     return [memory async for page in pages(store, request) for memory in page]
 
 
 async def read_settled(
-    store: StoreConnection, request: ReadMemories, settings: Settings, longest_s: float = VECTORS_WAIT_S
+    store: StoreClient, request: ReadMemories, settings: Settings, longest_s: float = VECTORS_WAIT_S
 ) -> list[Material]:
     """All memories of a request, with vectors. Waits for missing vectors, at most `longest_s`, or not at all if no
     embedder runs."""
@@ -137,7 +119,7 @@ def run_id_of(*parts: object) -> str:
 class Run:
     """A run that is written part by part; with `dry_run` nothing is written."""
 
-    store: StoreConnection
+    store: StoreClient
     project: ProjectRef | None
     """The project of the run; None: the user's."""
     run_id: str
@@ -171,7 +153,7 @@ class Run:
         part = ApplyRun(self.run_id, self.place, self.kind, edits, self.session_id)
         where = self.project or NO_PROJECT
         name = operation_id or derive("part", self.run_id, where.id, self.place, edits)
-        applied = await self.store.submit(Operation(name, where, "", self.clock(), part))
+        applied = await self.store.ask(Submit(Operation(name, where, "", self.clock(), part)))
         assert isinstance(applied.result, RunResult)
         self.parts += 1
         return applied.result
