@@ -180,8 +180,8 @@ def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) ->
     )
 
 
-def clean_entities(entities: Sequence[Any], *, field: str) -> tuple[EntityRef, ...]:
-    """Validated entities (with the fields of an `EntityRef`) without duplicates, in the given order.
+def clean_entities(entities: Sequence[EntityRef], *, field: str) -> tuple[EntityRef, ...]:
+    """Validated entities without duplicates, in the given order.
 
     Raises:
         InvalidInput: there are too many, or one of the names is invalid.
@@ -189,10 +189,9 @@ def clean_entities(entities: Sequence[Any], *, field: str) -> tuple[EntityRef, .
     check_count(entities, field=field, most=MAX_ENTITIES)
     cleaned: dict[EntityRef, None] = {}
     for place, entity in enumerate(entities):
-        names = {name: getattr(entity, name) for name in EntityRef.__struct_fields__}
         given = {
             name: clean_name(text, field=f"{field}[{place}].{name}", longest=MAX_NAME)
-            for name, text in names.items()
+            for name, text in msgspec.structs.asdict(entity).items()
             if text or name != "subject"
         }
         cleaned[EntityRef(**given)] = None

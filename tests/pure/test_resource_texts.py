@@ -35,9 +35,7 @@ from remembrancer.toolsets.memory.resources import (
     SUMMARY,
     is_known,
     knowledge_graph,
-    list_item,
     memory_id_in,
-    noted,
     one_line,
     preferences,
     session_summary,
@@ -127,14 +125,12 @@ def test_preferences_are_listed_by_importance_under_their_type_and_what_is_empty
     )
     assert "No entities yet" in knowledge_graph(GraphFound(()))
     assert "None are known yet" in preferences(())
-    assert noted("text", "", degraded=False) == "text"
-    assert noted("text", "two writes\nwait", degraded=False) == "> **Note:** two writes wait\n\ntext"
-    assert noted("text", "gone", degraded=True) == "> **Degraded:** gone\n\ntext"
 
 
 @given(st.text())
 def test_no_content_leaves_its_item_and_one_line_is_one_line(text: str) -> None:
-    first, *others = list_item(text.strip() or "x", SourceRef(), ["importance 1"]).split("\n")
+    listed = preferences((recalled(text.strip() or "x", tags=(text,)),))
+    first, *others = listed.partition("### Facts and preferences\n")[2].rstrip("\n").split("\n")
     assert first.startswith("- ")
     assert all(not line or line.startswith("  ") for line in others)
     assert len(one_line(text).splitlines()) <= 1

@@ -3,18 +3,16 @@
 from collections.abc import Callable
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.fields import DETAILS, clean_tags
+from remembrancer.memory.fields import DETAILS
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
-from remembrancer.protocol.writes import EraseMemory, MemoryType, Operation, Scope
+from remembrancer.protocol.writes import EraseMemory, Operation
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
 from remembrancer.toolsets.memory.day_log import day_of, read_day, verb_of
-from remembrancer.toolsets.memory.fields import Offset, given, seconds_of
+from remembrancer.toolsets.memory.fields import GivenFilters, Offset, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, tool
 
 
@@ -40,19 +38,12 @@ async def erase_memory(call: Call, memory_id: str) -> Answer:
 _DETAILS: Final = tuple(name for name in DETAILS if name in ListedMemory.__struct_fields__)
 
 
-class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ListMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=True):
     order: Order | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
     offset: Offset = 0
-    scope: list[Scope] = []
-    type: list[MemoryType] = []
-    kind: list[Kind] = []
-    domain: list[str] = []
-    tags: list[str] = []
-    min_importance: Annotated[float, Meta(ge=0, le=1)] = 0.0
     after: str | None = None
     before: str | None = None
-    include_forgotten: bool = False
     only_forgotten: bool = False
 
 
@@ -66,16 +57,10 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
         order=given(arguments.order, "latest"),
         limit=given(arguments.limit, 50),
         offset=arguments.offset,
-        scopes=tuple(arguments.scope),
-        types=tuple(arguments.type),
-        kinds=tuple(arguments.kind),
-        domains=clean_tags(arguments.domain, field="domain"),
-        tags=clean_tags(arguments.tags),
-        min_importance=arguments.min_importance,
         after=seconds_of(arguments.after, "after"),
         before=seconds_of(arguments.before, "before"),
-        include_forgotten=arguments.include_forgotten,
         only_forgotten=arguments.only_forgotten,
+        **arguments.for_request(),
     )
     return await listed(call, request, _listed)
 

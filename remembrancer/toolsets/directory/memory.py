@@ -1,7 +1,7 @@
 """The tool `memory`: a directory of files, as models know it from Anthropic's API (`memory_20250818`)."""
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -45,6 +45,7 @@ from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 PAGE: Final = 1000
+T = TypeVar("T")
 
 
 class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,7 +149,7 @@ async def memory(call: Call, arguments: MemoryArguments) -> Answer:
     return {"text": await run(_Directory(call), arguments)}
 
 
-def _required(value: str | None, field: str) -> str:
+def _required(value: T | None, field: str) -> T:
     if value is None:
         raise InvalidInput(f"{field} is required for this command", field=field)
     return value
@@ -192,9 +193,7 @@ async def _insert(directory: _Directory, arguments: MemoryArguments) -> str:
     path = _required(arguments.path, PATH)
     file = await directory.file(path)
     new = arguments.insert_text if arguments.insert_text is not None else arguments.new_str
-    line = arguments.insert_line
-    if line is None:
-        raise InvalidInput("insert_line is required for this command", field="insert_line")
+    line = _required(arguments.insert_line, "insert_line")
     after = inserted(file.text, line, _required(new, "insert_text"))
     await directory.apply(file, list(changes(file, after)))
     return f"The file {path} has been edited."

@@ -12,18 +12,13 @@ from remembrancer.memory.fields import FIELDS, RULES, clean_tags
 from remembrancer.memory.limits import MAX_REASON, check_length
 from remembrancer.memory.text import MAX_EXACT, shown
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.writes import MemoryType, Scope
 
 T = TypeVar("T")
 D = TypeVar("D")
 Version = Annotated[int, Meta(ge=1, le=MAX_EXACT)]
 Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
-
-
-class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    type: str
-    relationship: str
-    subject: str | None = None
 
 
 def given(value: T | None, default: D) -> T | D:
@@ -68,6 +63,30 @@ def seconds_of(text: str | None, field: str) -> float | None:
         raise InvalidInput(message, field=field) from error
     assert math.isfinite(seconds)
     return seconds
+
+
+class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The arguments that say which memories a tool finds or lists."""
+
+    scope: list[Scope] = []
+    type: list[MemoryType] = []
+    kind: list[Kind] = []
+    domain: list[str] = []
+    tags: list[str] = []
+    min_importance: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    include_forgotten: bool = False
+
+    def for_request(self) -> dict[str, Any]:
+        """The fields of a request to the store. Raises `InvalidInput` for a domain or a tag that is not allowed."""
+        return {
+            "scopes": tuple(dict.fromkeys(self.scope)),
+            "types": tuple(dict.fromkeys(self.type)),
+            "kinds": tuple(dict.fromkeys(self.kind)),
+            "domains": clean_tags(self.domain, field="domain"),
+            "tags": clean_tags(self.tags),
+            "min_importance": self.min_importance,
+            "include_forgotten": self.include_forgotten,
+        }
 
 
 class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

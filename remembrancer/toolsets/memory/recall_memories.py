@@ -14,7 +14,6 @@ from remembrancer.code.actions import terms_of
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
 from remembrancer.memory.decay import has_ended
-from remembrancer.memory.fields import clean_tags
 from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
@@ -23,7 +22,7 @@ from remembrancer.memory.replacement import replaced_among
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, beginning_within, estimate_tokens
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import OPEN_END, STANDING, Kind
+from remembrancer.protocol.kinds import OPEN_END, STANDING
 from remembrancer.protocol.reads import (
     Filters,
     GatherContext,
@@ -37,10 +36,10 @@ from remembrancer.protocol.reads import (
     Strategy,
 )
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
+from remembrancer.protocol.writes import ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import LEAST_TOKENS, MOST_TOKENS, find_code, within
 from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
-from remembrancer.toolsets.memory.fields import given, seconds_of
+from remembrancer.toolsets.memory.fields import GivenFilters, given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, tool
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."
@@ -72,24 +71,17 @@ class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | None = None
 
 
-class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=True, kw_only=True):
     query: str
-    scope: list[Scope] = []
-    type: list[MemoryType] = []
-    kind: list[Kind] = []
-    domain: list[str] = []
     strategy: Strategy = "hybrid"
     limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | None = None
-    min_importance: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    tags: list[str] = []
     time_range: TimeRange | None = None
-    include_forgotten: bool = False
     profile: ProfileName | None = None
     ranking: Ranking = "fitted"
     reference_time: str | None = None
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None
     detail: bool = False
-    sources: list[Source] = []
+    sources: tuple[Source, ...] = ()
 
 
 @tool(
@@ -97,7 +89,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     read_only=True,
     marks_data=False,
     always_loaded=True,
-    unlisted=RecallMemoriesArguments.__struct_fields__[1:],
+    unlisted=tuple(name for name in RecallMemoriesArguments.__struct_fields__ if name != "query"),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
     """The likely and possible answers in full, or else the nearest memory, unless the session has seen it; one line for
@@ -252,20 +244,14 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         query=arguments.query,
         strategy=arguments.strategy,
         limit=given(arguments.limit, 10),
-        scopes=tuple(dict.fromkeys(arguments.scope)),
-        types=tuple(dict.fromkeys(arguments.type)),
-        kinds=tuple(dict.fromkeys(arguments.kind)),
-        domains=clean_tags(arguments.domain, field="domain"),
-        tags=clean_tags(arguments.tags),
-        min_importance=arguments.min_importance,
         after=after,
         before=before,
-        include_forgotten=arguments.include_forgotten,
         profile=arguments.profile,
         ranking=arguments.ranking,
         reference_time=seconds_of(arguments.reference_time, "reference_time"),
         sources=tuple(dict.fromkeys(each for each in arguments.sources if each != CODE)),
         root=root,
+        **arguments.for_request(),
     )
     narrowing = [name for name in OF_MEMORIES if getattr(arguments, name)]
     if request.sources and "memory" not in request.sources and narrowing:

@@ -26,7 +26,6 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.wire import Request
-from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.context_block import INDENT, MARK, render
 from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import DATA, Call, Tool, answer_text
@@ -156,23 +155,9 @@ def preferences(memories: Sequence[RecalledMemory]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def noted(text: str, notices: str, *, degraded: bool) -> str:
-    """A text with notices above it; `degraded` says that it is the last known one."""
-    if degraded:
-        return f"> **Degraded:** {one_line(notices)}\n\n{text}"
-    return f"> **Note:** {one_line(notices)}\n\n{text}" if notices else text
-
-
 def one_line(text: str) -> str:
     """A text without line breaks and control characters, for use inside a line."""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
-
-
-def list_item(content: str, source: SourceRef, details: Sequence[str]) -> str:
-    """A memory as a list item with details; its content cannot break out of the item."""
-    item = render(content, source)
-    start = f"\n{INDENT}" if "\n" in item else " "
-    return f"{item}{start}[{'; '.join(one_line(detail) for detail in details)}]"
 
 
 def _earlier(session: ListedSession) -> str:
@@ -184,8 +169,11 @@ def _earlier(session: ListedSession) -> str:
 
 
 def _preference(memory: RecalledMemory) -> str:
-    tags = [f"tags: {', '.join(memory.tags)}"] if memory.tags else []
-    return list_item(memory.content, memory.source, [f"importance {memory.importance:g}", *tags])
+    """A memory as a list item; its content cannot break out of the item."""
+    item = render(memory.content, memory.source)
+    tags = f"; tags: {one_line(', '.join(memory.tags))}" if memory.tags else ""
+    start = f"\n{INDENT}" if "\n" in item else " "
+    return f"{item}{start}[importance {memory.importance:g}{tags}]"
 
 
 def _entity(entity: GraphEntity) -> str:
@@ -297,8 +285,9 @@ class Resources:
     async def _page(self, question: Request[R], text_of: Callable[[R], str], received_at: float) -> Content:
         """The store's answer as Markdown, with its notices above it."""
         asked = await self._service.ask(question, received_at)
-        notices = " ".join(notice.message for notice in asked.notices)
-        return Content(MARKDOWN, neutralised(noted(text_of(asked.reply), notices, degraded=asked.is_old)))
+        notices = one_line(" ".join(notice.message for notice in asked.notices))
+        above = f"> **{'Degraded' if asked.is_old else 'Note'}:** {notices}\n\n" if notices else ""
+        return Content(MARKDOWN, neutralised(above + text_of(asked.reply)))
 
     def _summary(self, caller: Caller, story: SessionDescription) -> str:
         state = self._service.session(caller)

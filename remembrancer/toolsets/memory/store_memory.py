@@ -16,12 +16,11 @@ from remembrancer.memory.text import check_text, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
-from remembrancer.protocol.writes import MemoryType, Scope, StoredResult, StoreMemory
+from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import SUPERSEDED, near_of
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
-    RelatedEntity,
     cleaned,
 )
 from remembrancer.toolsets.tools import LISTED, Answer, Call, Queued, non_empty, tool
@@ -65,7 +64,7 @@ class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     type: MemoryType | None = None
     tags: list[str] | None = None
     source: Source | None = None
-    related_entities: list[RelatedEntity] | None = None
+    related_entities: list[EntityRef] | None = None
     session_id: str | None = None
     wait_for_embedding: bool | None = None
     occurred_at: str | None = None

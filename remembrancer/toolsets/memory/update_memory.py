@@ -12,12 +12,11 @@ from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, GivenKind, Relation
-from remembrancer.protocol.writes import Clearable, LinkRef, TextEdit, UpdatedResult, UpdateMemory
+from remembrancer.protocol.writes import Clearable, EntityRef, LinkRef, TextEdit, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.answers import SUPERSEDED
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
-    RelatedEntity,
     clean_reason,
     clean_tag_changes,
     cleaned,
@@ -35,7 +34,7 @@ class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    add: list[RelatedEntity] = []
+    add: list[EntityRef] = []
     remove: list[str] = []
 
 
