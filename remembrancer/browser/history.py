@@ -92,11 +92,13 @@ async def review(view: View) -> Response:
 
 
 class Line(NamedTuple):
-    """A memory, all that was done to it at once, and the change that undoes the last one; empty if there is none."""
+    """A memory, all that was done to it at once, the change that undoes the last one (empty if there is none), and the
+    words on its button."""
 
     change: MemoryChanged
     did: str
     undo: str
+    button: str
 
 
 class AnsweredQuery(NamedTuple):
@@ -186,15 +188,16 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
         by_memory.setdefault(each.memory_id, []).append(each)
     lines = []
     for several in by_memory.values():
-        last, version = several[0], max(each.undo_at for each in several)
-        undo = f"undo/{version}" if version else ""
+        last, undone = several[0], max(several, key=lambda each: each.undo_at)
+        undo = f"undo/{undone.undo_at}" if undone.undo_at else ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
         verbs = list(dict.fromkeys(_verb(each) for each in reversed(several)))
         did = ", ".join(verbs if len(verbs) <= MOST_VERBS else [verbs[0], "…", *verbs[-2:]])
         did += " (undone)" if all(each.is_undone for each in several) else ""
         did += f" by {last.member}" if last.member else ""
-        lines.append(Line(last, did, undo))
+        button = "restore" if undo == "restore" else f"undo: {_verb(undone)}" if len(verbs) > 1 else "undo"
+        lines.append(Line(last, did, undo, button))
     return lines
 
 

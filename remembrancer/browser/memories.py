@@ -57,6 +57,7 @@ DONE: Final = {
     **{"restore": "Restored.", "user": "Moved.", "project": "Moved.", "refuse": "It stays in its project."},
     **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both hold.", "undo": "Undone."},
     **{"unmade": "Undone, and so forgotten."},
+    **{"nothing": "Nothing was changed."},
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "The run was undone."},
 }
@@ -291,7 +292,7 @@ async def change(view: View) -> Response:
     what = view.field("what")
     if not chosen:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
-    undo: dict[str, str] = {}
+    undo: dict[str, str | None] = {}
     failures: list[RemembrancerError] = []
     for memory_id in chosen[:PAGE]:
         try:
@@ -347,11 +348,13 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
     return ""
 
 
-async def _undo_of(view: View, before: PortableMemory) -> str:
-    """The change that undoes what has been done to a memory since; empty if nothing was, or if it cannot be undone."""
+async def _undo_of(view: View, before: PortableMemory) -> str | None:
+    """The change that undoes what has been done to a memory since: empty if it cannot be undone, None if nothing was
+    done."""
     now = await _now(view, before.id)
-    is_another = now.id != before.id or (before.scope == "session" and now.scope != "session")
-    return "" if is_another or now.version == before.version else f"undo/{now.version}"
+    if now.id != before.id or (before.scope == "session" and now.scope != "session"):
+        return ""
+    return None if now.version == before.version else f"undo/{now.version}"
 
 
 async def _now(view: View, memory_id: str) -> PortableMemory:
@@ -377,8 +380,10 @@ async def named_done_of(view: View) -> dict[str, Any]:
     return done
 
 
-def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str], failed: int = 0) -> Response:
+def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str | None], failed: int = 0) -> Response:
     """The page that a form names, or that of the memory."""
+    if undo and all(way is None for way in undo.values()):
+        done = "nothing"
     back = view.field("back") or f"/memory/{memory_id}"
     ways = ",".join(f"{each}~{way}" for each, way in undo.items() if way)
     return view.go(back if back.startswith("/") else "/", done=done, undo=ways, failed=failed or None)

@@ -9,6 +9,7 @@ from typing import cast
 
 import anyio
 import httpx
+import msgspec
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -141,11 +142,15 @@ def test_a_memory_that_was_summarised_later_stays_with_the_session_that_stored_i
 
 def test_today_offers_the_undo_that_the_store_names_and_to_restore_what_is_forgotten() -> None:
     """Which change an undo takes back is tested with the store."""
-    for several, undo in (
-        ((MemoryChanged("m", "tagged", 2.0, version=9, undo_at=9), MemoryChanged("m", "stored", 1.0)), "undo/9"),
-        ((MemoryChanged("m", "undone", 2.0, version=9), MemoryChanged("m", "stored", 1.0, undo_at=9)), "undo/9"),
-        ((MemoryChanged("m", "undone", 2.0, version=9), MemoryChanged("m", "tagged", 1.0, is_undone=True)), ""),
-        ((MemoryChanged("m", "forgotten", 2.0, version=9, is_forgotten=True),), "restore"),
+    opened = MemoryChanged("m", "stored", 1.0, kind="open_end")
+    undone = MemoryChanged("m", "undone", 2.0, version=9, undid="updated")
+    for several, undo, button in (
+        ((MemoryChanged("m", "tagged", 2.0, version=9, undo_at=9), opened), "undo/9", "undo: changed"),
+        ((undone, msgspec.structs.replace(opened, undo_at=9)), "undo/9", "undo: opened"),
+        ((undone, MemoryChanged("m", "tagged", 1.0, is_undone=True)), "", ""),
+        ((msgspec.structs.replace(opened, undo_at=9),), "undo/9", "undo"),
+        ((MemoryChanged("m", "forgotten", 2.0, version=9, is_forgotten=True),), "restore", "restore"),
     ):
         (line,) = lines_of(several)
         assert line.undo == undo
+        assert line.button == button or not undo

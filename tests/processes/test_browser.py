@@ -170,6 +170,32 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     visit.erase(memory)
 
 
+def test_a_change_that_changes_nothing_says_so(visit: Visit) -> None:
+    memory = visit.stored("The gate opens at seven", tags=["gate"])
+    change = partial(visit.do, "/change", id=memory)
+    for page in (
+        change(what="project"),
+        change(what="restore/1"),
+        change(what="tag", tags="gate"),
+        visit.do(f"/memory/{memory}/edit", content="The gate opens at seven", tags="gate", version="1"),
+    ):
+        assert "Nothing was changed." in page
+    change(what="user")
+    assert "Nothing was changed." in change(what="user")
+    change(what="forget")
+    (restore,) = (each.fields for each in Page(visit.get("/today")).forms if each.fields.get("id") == [memory])
+    assert "Restored: “The gate" in Page(visit.do("/change", **restore)).text
+    visit.erase(memory)
+    private = visit.stored("The draft is on the table", scope="session")
+    session = visit.call("get_memory_status")["current_session"]["session_id"]
+    moved = visit.client.post(
+        f"{visit.base}{visit.project}/change?session={session}",
+        data={"csrf": visit.csrf(visit.get()), "id": private, "what": "project"},
+        headers={"Origin": visit.origin},
+    )
+    assert "done=project" in moved.headers["location"]
+
+
 def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(visit: Visit) -> None:
     late, soon, undated = (
         visit.stored(f"paint the {name} boat", kind="open_end", **due)
@@ -389,7 +415,7 @@ def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memo
         for each in Page(page).forms
         if each.action.endswith("/change") and "what" in each.fields
     }
-    assert re.findall('aria-label="(.+): .+?">undo the last<', page) == ["Undo the last"], "the name holds what is seen"
+    assert re.findall('aria-label="(.+): .+?">undo: changed<', page) == ["Undo: changed"], "the name holds what is seen"
     for memory, how in ((kept, "undo/2"), (new, "undo/1")):
         assert undo[memory][memory] == [how]
         gone = Page(visit.do("/change", what="undo", back="/today", id=memory, **{memory: how})).text
