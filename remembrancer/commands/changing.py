@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from remembrancer.commands.finding import author_of_change, clients_of, log_of, minute
+from remembrancer.commands.finding import author_of_change, clients_of, local_time, log_of, minute
 from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     WHERE_TO,
@@ -121,6 +121,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 
 def _due_in_words(due: str) -> str:
     """A due date from `due_date`, with a remark if it has passed."""
+    due = local_time(due)
     return f"due {due}{', which has passed' if due[:10] < f'{datetime.now():%Y-%m-%d}' else ''}"
 
 
@@ -457,7 +458,7 @@ def _effect_of(answer: Answer, after: Answer) -> str:
         "valid_until": "its former end of validity is back" if after.get("valid_until") else "it is valid again",
         "done": "it is done again" if after.get("done") else "it is open again",
         "tags": f"its tags are {', '.join(after['tags'])} again" if after.get("tags") else "it has no tags again",
-        "due": f"it is due {after['due']} again" if "due" in after else "it has no due date again",
+        "due": f"it is due {local_time(after['due'])} again" if "due" in after else "it has no due date again",
         "kind": f"it is {named_kind(after['kind'])} again" if after.get("kind") else "it has no kind again",
         "importance": f"its importance is {after['importance']} again",
     }

@@ -390,8 +390,8 @@ def _marks(memory: Answer) -> list[str]:
     is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
     marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and is_past)]
     if at := memory.get("forgotten_at"):
-        marks.insert(0, f"forgotten {_local(at)[:10]}")
-    elif (changed := _local(memory.get("updated", ""))[:10]) > _day(memory):
+        marks.insert(0, f"forgotten {local_time(at)[:10]}")
+    elif (changed := local_time(memory.get("updated", ""))[:10]) > _day(memory):
         marks.append(f"changed {changed}")
     if newer := memory.get("superseded_by"):
         marks.append(f"replaced by {short(newer[0])}")
@@ -399,7 +399,7 @@ def _marks(memory: Answer) -> list[str]:
         marks.append(f"probably replaced by {short(newer[0])}")
     elif "may_be_replaced_by" in memory:
         marks.append(f"replaced by {short(memory['may_be_replaced_by'])}?")
-    if due := _local(memory.get("due", "")):
+    if due := local_time(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
@@ -410,7 +410,7 @@ def _happened(memory: Answer) -> str:
 
 def _day(memory: Answer) -> str:
     """The day by which lists are ordered and filtered: that of the event that a memory describes, or of its storing."""
-    return _local(_happened(memory).removesuffix("T00:00:00Z"))[:10]
+    return local_time(_happened(memory).removesuffix("T00:00:00Z"))[:10]
 
 
 def _stale(where: Where) -> Report:
@@ -676,7 +676,7 @@ def minute(at: str) -> str:
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _local(text: str) -> str:
+def local_time(text: str) -> str:
     """A time of an answer as the clock here shows it. Another text, such as a day, stays as it is."""
     with suppress(OverflowError):  # at the end of the calendar
         return minute(text) if TIME.fullmatch(text) else text
@@ -688,7 +688,7 @@ def _plain(value: Any) -> str:
         return ", ".join(map(_plain, value)) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {_plain(item)}" for name, item in value.items()) or "none"
-    return _local(str(value))
+    return local_time(str(value))
 
 
 # --- the log of a day ---

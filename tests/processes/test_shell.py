@@ -693,9 +693,12 @@ def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:
     hours = 14 if datetime.now(UTC).hour >= 12 else -12  # where it is another day than in UTC
     here = {"TZ": f"Etc/GMT{-hours:+}", "COLUMNS": "200", "NO_COLOR": "1"}
     day = f"{datetime.now(UTC) + timedelta(hours=hours):%Y-%m-%d}"
-    shell.at_a_terminal("add", "Paint the boat", "--due", "2030-12-01T15:30", **here)
+    added = shell.at_a_terminal("add", "Paint the boat", "--due", "2030-12-01T15:30", **here)[1]
+    assert ", due 2030-12-01 15:30: Paint the boat" in added
     (memory,) = shell.json("list")["memories"]
     assert memory["due"] == f"{datetime(2030, 12, 1, 15, 30) - timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
+    assert "Due 2030-12-02 00:30: " in shell.at_a_terminal("edit", memory["id"], "--due", "2030-12-02T00:30", **here)[1]
+    assert "it is due 2030-12-01 15:30 again" in shell.at_a_terminal("undo", memory["id"], **here)[1]
     shell("tag", memory["id"], "sea")
     for looks in (("list",), ("search", "boat"), ("list", "--since", f"{day}T00:00")):
         shown = " ".join(shell.at_a_terminal(*looks, **here)[1].split())
