@@ -46,9 +46,9 @@ def unknown_memory(memory_id: str) -> NotFound:
     return NotFound(f"there is no memory with the id {memory_id}", field="memory_id")
 
 
-def is_visible(scope: Scope, owner: str, session_id: str | None) -> bool:
-    """True if a session may see a memory of the session `owner`. Without a session, every memory is visible."""
-    return session_id is None or scope != "session" or owner == session_id
+def is_visible(memory: MemoryVersion, session_id: str | None) -> bool:
+    """True if a session may see a memory. Without a session, every memory is visible."""
+    return session_id is None or memory.scope != "session" or memory.session_id == session_id
 
 
 def is_version_visible(
@@ -61,7 +61,7 @@ def is_version_visible(
     """
     if session_id is not None and now == "user" and version.scope != "user" and project_id != source_project:
         return False
-    return is_visible(version.scope, version.session_id, session_id)
+    return is_visible(version, session_id)
 
 
 def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:

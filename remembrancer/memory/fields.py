@@ -22,7 +22,6 @@ from remembrancer.memory.limits import (
     MAX_SUMMARY,
     MAX_TAG,
     MAX_TAGS,
-    MAX_TURN,
     check_count,
     check_length,
     check_time,
@@ -201,8 +200,8 @@ def clean_entities(entities: Sequence[EntityRef], *, field: str) -> tuple[Entity
 def clean_source(source: Any, *, field: str) -> SourceRef:
     """A validated source, from a struct with some fields of a `SourceRef`. Raises `InvalidInput` for a name or number
     that is not allowed."""
-    if not 0 <= (source.conversation_turn or 0) <= MAX_TURN:
-        raise InvalidInput(f"{field}.conversation_turn must be an integer from 0 to {MAX_TURN}", field=field)
+    if not 0 <= (source.conversation_turn or 0) <= MAX_EXACT:
+        raise InvalidInput(f"{field}.conversation_turn must be an integer from 0 to 2**53", field=field)
     names = {
         name: clean_name(text, field=f"{field}.{name}", longest=longest)
         for name, longest in (("tool", MAX_NAME), ("file", MAX_PATH), ("label", MAX_NAME))

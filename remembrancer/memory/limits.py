@@ -23,8 +23,6 @@ MAX_SESSION_ID: Final = 200
 MAX_PATH: Final = 4096
 MAX_SUMMARY: Final = 2000
 MAX_REASON: Final = 2000
-MAX_TURN: Final = 2**53 - 1
-"""The largest integer that JSON represents exactly."""
 MAX_KEPT_LINKS: Final = 10_000
 """The number of links of an imported memory, including near-duplicates."""
 EARLIEST_S: Final = datetime.min.replace(tzinfo=UTC).timestamp()

@@ -84,14 +84,14 @@ def promotion_score(importance: float, confidence: float, uses: int, kind: Kind,
     return min(round(base + for_use + FOR_KIND.get(kind, 0.0) + for_vectors, DIGITS), 1.0)
 
 
-def at_session_end(memory: Material) -> Verdict:
-    """Decide whether a session's memory is promoted to the project at the session's end."""
-    return _to_project(memory, SESSION_END_SCORE)
-
-
-def at_once(memory: Material) -> Verdict:
-    """Decide whether a running session's memory is promoted to the project now."""
-    return _to_project(memory, AT_ONCE_SCORE)
+def to_project(memory: Material, *, least: float) -> Verdict:
+    """Decide whether a session's memory is promoted to the project: `AT_ONCE_SCORE` is the `least` score while the
+    session runs, `SESSION_END_SCORE` at its end."""
+    score = _score(memory)
+    obstacle = _standing(memory, "session")
+    if obstacle is None and memory.kind in SESSION_KINDS:
+        obstacle = f"{named_kind(memory.kind)} belongs to its session only"
+    return _threshold(score, least) if obstacle is None else Verdict(False, score, obstacle)
 
 
 def to_user(memory: Material, *, project_name: str = "") -> Verdict:
@@ -174,14 +174,6 @@ def named_kind(kind: Kind) -> str:
 def shown(value: float, digits: int) -> str:
     """A number in [0, 1] for a person, truncated rather than rounded, so that a value below a threshold looks it."""
     return f"{math.floor(value * 10**digits + 1e-6) / 10**digits:g}"
-
-
-def _to_project(memory: Material, least: float) -> Verdict:
-    score = _score(memory)
-    obstacle = _standing(memory, "session")
-    if obstacle is None and memory.kind in SESSION_KINDS:
-        obstacle = f"{named_kind(memory.kind)} belongs to its session only"
-    return _threshold(score, least) if obstacle is None else Verdict(False, score, obstacle)
 
 
 def _standing(memory: Material, scope: Scope) -> str | None:

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,12 +16,13 @@ from remembrancer.memory.decay import DAY_S, is_stale, memory_strength, should_a
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.promotion import (
+    AT_ONCE_SCORE,
+    SESSION_END_SCORE,
     USER_LIMIT,
-    at_once,
-    at_session_end,
     explain,
     promotion_score,
     strongest,
+    to_project,
     to_user,
     used_in,
 )
@@ -33,6 +35,7 @@ from tests.cases import cases
 from tests.pure.memories import memory, recalled
 
 NOW = 1_800_000_000.0
+at_session_end, at_once = (partial(to_project, least=least) for least in (SESSION_END_SCORE, AT_ONCE_SCORE))
 VECTOR = bytes(4)
 
 shares = st.floats(0.0, 1.0)

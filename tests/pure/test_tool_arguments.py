@@ -390,7 +390,7 @@ ERRORS = [
     ("store_memory", {"tags": [f"t{n}" for n in range(10_000)]}, "tags", "at most 100 items"),
     ("store_memory", {"tags": ["a\udfff"]}, "tags[0]", "surrogate"),
     ("store_memory", {"tags": {"a": None}}, "tags", "expected a list"),
-    ("store_memory", {"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "<= 9007199254740991"),
+    ("store_memory", {"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "<= 9007199254740992"),
     (
         "store_memory",
         {"related_entities": [{"name": f"n{n}", "type": "b", "relationship": "c"} for n in range(101)]},

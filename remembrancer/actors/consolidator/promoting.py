@@ -31,6 +31,7 @@ from remembrancer.actors.consolidator.store_requests import (
 from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.promotion import (
+    AT_ONCE_SCORE,
     MERGE_COSINE,
     SPEAKING_KINDS,
     USER_KINDS,
@@ -38,10 +39,10 @@ from remembrancer.memory.promotion import (
     USER_MIN_IMPORTANCE,
     USER_MIN_SESSIONS,
     Verdict,
-    at_once,
     merged_confidence,
     speaks_of_user,
     strongest,
+    to_project,
     to_user,
 )
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
@@ -111,7 +112,7 @@ async def promote_now(
     """Promote memories of running sessions that are too valuable to wait for the end of the session."""
     request = ReadMemories(project, memory_ids=tuple(memory_ids), scopes=("session",), statuses=("active",))
     memories = await read_settled(store, request, settings)
-    promoted = strongest(memories, at_once, clock())
+    promoted = strongest(memories, partial(to_project, least=AT_ONCE_SCORE), clock())
     if not promoted:
         return
     plan = await plan_for_project(store, project, promoted, clock())

@@ -6,6 +6,7 @@ written the session's record, and rewrites it when the session is closed.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import graspologic_native
@@ -20,7 +21,7 @@ from remembrancer.actors.consolidator.store_requests import (
     run_id_of,
 )
 from remembrancer.config.settings import Settings
-from remembrancer.memory.promotion import SESSION_END_LIMIT, at_session_end, strongest
+from remembrancer.memory.promotion import SESSION_END_LIMIT, SESSION_END_SCORE, strongest, to_project
 from remembrancer.protocol.consolidation import Material, ReadEntityEdges, ReadMemories
 from remembrancer.protocol.runs import CloseSession, SaveTopics, Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -76,11 +77,12 @@ def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
     its sources.
     """
     mine = [memory for memory in own if memory.scope == "session"]
+    decide = partial(to_project, least=SESSION_END_SCORE)
     return [
         each
         for is_derived in (False, True)
         for each in strongest(
-            (memory for memory in mine if memory.is_derived == is_derived), at_session_end, now, SESSION_END_LIMIT
+            (memory for memory in mine if memory.is_derived == is_derived), decide, now, SESSION_END_LIMIT
         )
     ]
 

@@ -359,7 +359,7 @@ def _from_known(
     if destination not in seen.values():
         memory = SqliteEdits(connection, found.space, 0.0).memory(memory_id_of(change) or "")
         assert memory is not None, "it was found in this transaction"
-        is_seen = is_visible(memory.now.scope, memory.now.session_id, operation.session_id)
+        is_seen = is_visible(memory.now, operation.session_id)
         raise NOT_THE_USERS if is_seen else unknown_memory(memory.id)
     if not found.is_users and found is not lanes.get("session"):
         raise InvalidInput(SHARED, field="target_scope")

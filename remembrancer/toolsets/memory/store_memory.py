@@ -8,11 +8,11 @@ from msgspec import Meta
 
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.credentials import refuse_credentials
-from remembrancer.memory.limits import MAX_LINKS, MAX_TURN, check_count
+from remembrancer.memory.limits import MAX_LINKS, check_count
 from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
 from remembrancer.memory.promotion import wishing_person
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.text import check_text, finder_of, shown
+from remembrancer.memory.text import MAX_EXACT, check_text, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
@@ -52,7 +52,7 @@ _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool: str | None = None
     file: str | None = None
-    conversation_turn: Annotated[int, Meta(ge=0, le=MAX_TURN)] | None = None
+    conversation_turn: Annotated[int, Meta(ge=0, le=MAX_EXACT)] | None = None
 
 
 class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):

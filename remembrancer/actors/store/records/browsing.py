@@ -141,7 +141,7 @@ def _last_undoable(
         return 0, 0
     last, now = found.last, found.memory.now
     by = space.memory(last.details["by"]) if last.details.get("by") else None
-    if by is not None and is_visible(by.now.scope, by.now.session_id, viewer.session_id):
+    if by is not None and is_visible(by.now, viewer.session_id):
         changes = standing(space.history(by.id))
         if changes and changes[-1].operation_id == last.operation_id:
             return 0, 0

@@ -213,7 +213,7 @@ def read_portable(
     here yet.
     """
     found = read_memory(query, memory_id)
-    if found is None or not is_visible(found.now.scope, found.now.session_id, session_id):
+    if found is None or not is_visible(found.now, session_id):
         return None
     now = found.now
     return PortableMemory(
@@ -236,7 +236,7 @@ def _told(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryE
     """Return a history entry without the id of the superseding memory, if the session may not see that memory."""
     by = entry.details.get("by")
     newer = read_memory(query, by) if session_id is not None and isinstance(by, str) else None
-    if newer is None or is_visible(newer.now.scope, newer.now.session_id, session_id):
+    if newer is None or is_visible(newer.now, session_id):
         return entry
     known = {name: value for name, value in entry.details.items() if name != "by"}
     return msgspec.structs.replace(entry, details=known)

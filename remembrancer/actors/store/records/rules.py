@@ -399,7 +399,7 @@ def _replaced_since(
     for link in space.links(memory_id):
         if link.source == memory_id and link.relation == SUPERSEDES:
             old = space.memory(link.target)
-            if old is None or not is_visible(old.now.scope, old.now.session_id, session_id):
+            if old is None or not is_visible(old.now, session_id):
                 continue
             history = space.history(old.id)
             changes = standing(history)

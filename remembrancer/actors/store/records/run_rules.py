@@ -259,7 +259,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     memories = {memory.id: memory for memory in found if memory.id in memory_ids}  # an id may be an alias by now
     steps = [step for memory in memories.values() for step in memory.promotion_chain if step.run_id == change.run_id]
     session_id, project_id = writer.operation.session_id or None, writer.operation.project.id
-    is_seen = all(is_visible(each.now.scope, each.now.session_id, session_id) for each in memories.values())
+    is_seen = all(is_visible(each.now, session_id) for each in memories.values())
     is_of_another = change.place == "user" and any(step.source_project not in (None, project_id) for step in steps)
     if not run or not is_seen or is_of_another:
         return _unknown(change)

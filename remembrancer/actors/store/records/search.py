@@ -229,9 +229,7 @@ class SqliteSearch(SqliteWords):
         def read(query: Query) -> dict[int, LinkedMemory]:
             known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
             start = [
-                memory.number
-                for memory in known
-                if not memory.now.forgotten and is_visible(memory.now.scope, memory.now.session_id, session_id)
+                memory.number for memory in known if not memory.now.forgotten and is_visible(memory.now, session_id)
             ]
             distances = dict.fromkeys(start[:limit], 0)
             related: defaultdict[int, dict[str, None]] = defaultdict(dict)

@@ -114,7 +114,7 @@ class Writer:
 
     def sees(self, memory: Memory) -> bool:
         """True if the operation's session can see a memory."""
-        return is_visible(memory.now.scope, memory.now.session_id, self.operation.session_id)
+        return is_visible(memory.now, self.operation.session_id)
 
     def entry(self, version: int, change: str, after: MemoryVersion, at: float, /, **details: object) -> HistoryEntry:
         """The history entry for a version that the operation makes. Details that are None are left out."""
