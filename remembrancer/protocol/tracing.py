@@ -17,10 +17,7 @@ _durations: deque[float] = deque(maxlen=KEPT)
 
 
 def note_call(tool: str, began: float) -> None:
-    """Note the duration of a request that began at that monotonic time, and log a slow one. Without a tool it was not a
-    call, and is not counted."""
-    if not tool:
-        return
+    """Note the duration of a call that began at that monotonic time, and log a slow one."""
     total_s = time.monotonic() - began
     _durations.append(total_s)
     if total_s > SLOW_S:

@@ -285,9 +285,3 @@ def test_only_a_slow_call_is_logged(caplog: pytest.LogCaptureFixture, lasted_s: 
     assert [line["tool"] for line in lines] == ["recall_memories"] * is_logged
     for line in lines:
         assert line["total_ms"] >= lasted_s * 1000
-
-
-def test_what_is_no_call_of_a_tool_is_not_counted() -> None:
-    before = last_durations_s()
-    note_call("", time.monotonic())
-    assert last_durations_s() == before

@@ -87,8 +87,6 @@ class CallContext:
     received_at: float
     began: float = field(default_factory=time.monotonic)
     is_stream: bool = False
-    tool: str = ""
-    """The tool that the request calls, once it is known to be a call."""
 
 
 CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[CallResult]]
@@ -121,7 +119,6 @@ class ToolCalls:
         """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
         session = context.session
         tool = session.tools.get(name)
-        context.tool = "unknown tool" if tool is None else name
         try:
             if name in session.withheld:
                 raise InvalidInput(f"this token is read only, and {name} may change something", field="name")
@@ -144,6 +141,7 @@ class ToolCalls:
         except Exception:
             logger.exception("a tool failed", extra={"tool": name})
             answer = self._error_result(InternalError("the memory service failed on this call: see gateway.log"), tool)
+        note_call("unknown tool" if tool is None else name, context.began)
         return answer
 
     def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> CallResult:
@@ -318,7 +316,6 @@ class Session(ClientConversation):
         result = await call_tool(context, call.id, call.params.name, call.params.arguments)
         self._open.pop(call.id, None)
         self._write(result.response(call.id) + b"\n")
-        note_call(context.tool, context.began)
         return result.answer
 
     def _write(self, data: bytes) -> None:

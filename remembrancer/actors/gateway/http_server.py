@@ -50,7 +50,6 @@ from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
 from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.tracing import note_call
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
@@ -485,10 +484,8 @@ class HttpServer:
 
     async def _call(self, call_tool: CallTool, visitor: Visitor, call: PlainCall, session_id: str | None) -> Response:
         """Answer a tool call directly. Through the SDK it would take several times as long."""
-        context = CallContext(visitor, time.time())
-        result = await call_tool(context, call.id, call.params.name, call.params.arguments)
+        result = await call_tool(CallContext(visitor, time.time()), call.id, call.params.name, call.params.arguments)
         body = result.response(call.id)
-        note_call(context.tool, context.began)
         self._manager.note_use(session_id or "")
         return Response(body, media_type="application/json")
 

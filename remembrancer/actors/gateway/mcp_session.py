@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from remembrancer.actors.gateway.conversations import CallContext, CallTool, PlainCall, Session, as_text
 from remembrancer.actors.gateway.elicitation import Asking
 from remembrancer.protocol.gateway_link import PARSE_ERROR
-from remembrancer.protocol.tracing import note_call
 from remembrancer.toolsets.service import Caller
 
 STREAM: Final = "subscriptions/listen"
@@ -141,12 +140,10 @@ class McpSession(Session):
     async def _send_messages(self, outbox: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async with outbox:
             async for each in outbox:
-                message, request = each.message, None
+                message = each.message
                 if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError) and message.id is not None:
-                    request = self._open.pop(message.id, None)
+                    self._open.pop(message.id, None)
                 self._write(self._dump(message) + b"\n")
-                if request is not None:
-                    note_call(request.tool, request.began)
                 with suppress(OSError):  # `_take_lines` notes the loss
                     await self._writer.drain()
 
