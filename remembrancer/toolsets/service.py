@@ -86,6 +86,8 @@ class MemoryService(Protocol):
     store_health: StoreAvailability
     past_actions: dict[str, PastActions]
     """The words of the commands and edits of this runtime's sessions, by project id."""
+    applied: Callable[[Operation], None]
+    """Reports a write that the store has applied, which may change resources."""
     open_browser: Callable[[], Awaitable[str]]
     """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if it cannot be."""
 
@@ -140,9 +142,6 @@ class MemoryService(Protocol):
 
     def is_first_data_for(self, caller: Caller) -> bool:
         """True once for each connection, whose client has to be told that memories are data."""
-
-    def applied(self, operations: Sequence[Operation]) -> None:
-        """Report writes that the store has applied, which may change resources."""
 
     async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
         """The problems of the runtime, as far as they concern a project (None: all), and its state, if the launcher

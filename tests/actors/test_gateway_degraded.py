@@ -351,8 +351,8 @@ async def test_an_operation_is_queued_once_and_each_project_has_a_lane(queue: Wr
             tasks.start_soon(queue.append, operation(number))
     assert (queue.depth, len(await queue.head("p_0", 10, 10_000))) == (3, 3)
     await queue.append(operation(4, project="p_1"))
-    assert not queue.is_next(operation(5, project="p_1"))
-    assert queue.is_next(operation(6, project="p_2"))
+    assert queue.lane_of(operation(5, project="p_1")) in queue.lanes
+    assert queue.lane_of(operation(6, project="p_2")) not in queue.lanes
     await queue.append(operation(7, project="p_2"))
     assert await queue.head("p_2", 10, 10_000) == [operation(7, project="p_2")]
     assert [queue.waits(project) for project in ("p_0", "p_1", "p_3")] == [3, 1, 0]

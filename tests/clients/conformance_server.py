@@ -12,6 +12,7 @@ import mcp_types as mcp
 import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from starlette.routing import Router
 
 from remembrancer.actors.gateway.conversations import CallTool, McpService
 from remembrancer.actors.gateway.http_server import HttpServer
@@ -182,7 +183,7 @@ def http_server(home: Path, call_tool: CallTool | None = None, settings: Setting
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
     service = McpService("conformance", build, call_tool, load_tools(), registry)
-    return HttpServer(home, settings, service, no_token=True)
+    return HttpServer(home, settings, service, no_token=True, open_browser=Router)
 
 
 @asynccontextmanager

@@ -210,8 +210,8 @@ class HttpServer:
         settings: Settings,
         service: McpService,
         *,
-        no_token: bool = False,
-        open_browser: Callable[[], ASGIApp] | None = None,
+        no_token: bool,
+        open_browser: Callable[[], ASGIApp],
     ) -> None:
         self.url: str | None = None
         self.error: str | None = None
@@ -380,9 +380,9 @@ class HttpServer:
         headers = Headers(scope=scope)
         if scope["path"] == HEALTH:
             await JSONResponse({"status": "ok"})(scope, receive, exchange.send)
-        elif self._open_browser is not None and f"{scope['path']}/".startswith(f"{BROWSER}/"):
-            await self._browse(self._open_browser, scope, receive, exchange.send)
-        elif (scope["method"], scope["path"]) == ("GET", "/") and self._open_browser is not None:
+        elif f"{scope['path']}/".startswith(f"{BROWSER}/"):
+            await self._browse(scope, receive, exchange.send)
+        elif (scope["method"], scope["path"]) == ("GET", "/"):
             await RedirectResponse(f"{BROWSER}/")(scope, receive, exchange.send)
         elif scope["path"] != PATH:
             raise HttpRefusal(404, f"there is nothing at this path: MCP is at {PATH}")
@@ -391,10 +391,10 @@ class HttpServer:
         else:
             await self._answer(scope, headers, self._grant(headers), exchange, receive)
 
-    async def _browse(self, opened: Callable[[], ASGIApp], scope: Scope, receive: Receive, send: Send) -> None:
+    async def _browse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a page of the memory browser, which is imported at the first request."""
         if self._browser is None:
-            browser = await anyio.to_thread.run_sync(opened)
+            browser = await anyio.to_thread.run_sync(self._open_browser)
             self._browser = Router([Mount(BROWSER, browser)])
         self.pages += 1
         try:

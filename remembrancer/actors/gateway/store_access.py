@@ -179,6 +179,7 @@ class StoreAccess(MemoryService):
         self._queue = queue
         self._tasks = tasks
         self.writes = WriteNews()
+        self.applied = self.writes.note
         self.on_recall: list[Callable[[Caller, tuple[str, ...]], None]] = []
         """Called during a request with the caller and the memories that it was shown (none: nothing was found)."""
         self._answers = LastAnswers()
@@ -242,7 +243,7 @@ class StoreAccess(MemoryService):
         call_budget_s = self.settings.call_budget_s
         budget_s = min(WRITE_SHARE * call_budget_s, _left_s(received_at + call_budget_s))
         why, health = None, self.store_health
-        if not health.usable and self._queue.is_next(operation):
+        if not health.usable and self._queue.lane_of(operation) not in self._queue.lanes:
             # At the very start the store may need a moment longer than this process. Later, calls do not wait for it.
             wait_s = budget_s if not health.has_answered else MOMENT_S if health.away_s < MOMENT_S else 0.0
             await self._store.wait_usable(wait_s)
@@ -292,7 +293,7 @@ class StoreAccess(MemoryService):
         self._answers.clear()
         if reply.result.also_erased:
             await self._erase_shown(reply.result.also_erased)
-        self.applied([operation])
+        self.writes.note(operation)
         return reply.result
 
     async def _erase_shown(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
@@ -317,10 +318,6 @@ class StoreAccess(MemoryService):
             return await self._store.request(question, timeout_s)
         except RemembrancerError as error:  # the memory is stored nevertheless
             return EmbeddingState(embedded=False, error=error.message)
-
-    def applied(self, operations: Sequence[Operation]) -> None:
-        for operation in operations:
-            self.writes.note(operation)
 
     def others_wrote(self, operations: Sequence[Operation]) -> None:
         """Note changes by other machines to shared memories, and drop cached answers that they make wrong."""

@@ -401,10 +401,6 @@ class WriteQueue:
         )
         return USER_LANE if is_users else project_id
 
-    def is_next(self, operation: Operation) -> bool:
-        """True if no waiting operation has to go first."""
-        return self.lane_of(operation) not in self.lanes
-
     async def append(self, operation: Operation) -> None:
         """Queue an operation; it is durable when this returns. An operation that is already queued is not added again.
 

@@ -59,7 +59,7 @@ async def reflect_and_consolidate(
         raise DeadlineExceeded(message) from error
     if reflected.run_id is not None:  # the consolidator writes without the gateway; resources may have changed
         run = ApplyRun(reflected.run_id, "project", "consolidation", ())
-        service.applied([Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run)])
+        service.applied(Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run))
     return _reflected(call, reflected)
 
 
