@@ -5,7 +5,6 @@ there is credit; an answer gives its credit back. Queries need no credit and go 
 float32 bytes, row after row.
 """
 
-from functools import cache
 from typing import Final, Literal
 
 import msgspec
@@ -30,18 +29,13 @@ class ModelIdentity(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """A name that is safe in a file, a table and a Chroma collection."""
-        return _key_of(self)
+        name = "".join(character if character.isalnum() else "-" for character in self.model.lower())
+        return f"{name}.{self.precision}.{self.revision[:12]}.{self.dimensions}"
 
     @property
     def is_default(self) -> bool:
         """True for the default model in any precision."""
         return DEFAULT_MODEL in self.key
-
-
-@cache
-def _key_of(identity: ModelIdentity) -> str:
-    name = "".join(character if character.isalnum() else "-" for character in identity.model.lower())
-    return f"{name}.{identity.precision}.{identity.revision[:12]}.{identity.dimensions}"
 
 
 DEFAULT_MODEL: Final = "all-minilm-l6-v2."

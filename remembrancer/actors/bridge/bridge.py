@@ -220,7 +220,7 @@ class Bridge:
             if not text:
                 continue
             to_gateway, to_client = self._conversation.from_client(text, now, stamp_ms)
-            if to_gateway is not None:
+            if to_gateway is not None and self._gateway is not None:
                 self._to_gateway += to_gateway
             if to_client is not None:
                 self._tell_client([to_client])

@@ -99,10 +99,8 @@ class Conversation:
         self._replays = 0
         self._unserved = False
         """True if the handshake was answered here and no gateway has served since: one is still starting."""
-        self.connected = False
-        """True if a gateway is connected. Set by `connect` and `disconnect`."""
         self._served = False
-        """True if it has welcomed this conversation, too: until then, it may still be starting."""
+        """True if a gateway has welcomed this conversation: until then, it may still be starting."""
 
     @property
     def has_open(self) -> bool:
@@ -120,7 +118,8 @@ class Conversation:
         return len(self._open) >= MAX_OPEN_REQUESTS or self._open_bytes >= MAX_OPEN_BYTES
 
     def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
-        """Process a client's line. Returns the line for the gateway and the line for the client."""
+        """Process a client's line. Returns the line for the gateway, if there is one (`connect` repeats what the next
+        one needs), and the line for the client."""
         try:
             message = json.loads(line.decode())
         except (ValueError, RecursionError):
@@ -161,7 +160,7 @@ class Conversation:
         request = self._open[request_id] = OpenRequest(message, line, stamp_ms, longest, patient)
         request.expires = longest if self._served else patient
         self._open_bytes += len(line)
-        return (stamped(line, stamp_ms) if self.connected else None), None
+        return stamped(line, stamp_ms), None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
         """True if the bridge can answer by itself: a handshake, and later an unrestricted list request."""
@@ -173,7 +172,7 @@ class Conversation:
         is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # a progress token, say
         return self._initialize is not None and is_whole
 
-    def _notification(self, method: str, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes | None:
+    def _notification(self, method: str, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes:
         if method == "notifications/initialized":
             self._initialized = line
         elif method == "notifications/cancelled":
@@ -182,14 +181,14 @@ class Conversation:
                 request = self._open.get(cancelled)
                 if request is not None and request.message["method"] != HANDSHAKE:
                     self._close(cancelled)
-        return stamped(line, stamp_ms) if self.connected else None
+        return stamped(line, stamp_ms)
 
     def _answer_of_client(self, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes | None:
         asked = _id_of(message)
         if asked is None or asked not in self._asked:
             return None  # the gateway that asked is dead
         self._asked.discard(asked)
-        return stamped(line, stamp_ms) if self.connected else None
+        return stamped(line, stamp_ms)
 
     def from_gateway(self, line: bytes) -> bytes | None:
         """The line for the client, or None if the client must not see it."""
@@ -225,8 +224,7 @@ class Conversation:
                 self._subscriptions.pop(str(parameter(message, "uri")), None)
 
     def connect(self, stamp_ms: int) -> list[bytes]:
-        """Note a connected gateway. Returns the lines that bring it to the state of the last one."""
-        self.connected = True
+        """The lines that bring a new gateway to the state of the last one."""
         self._asked.clear()
         lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
         if self._initialize and self._initialized is not None:
@@ -250,7 +248,7 @@ class Conversation:
     def disconnect(self, now: float = math.inf) -> None:
         """Note that the gateway is gone. Its own requests to the client are dropped; open requests wait as long as a
         new gateway may take to start."""
-        self.connected = self._served = False
+        self._served = False
         self._asked.clear()
         for request in self._open.values():
             request.expires = max(request.patient, min(request.expires, now + self._budget_s))
