@@ -18,6 +18,7 @@ from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
 from remembrancer.browser.rendering import day, tags_in, tags_text, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.memory.changes import UNDONE
+from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.relevance import PERHAPS
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import WHOLE
@@ -92,13 +93,16 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View) -> Response:
-    """The memories that match a query, and a note of what was left out; without a query, the latest memories. As JSON
-    Lines if exported."""
-    question, filters = view.asked("q"), filters_of(view)
+    """The memories that match a query, and a note of what was left out; all open ends if it asks for them; without a
+    query, the latest memories. As JSON Lines if exported."""
+    question, source, filters = view.asked("q"), view.asked("source"), filters_of(view)
+    asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
+    order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
     values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
+    values |= {"order": order, "memories": ()}
     values |= {"narrowed": _narrowed(view), "best": BEST, "answering": PERHAPS}
-    if question:
-        source, is_typed = view.asked("source"), bool(view.asked("typed"))
+    if question and not asks_for_all:
+        is_typed = bool(view.asked("typed"))
         about = await view.whole_id(view.asked("not"))
         request = Recall(
             project=view.project,
@@ -118,8 +122,7 @@ async def search(view: View) -> Response:
             values["about_place"] = answer.index(about) + 1 if about in answer else 0
             values["about_found"] = next((each for each in recalled.left_out if each.id == about), None)
             values["about_hint"] = await _why_not_weighed(view, about, filters)
-    else:
-        order: Order = next((each for each in ORDERS if each == view.asked("order")), "latest")
+    elif source != "notes":
         past = min(_number(view.asked("past")), MOST_PAST)
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
         listed = await view.ask(listing)

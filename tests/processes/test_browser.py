@@ -197,6 +197,7 @@ def test_a_change_that_changes_nothing_says_so(visit: Visit) -> None:
 
 
 def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(visit: Visit) -> None:
+    assert "No open ends." in Page(visit.get("/", q="open ends")).text
     late, soon, undated = (
         visit.stored(f"paint the {name} boat", kind="open_end", **due)
         for name, due in (("late", {"due": "2030-05-02"}), ("soon", {"due": "2030-04-01"}), ("undated", {}))
@@ -220,6 +221,9 @@ def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(visit:
     assert listed() == ["undated"]
     visit.do("/change", id=late, what="reopen")
     assert listed() == ["undated", "late"]
+    asked = Page(visit.get("/", q="what is still open?")).text
+    assert re.search("Open ends, by due date paint the undated boat .* paint the late boat", asked), asked
+    assert "the boat is red" not in asked
 
 
 def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(visit: Visit) -> None:
@@ -582,6 +586,10 @@ def test_an_edit_that_is_refused_is_not_lost(visit: Visit) -> None:
 
 def test_notes_are_listed_although_no_session_has_had_them_read(visit: Visit) -> None:
     assert "There are no notes here" in visit.get("/notes")
+    visit.stored("Marek owns the shop")
+    text = Page(visit.get("/", source="notes")).text
+    assert "Notes are searched with a question." in text
+    assert "Marek" not in text, "it is a memory"
     (visit.directory / "memory").mkdir()
     (visit.directory / "memory" / "monday.md").write_text("Anna owns payments.\n")
     assert "memory/monday.md" in visit.get("/notes")
