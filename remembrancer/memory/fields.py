@@ -23,7 +23,6 @@ from remembrancer.memory.limits import (
     MAX_TAG,
     MAX_TAGS,
     check_count,
-    check_length,
     check_time,
 )
 from remembrancer.memory.text import MAX_EXACT, MAX_OBJECT_BYTES, check_text, clean_name, clean_object
@@ -211,8 +210,11 @@ def clean_source(source: Any, *, field: str) -> SourceRef:
 
 
 def clean_line(text: str, *, field: str, longest: int) -> str:
-    """A short text, cleaned. Raises `InvalidInput` if it is blank or too long."""
-    check_length(text, field=field, longest=longest)
+    """A short text without blanks around it. Raises `InvalidInput` if it has more than `longest` characters, or if
+    `check_text` refuses it."""
+    check_text(text, field=field, longest_bytes=4 * longest)
+    if len(text) > longest:
+        raise InvalidInput(f"{field} may have at most {longest} characters, but has {len(text)}", field=field)
     return text.strip()
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import ShownFields
 
@@ -53,13 +52,6 @@ def check_count(items: Sequence[object], *, field: str, most: int) -> None:
     """Raises `InvalidInput` if a list has too many items."""
     if len(items) > most:
         raise InvalidInput(f"{field} may have at most {most} items, but has {len(items)}", field=field)
-
-
-def check_length(text: str, *, field: str, longest: int) -> None:
-    """Raises `InvalidInput` for a text of more than `longest` characters, or one that `check_text` refuses."""
-    check_text(text, field=field, longest_bytes=4 * longest)
-    if len(text) > longest:
-        raise InvalidInput(f"{field} may have at most {longest} characters, but has {len(text)}", field=field)
 
 
 def check_time(seconds: float | None, field: str) -> None:

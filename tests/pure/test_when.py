@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.memory.open_ends import asks_for_open_ends, is_list_of_open_ends, open_ends_in
-from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, PeriodQuestion, asks_for_period
+from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, kinds_of_period
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.reads import Recall
 from remembrancer.toolsets.memory.day_log import day_of
 from tests.cases import cases
@@ -177,7 +176,7 @@ AUTUMN = 1_795_100_000.0
 
 @pytest.mark.parametrize(("query", "kinds"), cases("period_questions", "periods"))
 def test_a_question_may_ask_for_all_of_a_time_or_for_its_memories_of_a_kind(query: str, kinds: str) -> None:
-    assert asks_for_period(query) == PeriodQuestion(frozenset(each for each in KINDS if each in kinds.split()))
+    assert kinds_of_period(query) == frozenset(kinds.split())
     assert time_windows(query, AUTUMN) != ()
 
 
@@ -185,7 +184,7 @@ def test_a_question_may_ask_for_all_of_a_time_or_for_its_memories_of_a_kind(quer
     "query", [*cases("period_questions", "no_periods"), "what did we do yesterday? " + "and what did we do? " * 20]
 )
 def test_a_question_with_a_subject_a_moment_or_a_plan_asks_for_no_period(query: str) -> None:
-    assert asks_for_period(query) is None
+    assert kinds_of_period(query) is None
 
 
 @given(
@@ -193,7 +192,7 @@ def test_a_question_with_a_subject_a_moment_or_a_plan_asks_for_no_period(query: 
     | st.lists(st.sampled_from([*sorted(KINDS_NAMED), *sorted(_PAST), "hier"])).map(" ".join)
 )
 def test_no_text_breaks_it_and_a_long_one_asks_for_something(query: str) -> None:
-    assert asks_for_period(query) is None or len(query) <= LONGEST
+    assert kinds_of_period(query) is None or len(query) <= LONGEST
 
 
 # --- A question is read once: its words, names, times, and what it is about.
@@ -218,7 +217,7 @@ def test_what_is_valid_is_asked_for_at_the_time_of_the_question() -> None:
 def test_a_question_is_of_user_or_period(query: str, is_message: bool, of_the_user: bool, of_a_period: bool) -> None:
     question = read(query)
     assert (question.asked.is_message, question.asked.of_the_user) == (is_message, of_the_user)
-    assert (question.period is not None) == of_a_period
+    assert (question.kinds is not None) == of_a_period
 
 
 def test_all_of_a_weekday_is_also_that_of_today_like_the_day_of_a_log() -> None:

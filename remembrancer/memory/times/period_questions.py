@@ -5,7 +5,6 @@ perhaps a kind. A query with any further word is about that word, and is treated
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final, cast
 
 from remembrancer.memory.lexicon import word_lists
@@ -26,19 +25,11 @@ _AND_WHY: Final = re.compile(r",?\s+(?:and|und|et|y)\s+(?:why|warum|wieso|pourqu
 _WORD: Final = re.compile(r"[^\W_]+[+#]*")
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodQuestion:
-    """A query for everything in a period. `kinds` are those that it names, none if it asks for all.
+def kinds_of_period(query: str) -> frozenset[Kind] | None:
+    """The kinds that a query for everything in a period names, none if it asks for all; None for any other query.
 
     Memories of these kinds come first; other kinds are not left out, since a breakage on Monday may have been stored as
     a fact.
-    """
-
-    kinds: frozenset[Kind] = frozenset()
-
-
-def asks_for_period(query: str) -> PeriodQuestion | None:
-    """The question for everything in a period that a query asks, or None if it asks for anything else.
 
     "What did we decide this week?" asks for its decisions, "qué pasó ayer" for all of yesterday. "What did we decide
     about Kafka this week?" asks about Kafka, "who called yesterday?" about a person, "what do I do this week?" about a
@@ -57,7 +48,7 @@ def asks_for_period(query: str) -> PeriodQuestion | None:
     if any(_may_be_a_name(word) for word in written[1:]):
         return None
     kinds = frozenset(KINDS_NAMED[word] for word in words if word in KINDS_NAMED)
-    return PeriodQuestion(kinds) if kinds or not _PAST.isdisjoint(words) or not words else None
+    return kinds if kinds or not _PAST.isdisjoint(words) or not words else None
 
 
 def _may_be_a_name(word: str) -> bool:

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY, check_length
+from remembrancer.memory.fields import clean_line
+from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY
 from remembrancer.memory.names import name_key
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -98,8 +99,7 @@ async def create_entity(call: Call, name: str, entity_type: str, description: st
     kind = clean_name(entity_type, field="entity_type", longest=MAX_NAME)
     content = title(name, kind)
     if description.strip():
-        check_length(description, field="description", longest=MAX_SUMMARY)
-        content += f": {description.strip()}"
+        content += f": {clean_line(description, field='description', longest=MAX_SUMMARY)}"
     memory_id = call.memory_id()
     known = None
     with suppress(*AWAY):

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.fields import FIELDS, RULES, clean_tags
-from remembrancer.memory.limits import MAX_REASON, check_length
+from remembrancer.memory.fields import FIELDS, RULES, clean_line, clean_tags
+from remembrancer.memory.limits import MAX_REASON
 from remembrancer.memory.text import MAX_EXACT, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import Kind
@@ -41,10 +41,7 @@ def clean_tag_changes(
 
 def clean_reason(reason: str | None) -> str | None:
     """A reason, cleaned; None if none was given. Raises `InvalidInput` if it is blank or too long."""
-    if reason is None:
-        return None
-    check_length(reason, field="reason", longest=MAX_REASON)
-    return reason
+    return None if reason is None else clean_line(reason, field="reason", longest=MAX_REASON)
 
 
 def seconds_of(text: str | None, field: str) -> float | None:

@@ -75,7 +75,6 @@ RELATIONSHIPS_SHOWN: Final = 5
 LEFT_SHOWN: Final = 160
 """The number of characters shown of a memory that another session left."""
 TOPIC_ENTITIES_SHOWN: Final = 8
-TYPES: Final = ("episodic", "semantic", "procedural")
 KINDS: Final = (("semantic", "Facts and preferences"), ("procedural", "Ways of working"))
 """The types of memory among preferences, and their headings."""
 
@@ -96,7 +95,7 @@ def session_summary(
         "## Session Memory Summary",
         MARK,
         f"**Session:** {one_line(session_id)} | Started: {_minute(started_at)}{ended}",
-        f"**Memories stored:** {_counted(story.stored_by_type, TYPES)}",
+        f"**Memories stored:** {_counted(story.stored_by_type)}",
     ]
     if story.changes:
         lines.append(f"**Changes:** {_listed(story.changes)}")
@@ -196,15 +195,14 @@ def _topic(topic: Topic) -> str:
     return f"- {one_line(topic.label)}: {members}" + (f" and {more} more" if more > 0 else "")
 
 
-def _counted(counts: Mapping[str, int], order: Sequence[str] = (), total: int | None = None) -> str:
-    """`12 (7 episodic, 4 semantic, 1 procedural)`: in the given order, or else the most frequent first."""
+def _counted(counts: Mapping[str, int], total: int | None = None) -> str:
+    """`12 (7 episodic, 4 semantic, 1 procedural)`, the most frequent first."""
     number = sum(counts.values()) if total is None else total
-    listed = _listed({name: counts[name] for name in order if counts.get(name)} if order else counts, sort=not order)
-    return f"{number} ({listed})" if listed else str(number)
+    return f"{number} ({_listed(counts)})" if counts else str(number)
 
 
-def _listed(counts: Mapping[str, int], *, sort: bool = True) -> str:
-    items = sorted(counts.items(), key=lambda item: (-item[1], item[0])) if sort else counts.items()
+def _listed(counts: Mapping[str, int]) -> str:
+    items = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {one_line(name)}" for name, count in items)
 
 

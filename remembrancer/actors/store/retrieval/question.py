@@ -22,9 +22,10 @@ from remembrancer.memory.subword_tokens import (
     runs_of,
     words_of,
 )
-from remembrancer.memory.times.period_questions import PeriodQuestion, asks_for_period
+from remembrancer.memory.times.period_questions import kinds_of_period
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
+from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Recall, Strategy
 
 MAX_TERMS: Final = 40
@@ -63,8 +64,8 @@ class Question:
     windows: Sequence[TimeWindow]
     """The times that it names."""
     asked: QueryProperties
-    period: PeriodQuestion | None
-    """Set if it asks for everything from those times."""
+    kinds: frozenset[Kind] | None
+    """The kinds that it names, if it asks for everything from those times; None for any other question."""
     vector: Vectors | None = None
 
 
@@ -77,8 +78,8 @@ def read_question(request: Recall, now: float) -> Question:
     phrases, units = phrases_and_units(request.query)
     zone = None if request.reference_time is None else UTC
     windows = time_windows(request.query, asked_at, zone)
-    period = asks_for_period(request.query) if windows else None
-    if period is not None:
+    kinds = kinds_of_period(request.query) if windows else None
+    if kinds is not None:
         today = WEEKDAYS[datetime.fromtimestamp(asked_at, zone).weekday()]
         if re.search(rf"\bon {today}\b", read_query(request.query), re.IGNORECASE):  # today's, or a week ago
             windows = (*windows, *time_windows("today", asked_at, zone))
@@ -90,7 +91,7 @@ def read_question(request: Recall, now: float) -> Question:
         [place for place, each in enumerate(units) if any(map(str.isdigit, each[0].words))],
         windows,
         QueryProperties(asked_at, is_message(request.query), asks_of_the_user(request.query)),
-        period,
+        kinds,
     )
 
 

@@ -104,7 +104,7 @@ async def recall(
 
 def rank(request: Recall, view: View, question: Question, searches: Searches, now: float) -> Ranking:
     """Return the candidates, best first. Memories for a task need not answer it, so none are cut."""
-    if question.windows and question.period is not None and request.strategy == "hybrid":
+    if question.windows and question.kinds is not None and request.strategy == "hybrid":
         happened = _of_period(request, view, question, searches)
         if happened.scored:
             return happened
@@ -260,7 +260,7 @@ def _likeness(question: Question, rows: Rows, may_be_replaced: NDArray[np.bool_]
 def _of_period(request: Recall, view: View, question: Question, searches: Searches) -> Ranking:
     """Return the memories of the requested times, by their scores. Those of the requested kinds (all, if none are
     named) come first, since they answer by their time."""
-    kinds = frozenset() if question.period is None else question.period.kinds
+    kinds = question.kinds or frozenset()
     within = dict.fromkeys(ref for window in question.windows for ref in view.happened_in(window, question.filters))
     facts = view.ranking_facts(within, question.filters)
     happened = [(ref, each) for ref, each in facts.items() if each.kind != SESSION_RECORD]
