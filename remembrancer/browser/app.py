@@ -33,6 +33,7 @@ from remembrancer.toolsets.tools import Tool
 
 ASSETS: Final = HERE / "assets"
 ASSET_AGE_S: Final = 31_536_000
+NO_MEMORY: Final = "There is no such memory here; it may be another session's, or erased."
 PAGES: Final = (memories, history, overviews)
 """The modules of pages; each has a table `PAGES` from method and path to handler."""
 
@@ -117,7 +118,8 @@ class Browser:
                 status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
                 if view is None:
                     return self._sorry(status, error.message)
-                said = WHOLE.sub("this memory", error.message)
+                is_unknown = isinstance(error, NotFound) and error.field == "memory_id"
+                said = NO_MEMORY if is_unknown else WHOLE.sub("this memory", error.message)
                 return view.page("sorry_here.html", status, said=said, back=view.field("back"))
 
         return Route(f"/p/{{project}}{path}", answer, methods=[method])

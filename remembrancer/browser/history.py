@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -282,13 +283,13 @@ async def session(view: View) -> Response:
         numbers = re.fullmatch(r"(\d{1,18})-(\d{1,18})", view.asked("before"))
         before = (int(numbers[1]), int(numbers[2])) if numbers else None
         turns = await view.ask(ReadTurns(view.project, name, before))
-    seen_as = name if view.is_owner else view.session
+    own = replace(view, through=name)
     since = about.started_at or 0.0
-    done = await view.ask(ReadActivity(view.project, seen_as, limit=MOST, after=since))
+    done = await view.ask(ReadActivity(view.project, own.session, limit=MOST, after=since))
     lines = lines_of([each for each in done.changes if each.session_id == name])
     queries = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
-    texts = await view.texts([*opened, *(one for each in queries for one in each.memory_ids)])
+    texts = await own.texts([*opened, *(one for each in queries for one in each.memory_ids)])
     transcript: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
     transcript += [(each.at, each) for each in turns.tool_calls]
     earlier = turns.earlier and view.at(f"/sessions/{name}", before=f"{turns.earlier[0]}-{turns.earlier[1]}")
@@ -297,6 +298,7 @@ async def session(view: View) -> Response:
     return view.page(
         "session.html",
         200 if is_known else 404,
+        own=own,
         is_known=is_known,
         name=name,
         who=who(name, sessions),

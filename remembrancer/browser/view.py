@@ -83,11 +83,13 @@ class View:
     projects: tuple[ProjectRef, ...]
     form: Form
     notices: list[Notice]
+    through: str = ""
+    """The session whose page this is."""
 
     @property
     def session(self) -> str:
         """The session whose own memories are shown beside the project's, for the owner only."""
-        return (self.is_owner and self.request.query_params.get("session")) or BROWSER_SESSION
+        return (self.is_owner and (self.through or self.request.query_params.get("session"))) or BROWSER_SESSION
 
     @property
     def tree(self) -> str:
@@ -144,7 +146,7 @@ class View:
 
     def at(self, path: str = "", /, **query: Any) -> str:
         """The address of a page of this project, seen through the same session."""
-        session = {} if self.session == BROWSER_SESSION else {"session": self.session}
+        session = {} if self.session in PEOPLE else {"session": self.session}
         fields = urlencode(
             {name: value for name, value in query.items() if value not in (None, "")} | session, doseq=True
         )

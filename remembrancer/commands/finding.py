@@ -666,7 +666,7 @@ def _relation(edge: Answer) -> str:
 def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
     """The session or person that made a change in a history; empty for background work."""
     session, member = str(change["session_id"]), change.get("member", "")
-    client = clients.get(session) or ("a session" if member else session)
+    client = clients.get(session, NAMELESS)
     client = "a session" if client == NAMELESS else client
     return author_of(session, client, member) if session else ""
 

@@ -738,6 +738,11 @@ def test_who_comes_by_another_name_or_with_anothers_token_finds_a_closed_door(
     memory = visit.stored("Kept by the session alone", scope="session")
     session = visit.call("get_memory_status")["current_session"]["session_id"]
     assert "Kept by the session" in visit.get("/", session=session)
+    page = Page(visit.get(f"/sessions/{session}"))
+    (link,) = (each["href"] for _, each in page.elements if memory in each.get("href", ""))
+    assert "Kept by the session" in visit.client.get(f"{visit.origin}{link}").text
+    unknown = visit.client.get(f"{visit.base}{visit.project}/memory/{memory}")
+    assert (unknown.status_code, "There is no such memory here; it may be another" in unknown.text) == (404, True)
     limited = come(token=Tokens(visit.door.home).create("of one", (str(visit.directory),), time.time()))
     for path in ("/", f"/sessions/{session}", "/today", f"/memory/{memory}"):
         answer = limited.client.get(f"{limited.base}{limited.project}{path}", params={"session": session})
