@@ -474,7 +474,12 @@ def _waiting(where: Where) -> Report:
     argument("named", nargs=-1, metavar="[ID]...", help="Ids as shown in lists; with --graph, the name of an entity."),
     option("--version", type=int, metavar="N", help="Show that version."),
     flag("--history", "view", flag_value="history", help="List the changes, with their times and sessions."),
-    flag("--shown", "view", flag_value="shown", help="List the sessions it was shown to; without an ID, for all here."),
+    flag(
+        "--shown",
+        "view",
+        flag_value="shown",
+        help="List the answers that showed it, with its place in each; without an ID, for all.",
+    ),
     flag("--graph", "view", flag_value="graph", help="Show an entity's relations; without a name, all entities."),
     option("--relation", metavar="TYPE", help="With --graph: only relations of this type (uses, depends_on …)."),
     option("--depth", type=click.IntRange(1, 3), metavar="1-3", help="With --graph: the number of steps (1)."),
@@ -601,8 +606,9 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
 
     log = ShownLog(paths_here().home, kept_s=0.0)
     project = "" if ids or where.user or where.all_projects else where.places[0].project.id
-    filters: Answer = {"project": project, "session_id": where.session or "", "limit": number}
-    entries = [row for name in ids or ("",) for row in log.read(memory_id=name, **filters)]
+    filters: Answer = {"project": project, "session_id": where.session or "", "limit": number + 1}
+    latest = [log.read(memory_id=name, **filters) for name in ids or ("",)]
+    entries = [row for rows in latest for row in rows[:number]]
     clients = clients_of(where) if entries else {}
     named = [entry.memory_id for entry in entries if entry.memory_id]
     words = HomeReader(paths_here()).words({entry.project for entry in entries}, named)
@@ -617,7 +623,9 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
             without_id = f"  {row.place}  a part of a file" if row.place else "  nothing was found"
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
     nothing = f"{'None of these' if ids else 'No memory'} has been shown to a session here yet."
-    return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing)
+    is_cut = any(len(rows) > number for rows in latest)
+    more = "There are more: -n lists them. The latest answer comes first, and its memories by their place in it."
+    return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing, notes=[more] if is_cut else [])
 
 
 def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.table import Table
 
+from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, finding, maintain, terminal
 from remembrancer.commands.home_reader import HomeReader, KnownProject
@@ -149,6 +150,22 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
     assert (STARTING["message"] in said.err) == says
     assert memory.looks > 2
     assert memory.questions == 2, "each answer is a use of what it shows"
+
+
+def test_a_list_of_showings_that_ends_within_an_answer_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(tmp_path))
+    monkeypatch.setattr(finding, "clients_of", lambda _: {})
+    ids = [f"memory:01M7YP99BXTF0BZR1D8J8GC5M{end}" for end in "ABC"]
+    log = ShownLog(tmp_path, kept_s=60.0)
+    log.note("p_0123456789ab", "session:a", ids, "recall_memories", "the port")
+    log.flush()
+    for number, says in ((2, True), (3, False)):
+        assert main(["show", "--shown", "--all-projects", "-n", str(number)]) == exit_codes.OK
+        shown = capsys.readouterr()
+        assert shown.out.count("not here") == number
+        assert ("There are more: -n lists them." in shown.err) is says
 
 
 # --- `show --graph` says which filter found nothing.
