@@ -104,13 +104,16 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     answer = where.first().call(
         "store_memory",
         content=content,
-        scope="user" if where.user else "project",
+        scope="user" if where.user else None,
         tags=list(tag) or None,
         allow_secrets=allow_secrets or None,
         **given | {"due": given["due"] or None},
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     owner = "all your projects" if where.user else f"the project {where.places[0].label}"
+    if answer.get("scope") == "session":
+        here = "the shell in this project alone, until you forget it"
+        owner = f"{where.session} alone, until 30 days after its end" if where.session else here
     ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
     due = f", {_due_in_words(given['due'])}" if given["due"] else ""
     line = f"{known} for {owner}{due}: {excerpt(content)}  {', '.join(ids)}"
@@ -169,8 +172,9 @@ def edit(
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
         name = _name_of(where, memory, answer)
-        moved = f"Moved to the {to}: {name}; {undo} in the same project moves it back"
-        outcome = f"It stays in the {to}: {name}" if stays else moved
+        outcome = f"It stays in the {to}: {name}" if stays else f"Moved to the {to}: {name}"
+        if not stays and answer.get("previous_scope") != "session":
+            outcome += f"; {undo} in the same project moves it back"
         if "merged_into" in answer:
             outcome = f"Merged into {short(answer['merged_into'])}, which says the same"
         return _done(answer, outcome)
@@ -190,14 +194,14 @@ def edit(
         undo = f"'remembrancer undo {old}{where.repeated}'"
         return _done(answer, f"{short(memory)} replaces “{name}” now; {undo} takes that back")
     states = {
-        "done": "closed" if done else "reopened",
+        "done": "closed" if done else "reopened" if reopen else "no longer done",
         "due": _due_in_words(given["due"]) if given["due"] else "due date removed",
     }
     states |= {"kind": f"now {named_kind(given['kind'])}"} if given["kind"] else {}
     effects = [states[name] for name in changed if name in states]
     if others := ", ".join(name for name in changed if name not in (*states, "type")):  # the type follows from the kind
-        effects.append(f"changed {others}")
-    outcome = " and ".join(effects)
+        effects.append(f"{others} changed")
+    outcome = ", ".join(effects)
     line = f"{outcome[:1].upper()}{outcome[1:]}: {_name_of(where, memory, answer)}; {undo} undoes it"
     return _done(answer, line if changed else UNCHANGED)
 
@@ -345,7 +349,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         if answer.get("proposed_again"):
             line = "It is proposed to the user again: 'remembrancer list --review' shows it"
         elif version is None and answer.get("restored_fields") == []:
-            line = f"It was only doubted; both hold now: {excerpt(after['content'])}  {short(memory)}"
+            line += ". It was only thought to be replaced: it and the newer memory both hold"
         elif any(link["relation"] == "supersedes" for link in after.get("incoming_links", ())):
             again = f"'remembrancer restore {short(memory)}{where.repeated}'"
             line += f". It is still replaced: {again} makes it valid again"
@@ -465,7 +469,8 @@ def _effect_of(answer: Answer, after: Answer) -> str:
     fields = answer["restored_fields"]
     names = [name.replace("_", " ") for name in fields if name not in (*effects, "type", "invalid_reason", "status")]
     known = [effects[name] for name in fields if name in effects]
-    return " and ".join([*known, f"{', '.join(names) or 'all'} as before"] if names or not known else known)
+    clauses = [*known, f"{', '.join(names) or 'all'} as before"] if names or not known else known
+    return ", ".join(clauses).replace(" again, it is ", ", ")  # "it is an open end, due 2026-02-20, done again"
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:

@@ -248,7 +248,7 @@ def _in_order(
         arguments["limit"] = most + 1
     memories, warnings, _ = _gather(where, "list_memories", arguments)
     is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
-    more = f"Only {most} are listed: -n lists up to {MOST_LISTED}, --until DAY older ones." if is_cut else ""
+    more = f"There are more: -n lists up to {MOST_LISTED}, --until DAY older ones." if is_cut else ""
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
@@ -373,7 +373,7 @@ def _listing(
         about = (day, f"{scope} {memory['project_name']}" if "project" in memory else scope, kind, place)
         if is_narrow:
             coloured.append(f"[dim]{escape(' · '.join(filter(None, about)))}[/dim]")
-            listed.add_row(f"{text}\n  {' '.join(coloured)}")
+            listed.add_row(f"{text}\n  {' · '.join(coloured)}")
         else:
             listed.add_row(" ".join([text, *coloured]), *about)
     return Report(facts, [listed, more] if more and at_terminal else listed, notes=notes, piped=piped)
@@ -692,6 +692,8 @@ def local_time(text: str) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(_plain, value)) or "none"
     if isinstance(value, dict):

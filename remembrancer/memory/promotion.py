@@ -230,9 +230,8 @@ def _origin(memory: PortableMemory) -> Iterator[str]:
 
 
 def _promoted(step: ChainLink, target: Scope) -> str:
-    score = "" if step.score is None else f" with the score {shown(step.score, 2)}"
     reason = f": {step.reason.rstrip('.')}" if step.reason else ""
-    return f"Promoted from the {step.scope} to the {target} on {_day(step.promoted_at)}{score}{reason}."
+    return f"Promoted from the {step.scope} to the {target} on {_day(step.promoted_at)}{reason}."
 
 
 def _outlook(memory: PortableMemory, proposal: Proposal | None) -> Iterator[str]:

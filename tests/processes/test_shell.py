@@ -341,15 +341,21 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "overdue since 2020-02-20" in shell("list", "--open")
     assert "overdue since 2020-02-20" in shell("show", memory_id)
     assert "Due date removed: " in shell("edit", memory_id, "--due", "none")
-    assert "Closed and changed content: " in shell("edit", memory_id, "Painted the boat", "--done")
+    assert "Closed, content changed: " in shell("edit", memory_id, "Painted the boat", "--done")
     assert "Due 2020-02-20, which has passed: " in shell("edit", memory_id, "--due", "2020-02-20")
-    assert "Reopened and changed content: " in shell("edit", memory_id, "Paint the boat", "--reopen")
+    assert "Reopened, content changed: " in shell("edit", memory_id, "Paint the boat", "--reopen")
     shell("add", "What is left to do with the oars", "--kind", "open_end")
     asked = shell("search", "what is left to do?").splitlines()
     assert [each.split("\t")[4] for each in asked] == ["Paint the boat", "What is left to do with the oars"]
     shell("tag", memory_id, "boat")
     history = " ".join(shell("show", memory_id, "--history").split())
     assert ("due: none → 2020-02-20" in history, "tags: none → boat" in history) == (True, True)
+    changed = shell("edit", memory_id, "Paint the boats", "--kind", "fact", "--due", "none", "--done")
+    assert "Now a fact, due date removed, content changed: Paint the boats" in changed
+    assert "Undone, its former text is back, it is an open end, due 2020-02-20 again: " in shell("undo", memory_id)
+    shell("edit", memory_id, "--done")
+    assert "done: no → yes" in shell("show", memory_id, "--history")
+    assert "Now a fact, due date removed, no longer done: " in shell("edit", memory_id, "--kind", "fact")
     assert "Forgotten" in shell("forget", memory_id)
     assert "was forgotten before" in shell("forget", memory_id)
 
@@ -391,6 +397,9 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     shell("forget", memory_id)
     [line] = shell("list", "--only-forgotten", "-n", "1").splitlines()
     assert line.startswith(f"{memory_id}\t"), "it was forgotten last"
+    _, narrow = shell.at_a_terminal("list", "--only-forgotten", "-n", "1", COLUMNS="80", NO_COLOR="1")
+    assert re.search(r"forgotten 20..-..-.. · .*20..-..-.. · project", narrow)
+    assert "There are more: -n lists up to 1000" in narrow
     assert shell("list", "--kind", "session_record") == ""
     assert "Nothing was found" in shell("search", "deploy", "--kind", "session_record", status=exit_codes.FAILED)
     refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)
@@ -481,6 +490,31 @@ def test_that_both_of_a_pair_hold_is_undone_like_any_change(shell: Shell) -> Non
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
     assert "undone: both hold" in shell("log")
     assert "related_to" not in shell("show", new)
+
+
+def test_a_memory_that_was_only_thought_to_be_replaced_is_restored_as_holding_too(shell: Shell) -> None:
+    old = shell.json("add", "the lantern listens on port 8080")["memory_id"]
+    shell("add", "the lantern listens on port 9090 now")
+    asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
+    assert shell("restore", old).endswith("thought to be replaced: it and the newer memory both hold\n")
+
+
+def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> None:
+    async def session_memory() -> str:
+        named = {"REMEMBRANCER_SESSION_ID": "session:one"}
+        async with Session(shell.home, cwd=shell.directory, environ=named) as client:
+            return str((await client.call("store_memory", content="The quay is icy", scope="session"))["memory_id"])
+
+    added = shell.run("add", "Remember to buy milk", "--kind", "scratchpad")
+    assert "Remembered for the shell in this project alone, until you forget it: Remember to buy" in added.stdout
+    assert added.stderr == ""
+    assert "Remember to buy milk" in shell("list")
+    own = asyncio.run(session_memory())
+    of_session = ("--session", "session:one")
+    kept = shell("add", "Remember to buy tea", "--kind", "scratchpad", *of_session)
+    assert "Remembered for session:one alone, until 30 days after its end: " in kept
+    moved = shell("edit", own, "--to", "project", *of_session)
+    assert moved == "Moved to the project: The quay is icy\n", "an undo would be refused"
 
 
 @alone

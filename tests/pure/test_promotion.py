@@ -360,7 +360,7 @@ def test_the_origin_and_each_step_are_told_and_a_forgotten_memory_is_said_to_be_
     text = said(portable("user", promotion_chain=chain))
     assert (
         "Stored by session session:s on 2026-02-01. "
-        "Promoted from the session to the project on 2026-02-01 with the score 0.71: its score 0.719 reaches 0.6. "
+        "Promoted from the session to the project on 2026-02-01: its score 0.719 reaches 0.6. "
         f"{OTHER} of the session says the same and was merged into it on 2026-02-02. "
         "Promoted from the project to the user on 2026-02-03: of use everywhere."
     ) in text
