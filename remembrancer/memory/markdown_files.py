@@ -36,8 +36,6 @@ _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 _DUE: Final = re.compile(r"\b(?:due|by|until) (\d{4}-\d\d-\d\d)\b", re.IGNORECASE)
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
 """The headings that name a kind."""
-_encode_fields: Final = msgspec.json.Encoder().encode
-_decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
@@ -46,7 +44,7 @@ def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
     fields = {name: value for name, value in msgspec.to_builtins(memory).items() if name not in ("content", *_UNREAD)}
     if line.project is not None:
         fields["project"] = line.project
-    mark = _encode_fields(fields).decode().replace("-->", "--\\u003e")
+    mark = msgspec.json.encode(fields).decode().replace("-->", "--\\u003e")
     content = _LIKE_MARK.sub(r"<\\\1", memory.content)
     return f"{folder}/{memory.kind or kind_of_type(memory.type)}.md", f"<!-- memory {mark} -->\n{content}\n\n"
 
@@ -70,7 +68,7 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
     for mark, escaped in zip(parts[::2], parts[1::2], strict=True):
         content = _ESCAPED.sub(r"<\1", escaped.removesuffix("\n").removesuffix("\n"))
         try:
-            whole = _decode_fields(mark)
+            whole = msgspec.json.decode(mark, type=dict[str, Any])
             project = whole.pop("project", None)
             whole |= {**details.get(whole["id"], {}), "content": content}
             lines.append(MemoryLine(msgspec.convert(whole, PortableMemory), project))

@@ -1,8 +1,8 @@
 """Personalized PageRank, computed only as far as it matters. Pure: the graph is read in parts."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
 
 DAMPING: Final = 0.5
 """The share of PageRank that is passed on at each step; the rest restarts at the seeds (as in HippoRAG)."""
@@ -20,21 +20,16 @@ class Around(NamedTuple, Generic[Key]):
     neighbours: Mapping[Key, Sequence[Key]]
 
 
-class Neighbourhood(Protocol[Key]):
-    """An undirected graph that is read in parts."""
-
-    def look(self, nodes: Mapping[Key, int]) -> Around[Key]:
-        """The surroundings of these nodes: the neighbours of each node whose degree is at most the given number. Of a
-        node with a higher degree, at least that many edges are counted."""
-
-
 def personal_pagerank(
     seeds: Mapping[Key, float],
-    graph: Neighbourhood[Key],
+    look: Callable[[Mapping[Key, int]], Around[Key]],
     precision: float = PRECISION,
     known: Around[Key] | None = None,
 ) -> dict[Key, float]:
     """PageRank personalized by the weights of `seeds`, where it was computed. `known` is not queried again.
+
+    `look` returns the surroundings of nodes in an undirected graph: the neighbours of each node whose degree is at most
+    the given number. Of a node with a higher degree, at least that many edges are counted.
 
     Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: a node keeps half of what it receives, and passes
     the other half on to its neighbours in equal parts, if each part is at least `precision`. So at most 1 / ((1 -
@@ -48,7 +43,7 @@ def personal_pagerank(
     neighbours: dict[Key, Sequence[Key]] = {} if known is None else dict(known.neighbours)
     for _ in range(ROUNDS):
         heavy = [node for node, mass in waiting.items() if mass >= precision * max(1, degrees.get(node, 1))]
-        around = graph.look({node: int(waiting[node] / precision) for node in heavy if node not in neighbours})
+        around = look({node: int(waiting[node] / precision) for node in heavy if node not in neighbours})
         degrees |= around.degrees
         neighbours |= around.neighbours
         going = [node for node in heavy if waiting[node] >= precision * degrees.get(node, 0)]

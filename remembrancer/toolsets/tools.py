@@ -28,7 +28,7 @@ from remembrancer.memory.short_ids import (
     replaced_in_answer,
     replaced_in_arguments,
 )
-from remembrancer.memory.text import nearest, neutralised, neutralised_value, shown
+from remembrancer.memory.text import neutralised, neutralised_value
 from remembrancer.protocol.environment import toolsets_in, unknown_toolsets
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
@@ -309,11 +309,9 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if not parts:
         return arguments
     project, session_id = call.caller.project, call.caller.session_id
-    known, whole_ids = call.session.short_ids, dict[str, str]()
-    for part in parts:  # ids that were shown before need no store: it may be away, and a memory may have been erased
-        memory_id = known.get(part, "")
-        if known.get(memory_id) == part:
-            whole_ids[part] = memory_id
+    known = call.session.short_ids
+    # Ids that were shown before need no store: it may be away, and a memory may have been erased.
+    whole_ids = {part: known[part] for part in parts if known.get(known.get(part, "")) == part}
     if unknown := [part for part in parts if part not in whole_ids]:
         question = FindIds(project, session_id, tuple(unknown))
         try:
@@ -579,8 +577,3 @@ def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = Fa
         return CallResult(None, neutralised(f"{error.message}{remedy}"), is_error=True)
     envelope = error_envelope(error, degraded=degraded)
     return CallResult(envelope, answer_text(envelope), is_error=True)
-
-
-def unknown_tool(name: str, known: Iterable[str]) -> str:
-    """The error message for an unknown tool, with the nearest known name."""
-    return f"there is no tool {shown(name)}{nearest(name, known)}"

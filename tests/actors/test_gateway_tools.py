@@ -68,6 +68,8 @@ async def test_a_session_is_told_of_its_own_tools_alone(served: Rig, family: str
             arguments = {each["name"]: given[each["name"]] for each in prompt["arguments"] if each.get("required")}
             reply = await client.request("prompts/get", name=prompt["name"], arguments=arguments)
             said.append(reply["result"]["messages"][0]["content"]["text"])
+        refused = await client.call("remember_all")
+    assert refused["message"].startswith("there is no tool 'remember_all': ")
     named = {name for text in said for name in re.findall(r"\w+", text)}
     assert named & known <= own
     assert named & own, "it is told how to use them"

@@ -375,7 +375,7 @@ def test_pagerank_is_below_the_exact_one_by_no_more_than_it_says_and_walks_no_mo
     pairs: set[tuple[int, int]], seeds: dict[int, float], precision: float
 ) -> None:
     graph = Edges(pairs)
-    found = personal_pagerank(seeds, graph, precision)
+    found = personal_pagerank(seeds, graph.look, precision)
     steps = np.zeros((16, 16))
     for node, others in graph.joined.items():
         steps[others, node] = 1.0 / len(others)

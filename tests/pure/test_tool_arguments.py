@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from remembrancer.config.settings import Settings
+from remembrancer.memory.text import nearest
 from remembrancer.protocol.environment import TOOLSETS
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
@@ -52,7 +53,6 @@ from remembrancer.toolsets.tools import (
     choose_tools,
     load_tools,
     tool,
-    unknown_tool,
 )
 from tests.cases import cases
 
@@ -547,10 +547,9 @@ def test_an_unknown_toolset_or_tool_is_told_of_and_the_most_serious_warning_come
     assert "known are admin, code, directory, files, graph, memory, nodes" in notices[0].message
     assert {each.toolset for each in tools} == set(TOOLSETS)
     known = ["store_memory", "recall_memories"]
-    assert unknown_tool("store_memroy", known) == (
-        "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"
-    )
-    assert unknown_tool("zzzz", known) == "there is no tool 'zzzz': known are store_memory, recall_memories"
+    listed = "known are store_memory, recall_memories"
+    assert nearest("store_memroy", known) == f": did you mean store_memory? ({listed})"
+    assert nearest("zzzz", known) == f": {listed}"
     call = Call("store_memory", CALLER, 1, 0.0, {}, cast(MemoryService, NoStore()))
     call.notices = [Notice(code, f"about {code}") for code in ("unknown_toolset", "queued")]
     formed = call.with_caveats({})

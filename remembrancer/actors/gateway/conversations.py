@@ -28,6 +28,7 @@ from remembrancer.actors.gateway.hello import Hello, directory_of, read_hello, s
 from remembrancer.actors.gateway.session_registry import ClientConversation, SessionRegistry
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
+from remembrancer.memory.text import nearest, shown
 from remembrancer.protocol.environment import TOOLSETS_VARIABLE
 from remembrancer.protocol.errors import InternalError, InvalidInput, RemembrancerError
 from remembrancer.protocol.gateway_link import (
@@ -55,7 +56,6 @@ from remembrancer.toolsets.tools import (
     choose_tools,
     error_result,
     text_result,
-    unknown_tool,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class ToolCalls:
             if name in session.withheld:
                 raise InvalidInput(f"this token is read only, and {name} may change something", field="name")
             if tool is None:
-                raise InvalidInput(unknown_tool(name, session.tools), field="name")
+                raise InvalidInput(f"there is no tool {shown(name)}{nearest(name, session.tools)}", field="name")
             caller = await session.caller()
             call = Call(
                 name,

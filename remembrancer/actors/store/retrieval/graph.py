@@ -448,7 +448,7 @@ class Graph:
             return {}
         best = next(iter(seeds))
         own = (1.0 - DAMPING) / sum(seeds.values())
-        ranks = personal_pagerank(seeds, self, known=around)
+        ranks = personal_pagerank(seeds, self.look, known=around)
         received = {
             node: got
             for node, rank in ranks.items()
