@@ -77,17 +77,13 @@ class Lifecycle:
 
     def on_health(self, now: float) -> bool:
         """Note that the process has reported its health. Returns True for the first report: it is ready now."""
-        self.on_answer()
+        self._unanswered_since = None
         if not self.alive or self.retiring or self._ready_at is not None or self._cause is not None:
             return False
         self.error = None
         self._ready_at, self._kill_at = now, None
         self._enter("ready", now)
         return True
-
-    def on_answer(self) -> None:
-        """Note an answered ping: the process's event loop works."""
-        self._unanswered_since = None
 
     def on_exit(self, ending: int | str | Failure, now: float) -> None:
         """Note the end of the process: its exit status (negative: the signal), the reason why it could not be started,
@@ -151,7 +147,7 @@ class Lifecycle:
         """Do everything that is due."""
         if self._stop_steps is not None:
             return self._proceed(self._stop_steps, now)
-        if self._restart_at is not None and self._restart_at <= now and not self.alive:
+        if self._restart_at is not None and self._restart_at <= now:
             return self.start(now)
         if self._kill_at is not None and self._kill_at <= now:
             self._kill_at = None
@@ -164,7 +160,7 @@ class Lifecycle:
         """The time at which `tick` next has something to do; None: only after an event."""
         if self._stop_steps is not None:
             return self._stop_steps[0][0] if self._stop_steps else None
-        return self._restart_at if self._restart_at is not None and not self.alive else self._kill_at
+        return self._kill_at if self._restart_at is None else self._restart_at
 
     def _proceed(self, steps: list[tuple[float, Step]], now: float) -> list[Instruction]:
         """Take the step of a stop that is due. If it is taken late, because the launcher was suspended or starved, the

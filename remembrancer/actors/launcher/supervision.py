@@ -91,10 +91,7 @@ class Supervision:
     def on_health(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
         """Handle the health of a process, which is ready with its first report; None: it still starts."""
         process = self._find(name, incarnation)
-        if process is None:
-            return []
-        if health is None:
-            process.on_answer()
+        if process is None or health is None:
             return []
         self.reports[name] = health
         match health:
@@ -129,7 +126,7 @@ class Supervision:
         """Note that the runtime is in use: resting processes are started again."""
         self._idle.note_use(now)
         self._rest.note_use(now)
-        self.is_resting = self.is_resting and self.stopping is not None
+        self.is_resting = False
 
     def _is_at_work(self, process: Lifecycle) -> bool:
         """True if the process has reported work: the store texts to be embedded, the consolidator a job."""
