@@ -484,7 +484,7 @@ class Router(_Endpoint[In]):
         return self.send(peer, error.to_failure(), in_reply_to=in_reply_to)
 
     def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
-        if not envelope.expired():
+        if envelope.remaining_s >= 0.0:
             self._handle(Peer(sender, envelope.sender, envelope.incarnation, key), envelope, body)
 
     def _hear_stranger(self, sender: bytes, key: str, error: VersionMismatch) -> None:

@@ -1,6 +1,7 @@
 """The wire format of the processes: an envelope in a frame of its own before the body, and requests that name the type
 of their answer."""
 
+import math
 import time
 from functools import cache
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin
@@ -57,15 +58,10 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     in_reply_to: int | None = None
     notices: tuple[Notice, ...] = ()
 
-    def expired(self, now: float | None = None) -> bool:
-        """True if the deadline has passed: then the work must not be started."""
-        return self.deadline is not None and (time.time() if now is None else now) > self.deadline
-
-    def remaining_s(self, now: float | None = None) -> float | None:
-        """Seconds left until the deadline, never negative; None without a deadline."""
-        if self.deadline is None:
-            return None
-        return max(0.0, self.deadline - (time.time() if now is None else now))
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left until the deadline, infinite without one. If it has passed, the work must not be started."""
+        return math.inf if self.deadline is None else self.deadline - time.time()
 
 
 _decoder = msgspec.msgpack.Decoder(Envelope)

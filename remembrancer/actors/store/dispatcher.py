@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -43,8 +44,8 @@ class RequestContext:
 
     def remaining_s(self, margin_s: float = ANSWER_MARGIN_S) -> float:
         """Return the seconds until the deadline, less a margin for sending the answer."""
-        remaining_s = self.envelope.remaining_s()
-        return DEFAULT_DEADLINE_S if remaining_s is None else max(0.0, remaining_s - margin_s)
+        remaining_s = self.envelope.remaining_s
+        return DEFAULT_DEADLINE_S if remaining_s == math.inf else max(0.0, remaining_s - margin_s)
 
 
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any]]
