@@ -17,7 +17,7 @@ import stat
 import sys
 import time
 
-from remembrancer.actors.bridge.places import find_places, hello_line, named_project, session_id
+from remembrancer.actors.bridge.places import SETTINGS, find_places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.protocol.environment import TOOLSETS_VARIABLE, unknown_toolsets
@@ -86,8 +86,6 @@ it is too long, 2 wrong command line
 """
 
 
-SETTINGS = ("model", "cache-size", "batch-size", "timeout", "log-level")
-"""Options that set the variable of the same setting: --model sets MEMORY_MCP_MODEL."""
 OPTIONS = (*SETTINGS, "project", "data-dir", "url", "token-file", "ca-file")
 
 
@@ -392,8 +390,7 @@ def _options(argv: list[str]) -> dict[str, str]:
 
 def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """The environment with the options that are settings, each as the equivalent variable."""
-    named = {name.replace("-", "_").upper(): options[name] for name in SETTINGS if name in options}
-    return {**environ} | {f"MEMORY_MCP_{name}": value for name, value in named.items()}
+    return {**environ, **{variable: options[name] for name, variable in SETTINGS.items() if name in options}}
 
 
 def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:

@@ -100,16 +100,12 @@ def _may_move_home(config: str) -> bool:
 
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
 """The variables that name the session, of which the first one that is set counts."""
-_OF_SEEDS = (
-    *("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE"),
-    *(
-        "MEMORY_MCP_LOG_LEVEL",
-        "MEMORY_MCP_CACHE_SIZE",
-        "MEMORY_MCP_MODEL",
-        "MEMORY_MCP_BATCH_SIZE",
-        "MEMORY_MCP_TIMEOUT",
-    ),
-)
+SETTINGS = {
+    name: f"MEMORY_MCP_{name.replace('-', '_').upper()}"
+    for name in ("model", "cache-size", "batch-size", "timeout", "log-level")
+}
+"""The options of another memory server, each with the variable that it sets."""
+_OF_SEEDS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE", *SETTINGS.values())
 """Our settings whose variables do not have our prefix."""
 _OF_CLIENTS = ("CI", "CLAUDE_CODE_ENTRYPOINT")
 """Variables that indicate whether a person is there to answer."""
