@@ -178,8 +178,10 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     answer = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
     given = await view.shown(memory_id=answer.memory.id)
-    links = [each.target for each in (*answer.memory.links, *answer.incoming)]
-    texts = await view.texts([*links, *answer.near_duplicates, *answer.copies])
+    links = (*answer.memory.links, *answer.incoming)
+    texts = await view.texts([*(each.target for each in links), *answer.near_duplicates, *answer.copies])
+    settled = {each.target for each in links if answer.memory.valid_until or each.relation == "supersedes"}
+    settled |= {each.id for each in texts.values() if each.valid_until}  # what does not hold replaces nothing
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
     ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
@@ -211,6 +213,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             done=done_of(view),
             given=given,
             texts=texts,
+            settled=settled,
             names=list(dict.fromkeys(entities)),
             who=partial(who, sessions=sessions),
             linked=lambda reason: _with_links(view, reason, texts),

@@ -70,8 +70,8 @@ async def note(view: View) -> Response:
     return await _note_page(view, view.asked("path"))
 
 
-async def _note_page(view: View, path: str, said: str = "", text: str | None = None) -> Response:
-    """The page of a note; `text` is an edited version that was not saved, for the reason `said`."""
+async def _note_page(view: View, path: str, refused: InvalidInput | None = None, text: str | None = None) -> Response:
+    """The page of a note; `text` is an edited version that was not saved because it was refused."""
     settings = view.shared.service.settings
     try:
         now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
@@ -82,11 +82,11 @@ async def _note_page(view: View, path: str, said: str = "", text: str | None = N
     is_secret = masked(now) != now
     return view.page(
         "note.html",
-        400 if said else 200,
+        400 if refused else 200,
         path=path,
         passages=list(passages(masked(now))),
         text=None if is_secret else now if text is None else text,
-        said=said,
+        refused=refused,
         diff=word_diff(now, text) if text is not None and not is_secret else "",
         digest=hashlib.sha256(now.encode()).hexdigest(),
         done=await named_done_of(view),
@@ -106,7 +106,7 @@ async def save_note(view: View) -> Response:
     try:
         await view.call("memory_store", path=path, content=text, mode="replace", expected=view.field("digest"))
     except InvalidInput as error:
-        return await _note_page(view, path, error.message, text)
+        return await _note_page(view, path, error, text)
     return view.go("/notes/file", path=path, done="edit")
 
 

@@ -399,6 +399,17 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert "gateway" in Page(visit.get("/health")).text
 
 
+def test_a_memory_that_is_replaced_itself_replaces_nothing(visit: Visit) -> None:
+    older, third = (visit.stored(f"The API listens on port {port}") for port in (8080, 7070))
+    newer = visit.stored("The API listens on port 9090 now")
+    links = [{"relation": "contradicts", "target": each} for each in (older, third)]
+    visit.call("update_memory", memory_id=newer, add_links=links)
+    assert "may replace this: The API listens on port 9090" in Page(visit.get(f"/memory/{third}")).text
+    visit.do("/change", id=newer, what=f"replace/{older}")
+    for each in (newer, third):
+        assert "may replace" not in Page(visit.get(f"/memory/{each}")).text
+
+
 def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memory(visit: Visit) -> None:
     kept = visit.stored("The API listens on port 8080")
     visit.call("update_memory", memory_id=kept, content="The API listens on port 9090")
@@ -620,6 +631,10 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     (again,) = (each.fields for each in Page(refused.text).forms if each.action.endswith("/notes/save"))
     visit.do("/notes/save", path="MEMORY.md", digest=again["digest"][0], text="# Mine\n\nMarek owns it.")
     assert file.read_text() == "# Mine\n\nMarek owns it.\n"
+    refused = visit.send("/notes/save", path="MEMORY.md", digest=again["digest"][0], text=" ")
+    text = Page(refused.text).text
+    assert "Nothing was saved: content must not be empty. Your text is under “Edit”: correct it, and save" in text
+    assert "to replace it" not in text
     (edit,) = (
         each.fields for each in Page(visit.get("/notes/file", path="MEMORY.md")).forms if "digest" in each.fields
     )
