@@ -108,20 +108,22 @@ def notice_of_move(directory: Path) -> str:
 
 
 def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
-    """The sentence about the projects whose directories are gone, with the command that moves the only one of them to
-    `new`; empty if there is none."""
+    """The sentence about the projects that are no longer where they were, with the command that moves the only one of
+    them to `new` if that has its name; empty if there is none."""
     remembered = [ProjectRef(project.id, project.path) for project in known if project.memories and project.path]
-    gone = list(filter(is_gone, remembered))
+    gone = [directory_of(project.path) for project in filter(is_gone, remembered)]
     if not gone:
         return ""
-    if new and {project.path for project in gone} == {str(new)}:
-        move = f"'remembrancer admin projects move {shlex.quote(str(new))} .'"
-        return f"This directory is another project since it became a repository: {move} brings its memories along."
-    named = ", ".join(shlex.quote(directory_of(project.path)) for project in gone[:MOST_NAMED])
+    if new and (here := str(new.resolve())) in gone:
+        move = f"'remembrancer admin projects move {shlex.quote(here)} .'"
+        is_another = "This directory is another project since its repository was made or removed"
+        return f"{is_another}: {move} brings its memories along."
+    named = ", ".join(map(shlex.quote, gone[:MOST_NAMED]))
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-    move_to = f"{named} {shlex.quote(str(new))}" if len(gone) == 1 and new else "OLD NEW"
+    is_same = new and len(gone) == 1 and Path(gone[0]).name == new.name
+    move_to = f"{named} {shlex.quote(str(new))}" if is_same else "OLD NEW"
     return (
-        f"Moved or deleted, but with memories: {named}{more}. "
+        f"Moved, deleted, or in another repository now, but with memories: {named}{more}. "
         f"'remembrancer admin projects move {move_to}' brings the memories to the new place."
     )
 

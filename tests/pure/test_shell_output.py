@@ -16,11 +16,14 @@ from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, finding, maintain, terminal
 from remembrancer.commands.home_reader import HomeReader, KnownProject
+from remembrancer.commands.projects import gone_of
 from remembrancer.commands.selection import Place, Where
+from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef
 from tests.cases import cases
+from tests.git import git
 from tests.patience import PATIENCE_S
 
 HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
@@ -264,6 +267,24 @@ def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict
     lines = maintain._lines([visit], dry_run=False, is_whole=True)
     assert f"  to undo: remembrancer undo run:1 --project {SHOP}" in lines
     assert [place for place, _ in maintain.parts_of(Where(SHOP))] == [ProjectRef(SHOP, "/work/a")] * 2
+
+
+# --- A directory that is another project since `git init` is told so there, and nowhere is it to be moved elsewhere.
+def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tmp_path: Path) -> None:
+    (sub := tmp_path / "plain" / "sub").mkdir(parents=True)
+    places = [project_of(place) for place in (tmp_path / "plain", sub)]
+    known = [KnownProject(place.id, place.path, None, None, None, 1, 0, 0, None) for place in places]
+    assert gone_of(known) == ""
+    git("init", at=tmp_path / "plain")
+    for place in (tmp_path / "plain", sub):
+        said = f"since its repository was made or removed: 'remembrancer admin projects move {place} .' brings"
+        assert said in gone_of(known, place)
+    for elsewhere in (None, Path("/"), tmp_path):
+        said = gone_of(known[1:], elsewhere)
+        assert f"in another repository now, but with memories: {sub}." in said
+        assert "move OLD NEW" in said
+    sub.rename(tmp_path / "sub")
+    assert f"move {sub} {tmp_path / 'sub'}'" in gone_of(known[1:], tmp_path / "sub")
 
 
 @pytest.mark.parametrize(("session_id", "member", "author"), cases("shell_output", "authors"))
