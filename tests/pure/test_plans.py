@@ -20,9 +20,9 @@ from remembrancer.actors.consolidator.derived_memories import (
     plan_summaries,
 )
 from remembrancer.actors.consolidator.maintenance import plan_archiving, plan_forgetting
-from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
+from remembrancer.actors.consolidator.promoting import PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
-from remembrancer.actors.consolidator.store_requests import PART_EDITS, Group, packed
+from remembrancer.actors.consolidator.store_requests import PART_EDITS, Found, Group, packed
 from remembrancer.protocol.consolidation import LEAST_MEMBERS, Material
 from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory
@@ -121,7 +121,7 @@ def strong(number: int, content: str, **fields: Any) -> Material:
     return material(number, content, **{"importance": 0.9, "confidence": 0.8, **fields})
 
 
-def plan(memories: list[Material], known: Near | None = None) -> PromotionPlan:
+def plan(memories: list[Material], known: dict[str, Found] | None = None) -> PromotionPlan:
     promoted = promoted_of(memories, NOW)
     return plan_promotions(promoted, known or {}, NOW)
 

@@ -7,10 +7,10 @@ If the target scope already has a memory that says the same, the promoted memory
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -55,6 +55,7 @@ from remembrancer.protocol.runs import (
     ChainLink,
     LogPromotion,
     NotePattern,
+    PromotionReason,
     ProposeMemory,
     ReviseMemory,
 )
@@ -64,8 +65,6 @@ from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory, S
 NEAR_TO_USER: Final = 3
 """The number of the user's memories that a project's memory is compared with."""
 
-Near = Mapping[str, Found]
-"""Similar memories in the target scope, by the id of a memory."""
 Promoted = tuple[Material, Verdict]
 """A memory to promote, and the reason."""
 
@@ -75,9 +74,7 @@ logger = logging.getLogger(__name__)
 # --- Memories that say the same. When in doubt, both are kept.
 
 
-def says_the_same(
-    memory: Material, near: Sequence[tuple[Material, float]], now: float, min_cosine: float
-) -> tuple[Material, float] | None:
+def says_the_same(memory: Material, near: Found, now: float, min_cosine: float) -> tuple[Material, float] | None:
     """The memory that another one can be merged into: the first with the same words, given the nearest first.
 
     A memory that says something else may be just as near, so merging by the cosine alone would hide what is new. A
@@ -89,9 +86,7 @@ def says_the_same(
     return None
 
 
-def alike(
-    memory: Material, near: Sequence[tuple[Material, float]], now: float, min_cosine: float
-) -> list[tuple[Material, float]]:
+def alike(memory: Material, near: Found, now: float, min_cosine: float) -> Found:
     """The memories near enough to another one that a person may want to see both."""
     return [
         (other, cosine)
@@ -131,8 +126,8 @@ async def plan_for_project(
     return await run_sync(lambda: plan_promotions(promoted, near, now))
 
 
-def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float) -> PromotionPlan:
-    """The plan for promoting memories, the strongest first, given similar memories in the project.
+def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> PromotionPlan:
+    """The plan for promoting memories, the strongest first, given those in the project that are near each of them.
 
     If several memories say the same, the strongest goes into the project, and the others are merged into it. A similar
     memory that may say something else is not merged: it is promoted and linked.
@@ -173,12 +168,7 @@ class PromotionPlan:
         """The ids of all memories that the plan changes."""
         return {edit.memory_id for group in self.groups for edit in group if isinstance(edit, ReviseMemory)}
 
-    def promote(
-        self,
-        memory: Material,
-        verdict: Verdict,
-        near: Iterable[tuple[Material, float]],
-    ) -> None:
+    def promote(self, memory: Material, verdict: Verdict, near: Found) -> None:
         revision = ReviseMemory(
             memory.id,
             "promoted",
@@ -240,12 +230,7 @@ def _merged(
     )
 
 
-def _logged(
-    memory: Material,
-    verdict: Verdict,
-    why: Literal["importance", "pattern_match"],
-    into: str | None = None,
-) -> LogPromotion:
+def _logged(memory: Material, verdict: Verdict, why: PromotionReason, into: str | None = None) -> LogPromotion:
     to: Scope = "project" if memory.scope == "session" else "user"
     return LogPromotion(memory.id, memory.kind, memory.scope, to, why, memory.session_id, verdict.score, into)
 
