@@ -39,7 +39,6 @@ from remembrancer.memory.ranking import (
     DEFAULT_MODEL,
     By,
     Fitted,
-    WeightsFile,
     column_of,
     competing,
     scored,
@@ -291,7 +290,7 @@ def main() -> None:
         read_files = {name: each for file in given.files for name, each in load_sets(file).items()}
         more |= {f"{name} {ACROSS}": its for name, each in read_files.items() if (its := across(each))}
     sets = Sets(given.files, given.kept, own=True, haystacks=more, engine=engine)
-    models: dict[str, dict[By, Fitted]] = dict(weights_file().models)
+    models: dict[str, dict[By, Fitted]] = dict(weights_file())
     fitted: dict[By, Fitted] = {"meaning": report(read(sets, given.kept, by_words=False), drop=given.drop)}
     if is_default:
         by_words = report(read(sets, given.kept, by_words=True), drop=False)
@@ -299,7 +298,7 @@ def main() -> None:
         fitted["words"] = msgspec.structs.replace(by_words, least_probability=least)
     models[DEFAULT_MODEL if is_default else engine.identity.key] = fitted
     if given.write:
-        WEIGHTS_FILE.write_bytes(msgspec.json.format(msgspec.json.encode(WeightsFile(models)), indent=1) + b"\n")
+        WEIGHTS_FILE.write_bytes(msgspec.json.format(msgspec.json.encode(models), indent=1) + b"\n")
 
 
 if __name__ == "__main__":

@@ -65,24 +65,19 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"weights of unknown features: {', '.join(sorted(unknown))}")
 
 
-class WeightsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`weights.json`: for each model, the weights by meaning and by words alone."""
-
-    models: dict[str, dict[By, Fitted]]
-
-
-_decode_weights: Final = msgspec.json.Decoder(WeightsFile).decode
+WeightsFile = dict[str, dict[By, Fitted]]
+"""For each model, the weights by meaning and by words alone."""
 
 
 @cache
 def weights_file() -> WeightsFile:
     """The weights that the package ships."""
-    return _decode_weights((files("remembrancer.memory") / "weights.json").read_bytes())
+    return msgspec.json.decode((files("remembrancer.memory") / "weights.json").read_bytes(), type=WeightsFile)
 
 
 def fitted_for(model: str | None) -> Fitted:
     """The weights for a model's cosines; None: for words alone."""
-    models = weights_file().models
+    models = weights_file()
     if model is None:
         return models[DEFAULT_MODEL]["words"]
     return models.get(model, models[DEFAULT_MODEL])["meaning"]

@@ -221,7 +221,7 @@ async def test_meaning_weighs_what_was_fitted_for_the_model(
         spaces.store("the lantern by the near mole")
         answer = await spaces.recall("the lantern by the near mole")
     assert answer.memories[0].scores.shares["meaning"] == pytest.approx(
-        weights_file().models[model]["meaning"].weights["meaning"]
+        weights_file()[model]["meaning"].weights["meaning"]
     )
 
 

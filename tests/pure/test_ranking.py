@@ -271,8 +271,8 @@ def test_pagerank_lifts_no_answer_a_shift_is_added_to_each_and_no_candidates_hav
 # --- The weights that ship.
 def test_the_weights_that_ship_are_of_features_that_there_are_and_of_models_or_the_default() -> None:
     file = weights_file()
-    assert set(file.models[DEFAULT_MODEL]) == {"meaning", "words"}
-    for by in file.models.values():
+    assert set(file[DEFAULT_MODEL]) == {"meaning", "words"}
+    for by in file.values():
         for fitted in by.values():
             assert set(fitted.weights) <= set(NAMES)
             assert fitted.slope > 0.0, "a better score is likelier"
@@ -282,11 +282,11 @@ def test_the_weights_that_ship_are_of_features_that_there_are_and_of_models_or_t
                 assert fitted.weights.get(name, 0.0) > 0.0, name
             for name in ("assistant", "outdated", "standing"):
                 assert fitted.weights.get(name, 0.0) < 0.0, name
-    of_default = weights_file().models[DEFAULT_MODEL]
+    of_default = file[DEFAULT_MODEL]
     assert fitted_for("nobody-knows-it") is of_default["meaning"]
     assert fitted_for(None) is of_default["words"]
-    made = msgspec.to_builtins(weights_file())
-    made["models"][DEFAULT_MODEL]["words"]["weights"]["astrology"] = 1.0
+    made = msgspec.to_builtins(file)
+    made[DEFAULT_MODEL]["words"]["weights"]["astrology"] = 1.0
     with pytest.raises(msgspec.ValidationError, match="astrology"):
         msgspec.json.decode(json.dumps(made), type=WeightsFile)
 
