@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from remembrancer.memory.limits import moment
+from remembrancer.memory.sentences import one_line
 from remembrancer.memory.short_ids import id_or_part
 from remembrancer.memory.text import count, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -152,11 +153,6 @@ def preferences(memories: Sequence[RecalledMemory]) -> str:
             lines += ["", f"### {heading}"]
             lines += [_preference(memory) for memory in sorted(of_kind, key=lambda each: -each.importance)]
     return "\n".join(lines) + "\n"
-
-
-def one_line(text: str) -> str:
-    """A text without line breaks and control characters, for use inside a line."""
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
 def _earlier(session: ListedSession) -> str:
