@@ -18,10 +18,9 @@ from starlette.types import Message, Receive, Scope, Send
 from remembrancer.browser import history, memories, overviews
 from remembrancer.browser.access import HEADERS, PREFIX, Form, VisitorAccess, read_form
 from remembrancer.browser.rendering import HERE, environment
-from remembrancer.browser.view import Handler, Shared, View, Writes, name_of, names_of
+from remembrancer.browser.view import Handler, Shared, View, Writes, message_of, name_of, names_of
 from remembrancer.config.project import directory_of, project_of
 from remembrancer.config.tokens import Grant, as_granted
-from remembrancer.memory.short_ids import WHOLE
 from remembrancer.protocol.consolidation import ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.ids import PROJECT_ID
@@ -33,7 +32,6 @@ from remembrancer.toolsets.tools import Tool
 
 ASSETS: Final = HERE / "assets"
 ASSET_AGE_S: Final = 31_536_000
-NO_MEMORY: Final = "There is no such memory here; it may be another session's, or erased."
 PAGES: Final = (memories, history, overviews)
 """The modules of pages; each has a table `PAGES` from method and path to handler."""
 
@@ -118,9 +116,7 @@ class Browser:
                 status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
                 if view is None:
                     return self._sorry(status, error.message)
-                is_unknown = isinstance(error, NotFound) and error.field == "memory_id"
-                said = NO_MEMORY if is_unknown else WHOLE.sub("this memory", error.message)
-                return view.page("sorry_here.html", status, said=said, back=view.field("back"))
+                return view.page("sorry_here.html", status, said=message_of(error), back=view.field("back"))
 
         return Route(f"/p/{{project}}{path}", answer, methods=[method])
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
 from remembrancer.browser.rendering import day, tags_in, tags_text, word_diff
-from remembrancer.browser.view import Handler, View, name_of, who
+from remembrancer.browser.view import Handler, View, message_of, name_of, who
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.relevance import PERHAPS
@@ -280,7 +280,7 @@ async def edit(view: View) -> Response:
             await view.call("update_memory", memory_id=now.id, **changes, **secrets)
         except InvalidInput as error:  # it seems to hold a credential, say: what was typed is not lost
             typed = {name: value for name, value in changes.items() if name != "due"}
-            return await memory(view, {**typed, "tags": sorted(tags)}, error.message)
+            return await memory(view, {**typed, "tags": sorted(tags)}, message_of(error))
     return _next(view, now.id, "edit", {now.id: await _undo_of(view, now)})
 
 

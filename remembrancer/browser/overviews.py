@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from remembrancer.browser.memories import named_done_of
 from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, word_diff
-from remembrancer.browser.view import Handler, View
+from remembrancer.browser.view import Handler, View, message_of
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
 from remembrancer.protocol.browsing import GraphNode, ReadGraph
@@ -86,7 +86,8 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
         path=path,
         passages=list(passages(masked(now))),
         text=None if is_secret else now if text is None else text,
-        refused=refused,
+        refused=refused and message_of(refused),
+        is_outdated=refused is not None and refused.field == "expected",
         diff=word_diff(now, text) if text is not None and not is_secret else "",
         digest=hashlib.sha256(now.encode()).hexdigest(),
         done=await named_done_of(view),

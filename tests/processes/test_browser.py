@@ -586,10 +586,12 @@ def test_an_edit_that_is_refused_is_not_lost(visit: Visit) -> None:
     memory = visit.stored("The harbour opens at seven")
     typed = "The harbour opens with ghp_" + "a1B2c3D4e5F6" * 3
     refused = visit.send(f"/memory/{memory}/edit", content=typed, summary="Opening hours", version="1", tags="gate")
-    assert (refused.status_code, "Nothing was saved: content seems to contain a credential" in refused.text) == (
+    assert (refused.status_code, "Nothing was saved: the text seems to contain a credential" in refused.text) == (
         400,
         True,
     )
+    tagged = visit.send("/change", id=memory, what="tag", tags="g" * 101)
+    assert "A tag may have at most 100 characters" in Page(tagged.text).text
     assert f"\n{typed}</textarea>" in refused.text
     assert 'value="Opening hours"' in refused.text
     assert "opens at seven" in Page(visit.get(f"/memory/{memory}")).text
@@ -633,7 +635,7 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     assert file.read_text() == "# Mine\n\nMarek owns it.\n"
     refused = visit.send("/notes/save", path="MEMORY.md", digest=again["digest"][0], text=" ")
     text = Page(refused.text).text
-    assert "Nothing was saved: content must not be empty. Your text is under “Edit”: correct it, and save" in text
+    assert "Nothing was saved: the text must not be empty. Your text is under “Edit”: correct it, and save" in text
     assert "to replace it" not in text
     (edit,) = (
         each.fields for each in Page(visit.get("/notes/file", path="MEMORY.md")).forms if "digest" in each.fields
@@ -652,10 +654,9 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     assert secret not in page
     assert "edit the file itself" in page
     for wrong in ("../MEMORY.md", "/etc/passwd", "memory/none.md", "%00"):
-        assert visit.client.get(f"{visit.base}{visit.project}/notes/file", params={"path": wrong}).status_code in (
-            400,
-            404,
-        )
+        refused = visit.client.get(f"{visit.base}{visit.project}/notes/file", params={"path": wrong})
+        assert refused.status_code in (400, 404)
+        assert "memory_search" not in refused.text, "it is a tool"
 
 
 def await_page(visit: Visit, path: str, wanted: str) -> str:

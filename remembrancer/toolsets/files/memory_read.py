@@ -75,7 +75,7 @@ def read_note(path: str, root: str, settings: Settings) -> str:
     try:
         descriptor = open_note(note)
     except FileNotFoundError:
-        raise NotFound(f"there is no note {shown(path)}: memory_search finds notes", field="path") from None
+        raise NotFound(f"there is no note {shown(path)}", field="path", remedy="memory_search") from None
     except OSError as error:
         raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
     with os.fdopen(descriptor, "rb") as file:
