@@ -39,7 +39,7 @@ from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import NAMELESS, count
-from remembrancer.memory.times.windows import TimeWindow, time_windows
+from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
@@ -164,7 +164,7 @@ def search(
     **given: Any,
 ) -> Report:
     """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
-    to answer, standard error says so."""
+    to answer, or is from a time that the question names, standard error says so."""
     if not query and not is_open:
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
@@ -194,6 +194,9 @@ def search(
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 and not as_json else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words only
     nearest = "" if warnings or is_open or may_answer else "Probably nothing here answers this; the nearest:"
+    windows = time_windows(" ".join(query), time.time(), None)
+    if windows and not nearest and not any(_may_be_from(windows, memory) for memory in memories):
+        nearest = "Nothing found is from then; from other times:"
     waiting = _newer_in_review(where)
     for memory in memories:
         newer = next((newer for older, newer in waiting.items() if has_part(older, memory.get("id", " "))), None)
@@ -406,6 +409,12 @@ def _marks(memory: Answer) -> list[str]:
 
 def _happened(memory: Answer) -> str:
     return str(memory.get("occurred_at") or memory.get("created_at", ""))
+
+
+def _may_be_from(windows: Sequence[TimeWindow], memory: Answer) -> bool:
+    """True if a search result is from a time that the question names, or probably answers it; or has no time."""
+    at = _happened(memory)
+    return memory.get("answers") == "likely" or not at or nearness(datetime.fromisoformat(at).timestamp(), windows) == 1
 
 
 def _day(memory: Answer) -> str:

@@ -389,6 +389,9 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert done.returncode == exit_codes.OK, "something was found"
     assert done.stdout.rstrip().endswith("\thardly")
     assert done.stderr == "Probably nothing here answers this; the nearest:\n"
+    then = "Nothing found is from then; from other times:\n"
+    for question, says in (("last week", then), ("today", "")):
+        assert shell.run("search", f"what did we decide to deploy {question}?").stderr == says
     shell("forget", memory_id)
     assert re.search(r"\tforgotten 20..-..-..\n$", shell("list", "--forgotten"))
     later = shell.json("add", "The harbour is quiet")["memory_id"]
