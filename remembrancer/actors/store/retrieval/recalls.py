@@ -66,7 +66,7 @@ async def recall(
     threads: Executor,
     now: float,
 ) -> tuple[Recalled, list[MemoryRecord]]:
-    """Answer a recall. Also returns the memories in the answer, whose accesses the caller counts.
+    """Answer a recall. Also returns the records of the memories in the answer.
 
     `embed` returns the query's vector, or raises `EmbeddingUnavailable`. If the vectors cannot be searched, words are,
     even if only vectors were requested.
