@@ -160,6 +160,17 @@ class Where:
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
         return " --all-projects" if self.all_projects else named
 
+    def check_session(self) -> None:
+        """Raises `InvalidInput` if a session is named of which nothing is known in the selected places."""
+        from remembrancer.commands.runtime_client import ask_store
+        from remembrancer.protocol.reads import DescribeSession
+
+        if (session := self.session) is None:
+            return
+        descriptions = (ask_store(DescribeSession(place.project, session)) for place in self.places)
+        if not any(about.started_at or about.stored_by_type for about in descriptions):
+            raise InvalidInput(f"no session here has the id {session}: 'show ID --json' and the page Sessions have it")
+
     def refuse_user(self, subject: str) -> None:
         """Raises `InvalidInput` if only the user's memories are selected."""
         if self.user:
@@ -286,6 +297,7 @@ def memory_command(
         def placed(*, project: str | None, user: bool, all_projects: bool, session: str | None, **given: Any) -> Report:
             where = Where(project, user, all_projects, session)
             try:
+                where.check_session()
                 return function(where, **given)
             finally:
                 where.close()

@@ -518,6 +518,8 @@ def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> No
     assert "Remembered for session:one alone, until 30 days after its end: " in kept
     moved = shell("edit", own, "--to", "project", *of_session)
     assert moved == "Moved to the project: The quay is icy\n", "an undo would be refused"
+    for looks in (("list",), ("search", "milk")):
+        assert "no session here has the id one: " in shell(*looks, "--session", "one", status=exit_codes.USAGE)
 
 
 @alone
