@@ -53,8 +53,10 @@ class Findings:
         printed, complained = io.StringIO(), io.StringIO()
         untried = nullcontext() if tries_start else mock.patch.object(doctor, "probe", return_value=STARTS)
         with untried, redirect_stdout(printed), redirect_stderr(complained), ThreadPoolExecutor(1) as thread:
-            # In a thread, because the doctor wants an event loop of its own.
-            self.returncode = thread.submit(doctor.doctor.main, ["--json", *arguments], standalone_mode=False).result()
+            # In a thread, because the doctor wants an event loop of its own. A command keeps its first help option.
+            names, given = ["-h", "--help"], ["--json", *arguments]
+            done = thread.submit(doctor.doctor.main, given, standalone_mode=False, help_option_names=names)
+            self.returncode = done.result()
         assert complained.getvalue() == ""
         self.whole = printed.getvalue()
         said = json.loads(self.whole)
