@@ -24,15 +24,7 @@ import msgspec
 from pythonjsonlogger.json import JsonFormatter
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import (
-    FromLauncher,
-    PeerGone,
-    Ping,
-    ProcessHealth,
-    Role,
-    Stop,
-    from_launcher,
-)
+from remembrancer.protocol.control import FromLauncher, PeerGone, Ping, ProcessHealth, Role, Stop, from_launcher
 from remembrancer.protocol.errors import HomeUnusable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths

@@ -12,12 +12,7 @@ from remembrancer.protocol.kinds import Kind as Kind
 from remembrancer.protocol.kinds import MemoryType as MemoryType
 from remembrancer.protocol.kinds import Scope as Scope
 from remembrancer.protocol.runs import ApplyRun, ChainLink, PromotionReason, RunResult, UndoneResult, UndoRun
-from remembrancer.protocol.session_life import (
-    EndSession,
-    RecordEvents,
-    SessionResult,
-    StartSession,
-)
+from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.wire import Request
 
 

@@ -13,14 +13,7 @@ from anyio.to_thread import run_sync
 from remembrancer.actors.consolidator.derived_memories import by_id, plan_summaries
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
-from remembrancer.actors.consolidator.store_requests import (
-    Clock,
-    Group,
-    Run,
-    derive,
-    pages,
-    run_id_of,
-)
+from remembrancer.actors.consolidator.store_requests import Clock, Group, Run, derive, pages, run_id_of
 from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, should_delete, strength_of
 from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkept
 from remembrancer.protocol.kinds import SESSION_KINDS

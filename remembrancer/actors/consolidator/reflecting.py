@@ -14,21 +14,9 @@ from remembrancer.actors.consolidator.derived_memories import (
     plan_patterns,
     plan_summaries,
 )
-from remembrancer.actors.consolidator.store_requests import (
-    Clock,
-    Run,
-    pages,
-    read_settled,
-    run_id_of,
-)
+from remembrancer.actors.consolidator.store_requests import Clock, Run, pages, read_settled, run_id_of
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import (
-    ConsolidatedMemory,
-    Material,
-    ReadMemories,
-    Reflect,
-    Reflected,
-)
+from remembrancer.protocol.consolidation import ConsolidatedMemory, Material, ReadMemories, Reflect, Reflected
 from remembrancer.protocol.kinds import Status, type_of_kind
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import ProjectRef

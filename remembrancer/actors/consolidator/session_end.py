@@ -14,12 +14,7 @@ from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import Promoted, observe_patterns, plan_for_project, propose_to_user
-from remembrancer.actors.consolidator.store_requests import (
-    Clock,
-    Run,
-    read_settled,
-    run_id_of,
-)
+from remembrancer.actors.consolidator.store_requests import Clock, Run, read_settled, run_id_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import SESSION_END_LIMIT, SESSION_END_SCORE, strongest, to_project
 from remembrancer.protocol.consolidation import Material, ReadEntityEdges, ReadMemories

@@ -15,20 +15,8 @@ import anyio.to_thread
 import msgspec
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import (
-    FindNear,
-    Material,
-    ReadMemories,
-)
-from remembrancer.protocol.runs import (
-    AddMemory,
-    ApplyRun,
-    Edit,
-    Place,
-    ReviseMemory,
-    RunKind,
-    RunResult,
-)
+from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
+from remembrancer.protocol.runs import AddMemory, ApplyRun, Edit, Place, ReviseMemory, RunKind, RunResult
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import Operation, ProjectRef, Submit
 

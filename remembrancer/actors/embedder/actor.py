@@ -16,13 +16,7 @@ import anyio.abc
 
 from remembrancer.actors.actor_process import Actor, LaunchSpec
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.workers import (
-    embed_texts,
-    in_words,
-    load_engine,
-    load_with_scale,
-    question_vector,
-)
+from remembrancer.actors.embedder.workers import embed_texts, in_words, load_engine, load_with_scale, question_vector
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, InternalError, ModelUnusable
@@ -61,11 +55,7 @@ class EmbedderActor(Actor):
     One thread loads the model and embeds passages, another embeds questions.
     """
 
-    def __init__(
-        self,
-        spec: LaunchSpec,
-        load: Callable[[], Engine] | None = None,
-    ) -> None:
+    def __init__(self, spec: LaunchSpec, load: Callable[[], Engine] | None = None) -> None:
         super().__init__(spec)
         self._loop = asyncio.get_running_loop()
         self._store = self._dealer()

@@ -12,12 +12,7 @@ from remembrancer.actors.embedder.actor import EmbedderActor
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.protocol.errors import Failure, WorkerRefused
 from remembrancer.protocol.sockets import CurveKeys, Dealer
-from remembrancer.protocol.work import (
-    CALIBRATED,
-    CosineScale,
-    ToWorker,
-    to_worker,
-)
+from remembrancer.protocol.work import CALIBRATED, CosineScale, ToWorker, to_worker
 
 NOT_ADMITTED: Final = "the store does not admit this embedder: it was revoked there, or never invited"
 

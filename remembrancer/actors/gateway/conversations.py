@@ -48,15 +48,7 @@ from remembrancer.protocol.tracing import note_call
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller, MemoryService
-from remembrancer.toolsets.tools import (
-    Call,
-    CallResult,
-    Tool,
-    answer_text,
-    choose_tools,
-    error_result,
-    text_result,
-)
+from remembrancer.toolsets.tools import Call, CallResult, Tool, answer_text, choose_tools, error_result, text_result
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

@@ -35,13 +35,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remembrancer.actors.gateway.conversations import (
-    CallContext,
-    CallTool,
-    McpService,
-    PlainCall,
-    plain_call_in,
-)
+from remembrancer.actors.gateway.conversations import CallContext, CallTool, McpService, PlainCall, plain_call_in
 from remembrancer.actors.gateway.mcp_session import MAX_CLIENT_NAME, client_name
 from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.config.project import project_of, working_tree_of

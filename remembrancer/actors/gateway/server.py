@@ -27,11 +27,7 @@ from remembrancer.toolsets.memory.resources import (
     quoted,
     unknown_resource,
 )
-from remembrancer.toolsets.tools import (
-    COMPLETE,
-    error_envelope,
-    instructions_of,
-)
+from remembrancer.toolsets.tools import COMPLETE, error_envelope, instructions_of
 
 NAME: Final = "remembrancer"
 RESOURCE_NOT_FOUND: Final = -32002

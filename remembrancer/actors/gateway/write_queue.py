@@ -33,14 +33,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import database_files, delete_database, problem_of
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY, StoreClient
-from remembrancer.protocol.writes import (
-    BatchApplied,
-    Operation,
-    StoreMemory,
-    SubmitBatch,
-    WriteNote,
-    memory_id_of,
-)
+from remembrancer.protocol.writes import BatchApplied, Operation, StoreMemory, SubmitBatch, WriteNote, memory_id_of
 
 LOCKED_S: Final = 0.5
 """The time limit for another program's lock: a client waits for the queued write."""

@@ -52,11 +52,7 @@ from remembrancer.protocol.control import (
     to_launcher,
 )
 from remembrancer.protocol.environment import runtime_environment
-from remembrancer.protocol.errors import (
-    Failure,
-    PeerUnavailable,
-    RemembrancerError,
-)
+from remembrancer.protocol.errors import Failure, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker

@@ -11,14 +11,7 @@ from typing import Final
 
 from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
 from remembrancer.config.settings import Settings, model_choices, threads_per_worker
-from remembrancer.protocol.control import (
-    ConsolidatorHealth,
-    GatewayHealth,
-    PeerGone,
-    ProcessHealth,
-    Role,
-    StoreHealth,
-)
+from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, PeerGone, ProcessHealth, Role, StoreHealth
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
