@@ -85,6 +85,19 @@ async def test_a_fact_is_asked_for_then_and_now(served: Rig) -> None:
         assert (await client.call("get_status"))["counts"]["total"] == 1
 
 
+async def test_to_answer_a_search_for_facts_is_an_access(served: Rig) -> None:
+    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "graph,memory"}) as client:
+        fact = await client.call("store_memory", content="Invoices are kept in Postgres")
+        assert await contents(client, "search_text", query="where are invoices kept") == [
+            "Invoices are kept in Postgres"
+        ]
+
+        async def accesses() -> Any:
+            return (await client.call("get_memory", memory_id=fact["memory_id"], detail=True))["access_count"]
+
+        assert await until(accesses) == 1
+
+
 async def test_entities_live_without_a_memory_and_relations_have_a_time(served: Rig) -> None:
     async with served.session(environment=GRAPH) as client:
         billing = await client.call(
