@@ -81,7 +81,7 @@ class GatewayActor(Actor):
                 resources = Resources(by_name, access)
                 subscriptions = self._subscriptions = Subscriptions(tasks)
                 access.writes.listeners.append(subscriptions.heard_write)
-                access.on_recall.append(subscriptions.heard_recall)
+                access.on_recall = subscriptions.heard_recall
                 calls = ToolCalls(access)
 
                 @functools.cache
@@ -97,13 +97,13 @@ class GatewayActor(Actor):
 
                 index = MarkdownIndex(access)
 
-                def attend(_: ClientConversation, caller: Caller) -> None:
+                def is_known(session: ClientConversation, caller: Caller) -> None:
+                    subscriptions.move(session, caller)
                     tasks.start_soon(index.attend, caller)
 
                 hooks = HookIntake(paths.hooks, access.apply, access.shown_by_hook)
                 registry = self._registry = SessionRegistry(access, self._store, hooks.present)
-                registry.on_known += [subscriptions.move, attend]
-                registry.on_left.append(subscriptions.close)
+                registry.on_known, registry.on_left = is_known, subscriptions.close
                 self._service = McpService(
                     self.spec.incarnation, server, calls.call, tools, registry, self._queue_notices
                 )

@@ -74,8 +74,8 @@ class SessionRegistry:
     def __init__(
         self, access: StoreAccess, store: StoreClient, of_hooks: Callable[[], Iterable[tuple[ProjectRef, str]]] = tuple
     ) -> None:
-        self.on_known: list[Callable[[ClientConversation, Caller], None]] = []
-        self.on_left: list[Callable[[ClientConversation], None]] = []
+        self.on_known: Callable[[ClientConversation, Caller], None] = lambda session, caller: None
+        self.on_left: Callable[[ClientConversation], None] = lambda session: None
         self._access = access
         self._store = store
         self._of_hooks = of_hooks
@@ -89,8 +89,7 @@ class SessionRegistry:
 
     def left(self, session: ClientConversation) -> None:
         """Note that a connection has ended."""
-        for callback in self.on_left:
-            callback(session)
+        self.on_left(session)
         if session.key in self._callers:
             self._replace(session, None)
 
@@ -111,8 +110,7 @@ class SessionRegistry:
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
         """Note that the project of a connection is known or has changed: its session begins."""
-        for callback in self.on_known:
-            callback(session, caller)
+        self.on_known(session, caller)
         self._replace(session, caller)
 
     def _replace(self, session: ClientConversation, caller: Caller | None) -> None:

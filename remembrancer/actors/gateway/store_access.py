@@ -180,7 +180,7 @@ class StoreAccess(MemoryService):
         self._tasks = tasks
         self.writes = WriteNews()
         self.applied = self.writes.note
-        self.on_recall: list[Callable[[Caller, tuple[str, ...]], None]] = []
+        self.on_recall: Callable[[Caller, tuple[str, ...]], None] = lambda caller, memory_ids: None
         """Called during a request with the caller and the memories that it was shown (none: nothing was found)."""
         self._answers = LastAnswers()
         self._drain = Drain(queue, store, self.writes.note, self._note_refused)
@@ -349,8 +349,7 @@ class StoreAccess(MemoryService):
         state.seen.update(memory_ids, used)
         state.served.update(memory_ids)
         state.queries += 1
-        for listener in self.on_recall:
-            listener(caller, tuple(memory_ids))
+        self.on_recall(caller, tuple(memory_ids))
         if tool:
             self.shown_log.note(caller.project.id, caller.session_id, listed or memory_ids, tool, question)
         if (counted or used) and self.store_health.usable:
