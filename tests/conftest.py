@@ -117,14 +117,16 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Let go of a failed test's traceback, which keeps alive what it held, before the next test begins.
 
-    After the last test of a module leave out of every collection what is alive: imports, and what they keep.
+    After the last test of a module, and after one that imported something, leave out of every collection what is alive:
+    imports, and what they keep.
     """
+    imported = len(sys.modules)
     result = yield
     if item.stash.get(_failed, False):
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             sys.__dict__.pop(name, None)
         gc.collect()
-    if nextitem is not None and nextitem.path != item.path:
+    if nextitem is not None and (nextitem.path != item.path or len(sys.modules) > imported):
         gc.collect()
         gc.freeze()
     return result
