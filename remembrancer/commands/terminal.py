@@ -103,11 +103,22 @@ def styled(markup: str) -> Text:
     return Text.from_markup(markup, overflow="ignore")
 
 
+def to_be_copied(text: str) -> Text:
+    """A text that is left as it is, however wide the terminal: a line break in a link or in JSON would break it."""
+    return Text(text, no_wrap=True)
+
+
 def print_lines(lines: Sequence[RenderableType]) -> None:
-    """Print a command's report, wrapped between words, and through a pager if it is longer than the screen. In a pipe,
-    texts are not wrapped and tables are as wide as they need to be."""
+    """Print a command's report, wrapped between words, and through a pager if it is longer than the screen. A line with
+    a word that is wider than the screen, such as a link, is not wrapped; in a pipe none is, and tables are as wide as
+    they need to be."""
     out = Terminal(soft_wrap=False)
-    texts = [Text(line, overflow="ignore") if isinstance(line, str) else line for line in lines]
+
+    def text_of(line: str) -> Text:
+        has_long_word = any(len(word) > out.width for word in line.split())
+        return to_be_copied(line) if has_long_word else Text(line, overflow="ignore")
+
+    texts = [text_of(line) if isinstance(line, str) else line for line in lines]
     if not out.is_terminal:
         out.width = 200
         for line, text in zip(lines, texts, strict=True):
@@ -119,7 +130,7 @@ def print_lines(lines: Sequence[RenderableType]) -> None:
     os.environ.setdefault("LESS", "-FRX")
     with out.pager(styles=True) if sys.stdin.isatty() and height >= out.height else nullcontext():
         for text in texts:
-            out.print(text, crop=False)
+            out.print(text, crop=False, soft_wrap=isinstance(text, Text) and bool(text.no_wrap))
 
 
 def clean_output() -> None:

@@ -212,11 +212,23 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     assert text in (await client.call("get_memory_context", day="today"))["context_block"]
     await client.call("store_memory", memories=[{"content": f"{text}, says keeper {number}"} for number in range(20)])
     block = (await client.call("get_memory_context", day="today"))["context_block"]
-    assert block.count(": The lantern hangs over the door of the …") == 21, "the session knows them"
+    assert block.count(": The lantern hangs over the door of the house by the old harbour road …") == 21
     cut = await client.call("get_memory_context", day="today", max_tokens=100)
     assert "answer_cut" in [warning["code"] for warning in cut["warnings"]]
     refused = await client.call("get_memory_context", day="someday")
     assert (refused["error"], refused["field"]) == ("invalid_input", "day")
+
+
+async def test_the_log_of_a_day_has_whole_what_was_otherwise_then(served: Rig, client: RawClient) -> None:
+    yesterday = {"project": project_of(served.paths.home), "requested_at": time.time() - 86_400}
+    then = [f"The lantern hangs over the door of the house by the old harbour road at {number}" for number in range(30)]
+    for text in then:
+        memory_id = await served.peer.gateway.store(text, **yesterday)
+    await client.call("get_memory_context", day="yesterday")
+    await client.call("update_memory", memory_id=memory_id, content="The lantern was sold")
+    block = (await client.call("get_memory_context", day="yesterday"))["context_block"]
+    assert block.count("by the old harbour road …") == 29, "the session knows them"
+    assert f"- stored {memory_id[-4:]}: {then[-1]} | changed later" in block.splitlines()
 
 
 async def test_the_log_of_a_day_has_nothing_of_another_session_until_it_is_promoted(served: Rig) -> None:

@@ -481,6 +481,14 @@ def test_of_a_fact_that_was_replaced_twice_the_first_comes_last(shell: Shell) ->
     assert set(found) == set(facts)
 
 
+def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: Shell) -> None:
+    _, shown = shell.at_a_terminal("ui", "--print", COLUMNS="60")
+    assert re.search(r"/enter\?link=rmb_\S{43}\r\n", shown), shown
+    _, shown = shell.at_a_terminal("setup", "claude-code", "--hooks", "--print", COLUMNS="60", PAGER="cat")
+    documents = re.split(r"(?m)^(?=\{)", shown)[1:]
+    assert [next(iter(json.loads(each))) for each in documents] == ["mcpServers", "hooks"]
+
+
 def test_that_both_of_a_pair_hold_is_undone_like_any_change(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
     asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))

@@ -25,7 +25,7 @@ TEXT: Final = 160
 """The number of characters shown of a memory where not all texts fit."""
 WHOLE: Final = 2000
 """The number of characters read of a memory."""
-NAMED_WORDS: Final = 8
+NAMED_WORDS: Final = 14
 """The number of words shown of a memory that the session has already, unless all texts fit into `SMALL` tokens."""
 SMALL: Final = 500
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
@@ -109,7 +109,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     first changes; of a longer period, a list for each day.
 
     Texts have the last state of that day. They are whole if they fit; except on a small day, a memory that the session
-    has seen is named by its first words. Lines that do not fit are cut from the end.
+    has seen, and that has not changed since, is named by its first words. Lines that do not fit are cut from the end.
     """
     day = day_of(text, call.received_at)
     changes, _ = await read_day(call, day)
@@ -122,9 +122,12 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
 
     def entries(longest: int, longest_seen: int) -> list[str]:
         return [
-            _entry(group, ids.get(memory_id, memory_id), longest_seen if memory_id in seen else longest)
+            _entry(group, ids.get(memory_id, memory_id), longest_seen if is_known(group[-1]) else longest)
             for (_, memory_id), group in groups.items()
         ]
+
+    def is_known(last: MemoryChanged) -> bool:
+        return last.memory_id in seen and not last.changed_later
 
     room = max_tokens - estimate_tokens("\n".join(lines))
     for longest, longest_seen, most in ((WHOLE, WHOLE, min(SMALL, room)), (WHOLE, 0, room), (TEXT, 0, math.inf)):
