@@ -115,7 +115,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         here = "the shell in this project alone, until you forget it"
         owner = f"{where.session} alone, until 30 days after its end" if where.session else here
     ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
-    due = f", {_due_in_words(given['due'])}" if given["due"] else ""
+    due_date = given["due"] or answer.get("due")
+    due = f", {_due_in_words(due_date)}" if due_date else ""
     line = f"{known} for {owner}{due}: {excerpt(content)}  {', '.join(ids)}"
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"

@@ -6,15 +6,13 @@ The fields that only programs read (histories) are in `details.jsonl`, so that a
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
-from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import due_in, is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, Kind, kind_of_type, type_of_kind
@@ -33,9 +31,9 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
-_DUE: Final = re.compile(r"\b(?:due|by|until) (\d{4}-\d\d-\d\d)\b", re.IGNORECASE)
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
 """The headings that name a kind."""
+_decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
@@ -68,7 +66,7 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
     for mark, escaped in zip(parts[::2], parts[1::2], strict=True):
         content = _ESCAPED.sub(r"<\1", escaped.removesuffix("\n").removesuffix("\n"))
         try:
-            whole = msgspec.json.decode(mark, type=dict[str, Any])
+            whole = _decode_fields(mark)
             project = whole.pop("project", None)
             whole |= {**details.get(whole["id"], {}), "content": content}
             lines.append(MemoryLine(msgspec.convert(whole, PortableMemory), project))
@@ -114,7 +112,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
                 content=content,
                 type=type_of_kind(kind),
                 kind=kind,
-                due=_due_in(part) if kind == OPEN_END else None,
+                due=due_in(part) if kind == OPEN_END else None,
                 scope=scope,
                 session_id=SHELL_SESSION,
                 source=SourceRef(file=path),
@@ -122,11 +120,3 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
                 updated_at=at,
             )
     return list(made.values())
-
-
-def _due_in(text: str) -> float | None:
-    """The day in "due 2026-12-20" or "by 2026-12-20", in seconds since the epoch; None without one."""
-    for named in _DUE.finditer(text):
-        with suppress(ValueError):  # no such day
-            return datetime.fromisoformat(named[1]).replace(tzinfo=UTC).timestamp()
-    return None

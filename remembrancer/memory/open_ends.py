@@ -1,7 +1,9 @@
-"""Splits lists of open ends: a text such as "Next: a; b; c" is three of them; and recognizes questions for all of them.
-Pure."""
+"""Splits lists of open ends: a text such as "Next: a; b; c" is three of them; reads their due dates, and recognizes
+questions for all of them. Pure."""
 
 import re
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
@@ -31,6 +33,7 @@ _TO_BE_DONE: Final = re.compile(
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"[^\W_]+")
+_DUE: Final = re.compile(r"\b(?:due|by|until) (\d{4}-\d\d-\d\d)\b", re.IGNORECASE)
 
 
 def asks_for_open_ends(query: str) -> bool:
@@ -83,3 +86,11 @@ def _marked(text: str) -> list[str]:
         if len(items) > 1 and not before:
             return items
     return []
+
+
+def due_in(text: str) -> float | None:
+    """The day in "due 2026-12-20" or "by 2026-12-20", in seconds since the epoch; None without one."""
+    for named in _DUE.finditer(text):
+        with suppress(ValueError):  # no such day
+            return datetime.fromisoformat(named[1]).replace(tzinfo=UTC).timestamp()
+    return None

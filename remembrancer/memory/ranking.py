@@ -67,12 +67,13 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 WeightsFile = dict[str, dict[By, Fitted]]
 """For each model, the weights by meaning and by words alone."""
+_decode_weights: Final = msgspec.json.Decoder(WeightsFile).decode
 
 
 @cache
 def weights_file() -> WeightsFile:
     """The weights that the package ships."""
-    return msgspec.json.decode((files("remembrancer.memory") / "weights.json").read_bytes(), type=WeightsFile)
+    return _decode_weights((files("remembrancer.memory") / "weights.json").read_bytes())
 
 
 def fitted_for(model: str | None) -> Fitted:

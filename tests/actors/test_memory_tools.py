@@ -124,6 +124,13 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(client: Ra
     assert {tuple(each["tags"]) for each in whole} == {("rb",)}
     await client.call("update_memory", memory_id=ids[1], done=True)
     assert [(await client.call("get_memory", memory_id=each))["done"] for each in ids] == [False, True, False]
+    dated = await client.call("store_memory", content="Next: pay the dues by 2030-06-01; call Ove until 2030-13-01")
+    dues = [(await client.call("get_memory", memory_id=each)).get("due") for each in dated["ids"]]
+    assert dues == ["2030-06-01", None]
+    assert dated["memories"] == [{"memory_id": dated["ids"][0], "due": "2030-06-01"}]
+    said = await client.call("store_memory", content="Renew it by 2030-06-01", kind="open_end", due="2030-05-01")
+    assert "due" not in said, "it is as the call says"
+    assert "due" not in await client.call("store_memory", content="The bridge is shut until 2030-06-01", kind="fact")
     one = await client.call("store_memory", content="Next: a; b", kind="decision")
     assert "ids" not in one, "it was said to be no open end"
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.limits import MAX_LINKS, check_count
-from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import due_in, is_list_of_open_ends, open_ends_in
 from remembrancer.memory.promotion import wishing_person
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import MAX_EXACT, check_text, finder_of, shown
@@ -17,7 +17,7 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, StoredResult, StoreMemory
-from remembrancer.toolsets.memory.answers import SUPERSEDED, near_of
+from remembrancer.toolsets.memory.answers import SUPERSEDED, iso, near_of
 from remembrancer.toolsets.memory.fields import (
     UNLISTED,
     GivenFields,
@@ -84,18 +84,22 @@ class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=T
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. A list
-    of open ends is stored as separate memories. The answer has scope and kind where they differ from the call's.
+    of open ends is stored as separate memories. The answer has scope and kind where they differ from the call's, and a
+    due date that was read from the text ("by 2026-12-20").
 
     With `memories`, all are checked before the first is stored; one that the store refuses is in the answer with its
     error, beside the ids of the others.
     """
     session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
     changes = changes_of(arguments, session_id, limit)
-    stores = [
-        (memory, msgspec.structs.replace(change, content=text))
-        for memory, change in changes
-        for text in (open_ends_in(change.content) if change.kind == OPEN_END else (change.content,))
-    ]
+    stores: list[tuple[MemoryArguments, StoreMemory]] = []
+    for memory, change in changes:
+        if change.kind == OPEN_END:
+            for text in open_ends_in(change.content):
+                due = due_in(text) if change.due is None else change.due
+                stores.append((memory, msgspec.structs.replace(change, content=text, due=due)))
+        else:
+            stores.append((memory, change))
     if len(stores) > len(changes):
         call.warn("list_split", SPLIT)
     if len(stores) > 1:
@@ -183,6 +187,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     return answer | non_empty(
         graph_edges_created=result.graph_edges_created or None,
         scope=result.scope if result.scope != (arguments.scope or "project") else None,
+        due=iso(change.due)[:10] if change.due is not None and arguments.due is None else None,
         kind=change.kind if change.kind != arguments.kind else None,
         already_known=result.already_known,
         duplicates=list(result.duplicates),
