@@ -155,6 +155,7 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     assert "The database" not in Page(visit.get("/")).text
     assert "The database" in Page(visit.get("/", forgotten=1)).text
     assert "Undone." in (page := visit.undo(page))
+    assert "changed" not in Page(visit.get("/")).text.partition("The database")[2], "it says the same as before"
     assert "true until" in Page(page := change(what="invalidate")).text
     assert "true until" not in Page(visit.undo(page)).text
     assert "Only for its project" in (page := change(what="user"))
