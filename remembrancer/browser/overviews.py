@@ -112,13 +112,17 @@ async def save_note(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note as a memory. What was remembered before has no undo here: it would forget that."""
-    path = view.field("path")
-    answer = await view.call("store_memory", content=view.exactly("passage"), source={"file": path})
+    """Store a passage of a note, or what was typed, as a memory. What was remembered before has no undo here: it would
+    forget that."""
+    path, text = view.field("path"), view.exactly("passage")
+    if not text.strip():
+        raise InvalidInput("There is nothing to remember: the text is empty.")
+    answer = await view.call("store_memory", content=text, **({"source": {"file": path}} if path else {}))
+    page = partial(view.go, "/notes/file" if path else "/", path=path)
     if answer.get("already_known"):
-        return view.go("/notes/file", path=path, done="known")
-    memory_id = await view.whole_id(str(answer["memory_id"]))
-    return view.go("/notes/file", path=path, done="remember", undo=f"{memory_id}~forget")
+        return page(done="known")
+    ids = [await view.whole_id(str(each)) for each in answer.get("ids", [answer.get("memory_id")])]
+    return page(done="remember", undo=",".join(f"{each}~forget" for each in ids))
 
 
 async def code(view: View) -> Response:
@@ -206,7 +210,7 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/notes"): notes,
     ("GET", "/notes/file"): note,
     ("POST", "/notes/save"): save_note,
-    ("POST", "/notes/remember"): remember,
+    ("POST", "/remember"): remember,
     ("GET", "/code"): code,
     ("GET", "/graph"): graph,
     ("GET", "/graph.json"): graph_data,

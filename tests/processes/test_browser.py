@@ -171,6 +171,17 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     visit.erase(memory)
 
 
+def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
+    assert len([each for each in Page(visit.get()).forms if each.action.endswith("/remember")]) == 1
+    page = visit.do("/remember", passage="The buoy is red")
+    assert "Remembered: “The buoy is red”" in Page(page).text
+    assert "The buoy is red" not in Page(visit.undo(page)).text.partition("Filters")[2]
+    page = visit.do("/remember", passage="Next: paint it by 2030-05-01; moor it")
+    assert "Remembered: 2 memories" in Page(page).text
+    assert "paint it by 2030-05-01 1 May 2030" in Page(visit.get("/today")).text
+    assert "nothing to remember" in Page(visit.send("/remember", passage=" ").text).text
+
+
 def test_a_change_that_changes_nothing_says_so(visit: Visit) -> None:
     memory = visit.stored("The gate opens at seven", tags=["gate"])
     change = partial(visit.do, "/change", id=memory)
@@ -613,12 +624,12 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     file = visit.directory / "MEMORY.md"
     file.write_text("# The shop\n\nAnna owns payments.\n\n- two approvals\n")
     page = visit.get("/notes/file", path="MEMORY.md")
-    remembered, _ = (each.fields for each in Page(page).forms if each.action.endswith("/notes/remember"))
+    remembered, _ = (each.fields for each in Page(page).forms if each.action.endswith("/remember"))
     assert remembered["passage"] == ["Anna owns payments."]
-    page = visit.do("/notes/remember", path="MEMORY.md", passage=remembered["passage"][0])
+    page = visit.do("/remember", path="MEMORY.md", passage=remembered["passage"][0])
     assert "Remembered: “Anna owns payments.”" in Page(page).text
     assert "Anna owns payments" in visit.get("/", source="memory", q="payments")
-    second = visit.do("/notes/remember", path="MEMORY.md", passage=remembered["passage"][0])
+    second = visit.do("/remember", path="MEMORY.md", passage=remembered["passage"][0])
     assert "Already remembered." in second
     assert not any(each.button == "undo" for each in Page(second).forms), "it would forget the first one"
     visit.undo(page)
