@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from remembrancer.command_line import COMMANDS
@@ -24,7 +25,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.cases import cases
 from tests.conftest import ROOT_OF_FILES
 from tests.git import git
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.runtime import Runtime, Session, command, files_with, stop_runtime
 from tests.spaces import connect_space, write_rows
 
@@ -487,6 +488,26 @@ def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: She
     _, shown = shell.at_a_terminal("setup", "claude-code", "--hooks", "--print", COLUMNS="60", PAGER="cat")
     documents = re.split(r"(?m)^(?=\{)", shown)[1:]
     assert [next(iter(json.loads(each))) for each in documents] == ["mcpServers", "hooks"]
+
+
+@alone
+def test_a_page_that_is_open_goes_on_with_the_next_gateway(shell: Shell) -> None:
+    shell("add", "The gate opens at seven")
+    runtime = Runtime(shell.home)
+    with httpx.Client(follow_redirects=True, timeout=PATIENCE_S) as client:
+        link = shell("ui", "--print").strip()
+        client.get(link)
+        at = f"{link.partition('/enter')[0]}/p/{project_of(shell.directory).id}/"
+        assert "opens at seven" in client.get(at).text
+        killed = runtime.pid("gateway")
+        runtime.kill("gateway")
+
+        def is_back() -> bool:
+            with suppress(httpx.TransportError):
+                return runtime.pid("gateway") not in (0, killed) and "opens at seven" in client.get(at).text
+            return False
+
+        asyncio.run(until(is_back))
 
 
 def test_that_both_of_a_pair_hold_is_undone_like_any_change(shell: Shell) -> None:

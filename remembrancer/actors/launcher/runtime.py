@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
@@ -253,6 +254,10 @@ class Supervisor:
         settings = self._settings
         if order.model is not None:
             settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
+        last = self._core.reports.get(order.name)
+        if isinstance(last, GatewayHealth) and last.http and not settings.http_port:  # for the memory browser
+            served = urlsplit(last.http)
+            settings = msgspec.structs.replace(settings, http_host=served.hostname, http_port=served.port)
         spec = LaunchSpec(
             role=order.role,
             name=order.name,
