@@ -5,7 +5,7 @@ The fields that only programs read (histories) are in `details.jsonl`, so that a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from remembrancer.memory.export_format import MemoryLine
 from remembrancer.memory.open_ends import due_in, is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, STANDING, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
 
@@ -33,6 +33,7 @@ _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
 """The headings that name a kind."""
+_ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -78,8 +79,9 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]) -> list[PortableMemory]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
-    A heading such as "TODO" or "Decision" gives its section a kind, and a list of open ends is a memory for each that
-    is not ticked, with the due date that it names. The same section of the same file always gives the same memory.
+    A heading such as "TODO" or "Decision" gives its section a kind. A list of decisions, conventions or preferences is
+    a memory for each, and a list of open ends one for each that is not ticked, with the due date that it names. The
+    same section of the same file always gives the same memory.
     Front matter (Claude Code's has a `description`) is skipped, and so are headings without text and lists of links to
     other notes, such as an index in `MEMORY.md`.
     """
@@ -104,7 +106,10 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
         if is_open or kind == "fact":
             kind = _KIND_OF_TITLE.get(title.lower(), kind_of(titled))
         prefix = above if is_open else headed
-        for part in open_ends_in(titled) if is_open else (section,):
+        parts: Sequence[str] = open_ends_in(titled) if is_open else (section,)
+        if title.lower() in _KIND_OF_TITLE and kind in STANDING and _ITEM.match(section):
+            parts = [item.strip() for item in _ITEM.split(section)[1:]]
+        for part in parts:
             content = f"{prefix}: {part}" if prefix else part
             memory_id = derive_memory_id(f"section of {path}\n{content}")
             made[memory_id] = PortableMemory(
