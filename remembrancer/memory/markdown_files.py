@@ -34,6 +34,7 @@ _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
 """The headings that name a kind."""
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
+"""The marker of an item that is in no other item."""
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -107,7 +108,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
             kind = _KIND_OF_TITLE.get(title.lower(), kind_of(titled))
         prefix = above if is_open else headed
         parts: Sequence[str] = open_ends_in(titled) if is_open else (section,)
-        if title.lower() in _KIND_OF_TITLE and kind in STANDING and _ITEM.match(section):
+        if _KIND_OF_TITLE.get(title.lower()) in STANDING and _ITEM.match(section):
             parts = [item.strip() for item in _ITEM.split(section)[1:]]
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part

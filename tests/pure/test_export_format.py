@@ -249,6 +249,7 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     plan += (
         "## Decisions\n- MySQL it is:\n  - version 8\n* no ORM\n## Procedures\n- stop\n- start\n## Hours\nNine to five."
     )
+    plan += "\n## Procedure\n- always lock\n- leave"
     memories = sections_of("plan.md", plan, 1e9, "project", kind_of)
     assert [each.due for each in memories if each.due is not None] == [1771545600.0]
     assert [(each.kind, each.content) for each in memories] == [
@@ -260,6 +261,7 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
         ("decision", "Shop > Decisions: no ORM"),
         ("procedure", "Shop > Procedures: - stop\n- start"),
         ("fact", "Shop > Hours: Nine to five."),
+        ("convention", "Shop > Procedure: - always lock\n- leave"),
     ]
 
 
