@@ -144,14 +144,14 @@ def _after(view: View, path: str, listed: Files, **query: str) -> str:
 async def graph(view: View) -> Response:
     """The entities and their relations, as a list without scripts, and the memories about the named one."""
     entity = view.asked("entity")
+    found, hidden = await _entities(view, LISTED)
     of_entity = SearchGraph(view.project, view.session, entity=entity, depth=0, limit=LISTED)
-    (found, hidden), about = await asyncio.gather(_entities(view, LISTED), view.ask(of_entity))
     return view.page(
         "graph.html",
         entity=entity,
         entities=found.entities[:LISTED],
         suggestions=found.suggestions,
-        memories=about.memories,
+        memories=(await view.ask(of_entity)).memories if entity else (),
         hidden=hidden,
     )
 

@@ -120,14 +120,14 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     for each in changes:
         groups.setdefault((dates_of(each.at, each.at), each.memory_id), []).append(each)
 
+    def is_known(last: MemoryChanged) -> bool:
+        return last.memory_id in seen and not last.changed_later
+
     def entries(longest: int, longest_seen: int) -> list[str]:
         return [
             _entry(group, ids.get(memory_id, memory_id), longest_seen if is_known(group[-1]) else longest)
             for (_, memory_id), group in groups.items()
         ]
-
-    def is_known(last: MemoryChanged) -> bool:
-        return last.memory_id in seen and not last.changed_later
 
     room = max_tokens - estimate_tokens("\n".join(lines))
     for longest, longest_seen, most in ((WHOLE, WHOLE, min(SMALL, room)), (WHOLE, 0, room), (TEXT, 0, math.inf)):
