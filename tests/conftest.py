@@ -74,8 +74,14 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.core.global_force_seed = int(seed)  # type: ignore[assignment]
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while the tests are imported: hardly any of that is garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave the objects that imports made out of every collection from here on: they are never garbage."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -3,6 +3,7 @@ imported everything once. For what is not about the start of a process: imports 
 
 import asyncio
 import contextvars
+import fcntl
 import gc
 import importlib
 import inspect
@@ -17,10 +18,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -188,6 +190,21 @@ def run_command(
         return subprocess.CompletedProcess(arguments, code, printed.read_bytes(), complained.read_bytes())
 
 
+def run_at_terminal(*arguments: str, environ: Mapping[str, str], directory: Path, says: str = "") -> tuple[int, str]:
+    """Run the command `remembrancer` at a terminal at which somebody types what he `says`: its exit status, and all
+    that the terminal shows."""
+    terminal, line = os.openpty()
+    process = ForkedProcess(_command_at_terminal, arguments, environ=environ, directory=directory, stdout=line)
+    process.stdin.close()
+    os.close(line)
+    os.write(terminal, says.encode())
+    shown = b""
+    with suppress(OSError), os.fdopen(terminal, "rb", buffering=0) as screen:  # an error: nobody has it open any more
+        while data := screen.read(65536):
+            shown += data
+    return process.wait(PATIENCE_S), shown.decode()
+
+
 def start_runtime(environ: Mapping[str, str] = os.environ) -> None:
     """Start the runtime of a home as a session does, unless one is up: for tests that are not about that start.
 
@@ -324,6 +341,15 @@ def _command(arguments: tuple[str, ...], printed: Path, complained: Path, given:
     _main(*arguments)
 
 
+def _command_at_terminal(arguments: tuple[str, ...]) -> None:
+    os.setsid()
+    fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+    for number in (0, 2):
+        os.dup2(1, number)
+    _reopen()
+    _main(*arguments)
+
+
 def redirect(printed: Path, complained: Path, given: Path = Path(os.devnull)) -> None:
     """Redirect this process's input, output and errors to these files, from here on."""
     written = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -331,6 +357,10 @@ def redirect(printed: Path, complained: Path, given: Path = Path(os.devnull)) ->
         opened = os.open(path, flags, 0o600)
         os.dup2(opened, number)
         os.close(opened)
+    _reopen()
+
+
+def _reopen() -> None:
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
     )

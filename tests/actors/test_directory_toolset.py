@@ -1,14 +1,14 @@
-"""The toolset `directory` through the gateway, beside the SDK's own tool over files; our memory tool for the SDK."""
+"""The toolset `directory` through the gateway, beside the SDK's own tool over files; our memory tool for the SDK.
+
+The SDK, 3,000 modules, is imported by those tests alone that use it.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from anthropic.lib.tools import ToolError
-from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 
-from remembrancer.anthropic_memory import MemoryTool
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.cases import cases
 from tests.runtime import Runtime, done
@@ -31,7 +31,9 @@ async def said(client: RawClient, command: str, path: str | None = None, **argum
     return ("error: " if result["isError"] else "") + str(content["text"])
 
 
-def said_by_sdk(tool: BetaLocalFilesystemMemoryTool, command: Command) -> str:
+def said_by_sdk(tool: Any, command: Command) -> str:
+    from anthropic.lib.tools import ToolError
+
     try:
         return str(tool.call(command))
     except ToolError as error:
@@ -43,6 +45,8 @@ def command(name: str, path: str | None = None, **arguments: Any) -> Command:
 
 
 async def test_it_answers_as_the_tool_of_the_sdk_does(client: RawClient, tmp_path: Path) -> None:
+    from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
+
     own = BetaLocalFilesystemMemoryTool(str(tmp_path / "sdk"))
     for each in cases("directory_toolset", "commands"):
         given = dict(each)
@@ -122,6 +126,10 @@ async def test_bad_input_is_refused_in_a_sentence(client: RawClient, arguments: 
 
 
 def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(home: Path, tmp_path: Path) -> None:
+    from anthropic.lib.tools import ToolError
+
+    from remembrancer.anthropic_memory import MemoryTool
+
     create = command("create", "/memories/repo/cache.md", file_text="The cache is Valkey 8.\n")
     change = command("str_replace", "/memories/repo/cache.md", old_str="8", new_str="9")
     with MemoryTool(tmp_path, home=home) as tool:

@@ -3,11 +3,9 @@
 import asyncio
 import json
 import os
-import pty
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -24,12 +22,11 @@ from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.cases import cases
 from tests.conftest import ROOT_OF_FILES
+from tests.forked import run_at_terminal
 from tests.git import git
 from tests.patience import PATIENCE_S, until
 from tests.runtime import Runtime, Session, command, files_with, stop_runtime
 from tests.spaces import connect_space, write_rows
-
-COMMAND = (sys.executable, "-P", "-m", "remembrancer")
 
 
 class Shell:
@@ -52,22 +49,8 @@ class Shell:
 
     def at_a_terminal(self, *arguments: str, says: str = "", **environ: str) -> tuple[int, str]:
         """The exit status, and all that a terminal shows."""
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(self.directory)
-            os.execve(COMMAND[0], [*COMMAND, *arguments], {**os.environ, "TERM": "xterm", **environ})
-        os.write(terminal, says.encode())
-        shown = b""
-        while True:
-            try:
-                data = os.read(terminal, 65536)
-            except OSError:
-                break
-            if not data:
-                break
-            shown += data
-        os.close(terminal)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+        environ = {**os.environ, "REMEMBRANCER_HOME": str(self.home), "TERM": "xterm", **environ}
+        return run_at_terminal(*arguments, environ=environ, directory=self.directory, says=says)
 
 
 @pytest.fixture(scope="module")
