@@ -249,7 +249,7 @@ def parts_of(
 
 
 async def undo_run(view: View) -> Response:
-    """Undo all changes of one consolidation run."""
+    """Undo all changes of a consolidation run or an import."""
     if not view.field("run"):
         raise InvalidInput("No run was named.")
     await view.call("reflect_and_consolidate", undo=view.field("run"))
@@ -285,7 +285,7 @@ async def session(view: View) -> Response:
         turns = await view.ask(ReadTurns(view.project, name, before))
     own = replace(view, through=name)
     since = about.started_at or 0.0
-    done = await view.ask(ReadActivity(view.project, own.session, limit=MOST, after=since))
+    done = await view.ask(ReadActivity(view.project, own.session, limit=MOST, after=since, with_undo=True))
     lines = lines_of([each for each in done.changes if each.session_id == name])
     queries = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
@@ -311,6 +311,7 @@ async def session(view: View) -> Response:
         asked=queries,
         texts=texts,
         open=[texts[each] for each in opened if each in texts and texts[each].is_open],
+        done=await named_done_of(own),
     )
 
 

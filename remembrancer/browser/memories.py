@@ -60,7 +60,7 @@ DONE: Final = {
     **{"unmade": "Undone, and so forgotten."},
     **{"nothing": "Nothing was changed."},
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
-    **{"run": "The run was undone."},
+    **{"run": "All of it was undone."},
 }
 """The messages about the last change that an address can name; no other text from an address is shown."""
 

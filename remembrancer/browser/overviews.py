@@ -104,8 +104,11 @@ def passages(text: str) -> Iterator[tuple[str, bool]]:
 async def save_note(view: View) -> Response:
     """Save an edited note, if the file has not changed since it was loaded."""
     path, text = view.field("path"), view.exactly("text").replace("\r\n", "\n")
+    digest = view.field("digest")
+    if hashlib.sha256(text.encode()).hexdigest() == digest:
+        return view.go("/notes/file", path=path, done="nothing")
     try:
-        await view.call("memory_store", path=path, content=text, mode="replace", expected=view.field("digest"))
+        await view.call("memory_store", path=path, content=text, mode="replace", expected=digest)
     except InvalidInput as error:
         return await _note_page(view, path, error, text)
     return view.go("/notes/file", path=path, done="edit")

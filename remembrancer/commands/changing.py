@@ -1,6 +1,7 @@
 """The commands that change memories in a shell, and take changes back."""
 
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -62,6 +63,13 @@ def due_date(text: str) -> str:
     )
 
 
+def past_day(text: str) -> str:
+    """Parse a day that has begun, as the log takes it."""
+    from remembrancer.toolsets.memory.day_log import day_of
+
+    return f"{datetime.fromtimestamp(day_of(text, time.time()).start):%Y-%m-%d}"
+
+
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
 IDS: Final = argument(
     "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
@@ -88,6 +96,7 @@ FIELDS: Final = (
     ),
     option("--tag", multiple=True, metavar="TAG", help="May be given several times."),
     option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
+    option("--on", "occurred_at", type=past_day, metavar="DAY", help="The day it happened: yesterday, Tuesday, 2026-02-20."),
     *FIELDS,
     where_options=WHERE_TO,
 )

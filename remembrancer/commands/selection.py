@@ -118,12 +118,15 @@ class Where:
 
         directory = directory_here(self.project)
         if self.project is not None and not directory.is_dir():
-            named = next((place for place in known_places() if self.project in (place.name, place.directory)), None)
-            if named is None:
+            known = known_places()
+            named = [place for place in known if self.project in (place.name, place.directory)]
+            named = named or [place for place in known if self.project == place.label]
+            if len(named) != 1:
+                listed = "several projects of this name" if named else "no such id or name"
                 raise InvalidInput(
-                    f"{self.project} is not a directory, and 'remembrancer admin projects' lists no such id"
+                    f"{self.project} is not a directory, and 'remembrancer admin projects' lists {listed}"
                 )
-            return [named]
+            return named
         return (known_places() if self.all_projects else []) or [Place(str(directory.absolute()))]
 
     def conversations(self) -> Iterator[tuple[Place, GatewayConnection]]:
@@ -269,7 +272,7 @@ def memory_id(text: str) -> str:
 
 
 WHERE: Final = (
-    option("--project", metavar="DIR", help="The directory or id of a project (default: the working directory)."),
+    option("--project", metavar="DIR", help="The directory, id or name of a project (default: the working directory)."),
     flag("--user", help="Only the user's own memories."),
     flag("--all-projects", help="The memories of all projects and of the user."),
     option(

@@ -130,7 +130,7 @@ const walks = {
     await page.goto(base + "/today");
     await page.getByText("Consolidation of 2 memories").waitFor(WAIT);
     await page.getByRole("button", { name: "undo all of it" }).click();
-    await page.getByText("The run was undone.").waitFor(WAIT);
+    await page.getByText("All of it was undone.").waitFor(WAIT);
     await other.getByText("The old gate squeaks").first().waitFor(WAIT);
     // Filters are in the address, and what is shown is exported.
     await page.goto(base + "/");

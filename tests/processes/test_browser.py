@@ -460,6 +460,10 @@ def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memo
     abouts = [Page(visit.get(f"/sessions/{each}")).text for each in sessions]
     asked = "which port does the API use 1 memory The API listens on port 8080"
     assert any("Was given open the gate nothing new" in each and asked in each for each in abouts)
+    (session,) = (each for each in sessions if "port 9090" in Page(visit.get(f"/sessions/{each}")).text)
+    again = Page(visit.do("/change", what="undo", back=f"/sessions/{session}", id=end, **{end: "undo/2"})).text
+    assert "Undone." in again
+    assert "Left open paint the boat" in again
     unknown = visit.client.get(f"{visit.base}{visit.project}/sessions/session:of-another")
     assert unknown.status_code == 404
     assert "a long time ago: nothing is known of it here" in Page(unknown.text).text
@@ -539,9 +543,21 @@ def test_a_run_of_the_consolidator_is_undone_by_one_click(visit: Visit) -> None:
     assert "Consolidation of 2 memories" in page.text
     form = next(each for each in page.forms if each.action.endswith("/today/undo"))
     page = Page(visit.do("/today/undo", run=form.fields["run"]))
-    assert "The run was undone" in page.text
+    assert "All of it was undone." in page.text
     assert not any(each.action.endswith("/today/undo") for each in page.forms)
     assert Page(visit.get()).text.count("cellar is locked") == 3
+
+
+def test_an_import_is_undone_by_one_click(visit: Visit) -> None:
+    notes = "# Decisions\n\n- We use Valkey.\n- We use pnpm.\n"
+    (visit.directory / "notes.md").write_text(notes)
+    done("backup", "import", "notes.md", home=visit.door.home, directory=visit.directory)
+    page = Page(visit.get("/today"))
+    assert "Import of 2 memories" in page.text
+    (form,) = (each for each in page.forms if each.action.endswith("/today/undo"))
+    text = Page(visit.do("/today/undo", run=form.fields["run"])).text
+    assert "Import of 2 memories undone" in text
+    assert "pnpm" not in Page(visit.get()).text
 
 
 def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be_reviewed(visit: Visit) -> None:
@@ -645,6 +661,11 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     (again,) = (each.fields for each in Page(refused.text).forms if each.action.endswith("/notes/save"))
     visit.do("/notes/save", path="MEMORY.md", digest=again["digest"][0], text="# Mine\n\nMarek owns it.")
     assert file.read_text() == "# Mine\n\nMarek owns it.\n"
+    (same,) = (
+        each.fields for each in Page(visit.get("/notes/file", path="MEMORY.md")).forms if "digest" in each.fields
+    )
+    text = file.read_text()
+    assert "Nothing was changed." in visit.do("/notes/save", path="MEMORY.md", digest=same["digest"][0], text=text)
     refused = visit.send("/notes/save", path="MEMORY.md", digest=again["digest"][0], text=" ")
     text = Page(refused.text).text
     assert "Nothing was saved: the text must not be empty. Your text is under “Edit”: correct it, and save" in text

@@ -602,6 +602,7 @@ def test_projects_are_apart_unless_all_are_asked(shell: Shell, tmp_path: Path, m
     assert "--all-projects" in shell("show", theirs, status=exit_codes.FAILED)
     assert shell.json("show", theirs, "--all-projects")["content"] == "the port is 6000"
     assert shell.json("list", "--project", str(tmp_path / "other"))["memories"][0]["id"] == theirs
+    assert shell.json("list", "--project", "other")["memories"][0]["id"] == theirs
     assert "not a directory" in shell("list", "--project", "nowhere", status=exit_codes.USAGE)
     here = str(shell.directory)
     monkeypatch.setenv("REMEMBRANCER_PROJECT", str(tmp_path / "other"))
@@ -738,6 +739,13 @@ def test_a_due_date_may_be_a_word(shell: Shell) -> None:
     assert "tomorrow" in shell("add", "--help")
     memory_id = shell.json("add", "sand the boat", "--kind", "open_end", "--due", "none")["memory_id"]
     assert "due" not in shell.json("show", memory_id)
+
+
+def test_an_event_is_stored_with_its_day(shell: Shell) -> None:
+    yesterday = f"{datetime.now().astimezone() - timedelta(days=1):%Y-%m-%d}"
+    assert shell.json("show", shell.json("add", "the gate jammed", "--on", "yesterday")["memory_id"])
+    assert f"\t{yesterday}\t" in shell("list")
+    assert "today or a past day" in shell("add", "the gate jams", "--on", "tomorrow", status=exit_codes.USAGE)
 
 
 def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:

@@ -39,7 +39,7 @@ from remembrancer.protocol.runs import (
     UndoRun,
 )
 from remembrancer.protocol.runs import Edit as RunEdit
-from remembrancer.protocol.session_life import SHELL_SESSION
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 
 RUN_UNDONE: Final = "the run was undone"
@@ -291,7 +291,7 @@ def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
     """Forget the memories that an import brought, except those that a session has changed since."""
     imported = f"SELECT DISTINCT memory_id {of_import('?')} ORDER BY 1"
     memory_ids = [each for (each,) in writer.space.query(imported, (change.run_id,))]
-    if not memory_ids or writer.operation.session_id != SHELL_SESSION:
+    if not memory_ids or writer.operation.session_id not in (SHELL_SESSION, BROWSER_SESSION):
         return _unknown(change)
     undone: list[str] = []
     skipped: list[Skipped] = []
