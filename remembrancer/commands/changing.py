@@ -96,7 +96,9 @@ FIELDS: Final = (
     ),
     option("--tag", multiple=True, metavar="TAG", help="May be given several times."),
     option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
-    option("--on", "occurred_at", type=past_day, metavar="DAY", help="The day it happened: yesterday, Tuesday, 2026-02-20."),
+    option(
+        "--on", "occurred_at", type=past_day, metavar="DAY", help="The day it happened: yesterday, Tuesday, 2026-02-20."
+    ),
     *FIELDS,
     where_options=WHERE_TO,
 )

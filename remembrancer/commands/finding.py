@@ -721,7 +721,11 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
     answer, warnings = log_of(where, day=" ".join(day) or None, include_archived=True)
     dates = dates_of(*(datetime.fromisoformat(answer[edge]).timestamp() for edge in ("begins", "ends")))
-    entries = [(entry["at"], entry["did"], entry["text"], short(entry["id"]), entry) for entry in answer["changes"]]
+    entries = [
+        (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
+        for entry in answer["changes"]
+        if entry["did"] != "imported" or not answer["imports"]  # which are one line each
+    ]
     entries += [
         (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]
     ]
