@@ -25,7 +25,7 @@ from remembrancer.protocol.files import DescribeFiles, Files, ListFiles, Workspa
 from remembrancer.protocol.reads import DescribeStore, GraphEntity, GraphFound, GraphRelationship, SearchGraph
 from remembrancer.protocol.tracing import last_durations_s
 from remembrancer.protocol.writes import MENTIONED_WITH
-from remembrancer.toolsets.files.memory_read import read_note
+from remembrancer.toolsets.files.note_tools import read_note
 
 NODES: Final = 2000
 LISTED: Final = 100

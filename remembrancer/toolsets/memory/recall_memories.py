@@ -37,7 +37,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef, Scope
-from remembrancer.toolsets.code.search_code import LEAST_TOKENS, MOST_TOKENS, find_code, within
+from remembrancer.toolsets.code.code_tools import LEAST_TOKENS, MOST_TOKENS, find_code, within
 from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import GivenFilters, given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, tool

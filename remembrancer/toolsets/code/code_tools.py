@@ -1,17 +1,18 @@
-"""The tool `search_code`."""
+"""The tools for code: its search, and the trees that are indexed."""
 
 from collections.abc import Set
 from itertools import accumulate
+from pathlib import Path
 from typing import Annotated, Final
 
 from msgspec import Meta
 
 from remembrancer.code.words import terms_in
 from remembrancer.memory.credentials import masked
-from remembrancer.memory.limits import MAX_QUERY_BYTES
+from remembrancer.memory.limits import MAX_QUERY_BYTES, moment
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.protocol.code import CodeChunk, SearchCode
+from remembrancer.protocol.code import CodeChunk, DeleteCode, DescribeCode, IndexCode, SearchCode, TreeDescription
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool
 
 LEAST_TOKENS: Final = 64
@@ -21,6 +22,8 @@ FIRST_LINES: Final = 4
 MOST_LINES: Final = 14
 """Lines shown of a chunk: the first ones, and those around the words of the question."""
 LONGEST_LINE: Final = 200
+TIMEOUT_S: Final = 10.0
+MAX_PATH_BYTES: Final = 4096
 
 
 @tool("Find the places in indexed code that answer a question or define a name, the best of each file.", read_only=True)
@@ -75,3 +78,44 @@ def excerpt(text: str, terms: Set[str]) -> str:
     between = ["…"] if best > FIRST_LINES else []
     after = ["…"] if best + room < len(lines) else []
     return "\n".join([*lines[:FIRST_LINES], *between, *lines[best : best + room], *after])
+
+
+@tool("The progress of a repository's index.", read_only=True, marks_data=False)
+async def get_index_status(call: Call, project_id: str) -> Answer:
+    """The state of one tree's index, and what it leaves out."""
+    (tree,) = await call.ask(DescribeCode(call.caller.project, project_id))
+    return described(tree)
+
+
+def described(tree: TreeDescription) -> Answer:
+    """A tree for an answer."""
+    answer: Answer = {"project_id": tree.id, "path": tree.root}
+    answer |= {name: getattr(tree, name) for name in ("status", "total_files", "indexed_files", "total_chunks")}
+    times = {"started_at": tree.started_at, "completed_at": tree.completed_at}
+    shown = {name: f"{moment(at):%Y-%m-%dT%H:%M:%SZ}" for name, at in times.items() if at is not None}
+    return answer | non_empty(watch=tree.watch, **shown, skipped=tree.skipped, error=tree.error)
+
+
+@tool("Index a repository's code for search_code, in the background; a second call reads changes.", marks_data=False)
+async def index_project(
+    call: Call, path: str, watch: Annotated[bool, Meta(description="Follow changes")] = True
+) -> Answer:
+    """The tree's id and the progress of its index. A relative path is resolved against the session's working tree."""
+    check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
+    path = path if path.startswith("~") else str(Path(call.caller.directory, path))
+    (tree,) = await call.service.require(IndexCode(call.caller.project, path, watch), TIMEOUT_S)
+    return described(tree)
+
+
+@tool("The repositories that are indexed.", read_only=True, marks_data=False)
+async def list_projects(call: Call) -> Answer:
+    """The trees of the session's project, in the order of their paths."""
+    trees = await call.ask(DescribeCode(call.caller.project))
+    return {"projects": [described(tree) for tree in trees]}
+
+
+@tool("Delete the index of a repository, not its files.", destructive=True, marks_data=False)
+async def delete_project(call: Call, project_id: str) -> Answer:
+    """Delete a tree's index, even while it is being made, and return the tree."""
+    (tree,) = await call.service.require(DeleteCode(call.caller.project, project_id), TIMEOUT_S)
+    return {"deleted": True, "project_id": tree.id, "path": tree.root}

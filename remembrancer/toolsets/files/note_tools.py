@@ -1,0 +1,281 @@
+"""The tools for notes: searching, reading and writing them, and the state of their index."""
+
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import Meta
+
+from remembrancer.config.project import workspace_root
+from remembrancer.config.settings import Settings
+from remembrancer.memory.chunks import line_starts
+from remembrancer.memory.credentials import masked
+from remembrancer.memory.limits import MAX_QUERY_BYTES
+from remembrancer.memory.notes import (
+    MAX_FILE_BYTES,
+    MAX_NOTE_BYTES,
+    clean_note_path,
+    daily_note,
+    directories_of,
+    edited,
+)
+from remembrancer.memory.text import check_text, shown
+from remembrancer.memory.tokens import whole_characters
+from remembrancer.memory.transcripts import read_turns
+from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.files import DescribeFiles, SearchFiles, SourceCounts, SyncFiles, Workspace
+from remembrancer.protocol.kinds import FileSource
+from remembrancer.protocol.writes import NoteWritten, WriteNote
+from remembrancer.toolsets.files.workspace_files import (
+    MAX_TRANSCRIPT_BYTES,
+    RealNote,
+    find_note,
+    has_files,
+    is_of_workspace,
+    open_note,
+    real_note,
+    transcript_paths,
+)
+from remembrancer.toolsets.memory.answers import iso
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
+
+Source = Literal["memory", "sessions"]
+SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sessions"}
+"""The index's name for each source of this toolset."""
+NAMES: Final = {source: name for name, source in SOURCES.items()}
+TIMEOUT_S: Final = 30.0
+"""The time that a caller waits for the files to be read; reading continues after it."""
+UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0))
+LINES: Final = 50
+MAX_PATH_BYTES: Final = 4096
+MAX_CHARACTERS: Final = 40_000
+"""The limit of one answer. A client continues from the line after its last one."""
+INDEXED_WITHIN_S: Final = 0.5
+"""The time to wait until a written note can be found by its words. It is stored in any case."""
+
+
+@tool(
+    "Search the project's notes (MEMORY.md, memory/) by meaning and words, best first.", read_only=True, rename="camel"
+)
+async def memory_search(
+    call: Call,
+    query: str,
+    max_results: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 8})] | None = None,
+    min_score: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.3})] | None = None,
+    sources: tuple[Source, ...] = (),
+    path: Annotated[str, Meta(description="A file or a directory")] = "",
+) -> Answer:
+    """The best chunks with their lines, what was not searched, and the age of the index."""
+    check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    workspace, settings = workspace_of(call), call.service.settings
+    request = SearchFiles(
+        workspace,
+        query,
+        limit=given(max_results, settings.search_max_results),
+        min_score=given(min_score, settings.search_min_score),
+        sources=tuple(dict.fromkeys(SOURCES[name] for name in sources)),
+        path=path,
+    )
+    found = await call.ask(request)
+    if found.synced_at is None and await anyio.to_thread.run_sync(has_files, Path(workspace.root), settings):
+        call.warn("partial_results", "The notes are being read for the first time: search again in a moment.")
+    return {
+        "results": [
+            msgspec.to_builtins(chunk) | {"score": round(chunk.score, 3), "source": NAMES[chunk.source]}
+            for chunk in found.chunks
+        ],
+        "searchMode": found.mode,
+        "indexAge": age_of(found.synced_at, time.time()),
+    }
+
+
+def workspace_of(call: Call) -> Workspace:
+    """The directory of a session's notes."""
+    return Workspace(call.caller.project, workspace_root(call.caller.directory, call.service.settings))
+
+
+def age_of(at: float | None, now: float) -> str:
+    """The age of a time in its largest unit: `2m ago`; `never` without one."""
+    if at is None:
+        return "never"
+    age_s = max(0.0, now - at)
+    for unit, seconds in UNITS:
+        if age_s >= seconds:
+            return f"{int(age_s // seconds)}{unit} ago"
+    return f"{int(age_s)}s ago"
+
+
+@tool("Read lines of a note.", read_only=True, rename="camel")
+async def memory_read(
+    call: Call,
+    path: str,
+    from_line: Annotated[int, Meta(ge=1)] | None = None,
+    lines: Annotated[int, Meta(ge=1, le=5000)] | None = None,
+) -> Answer:
+    """Lines of a note as it is on disk now, indexed or not; or turns of a transcript."""
+    settings = call.service.settings
+    root = workspace_of(call).root
+    first, count = from_line or 1, lines or LINES
+
+    def read() -> Answer:
+        if settings.transcripts and path.endswith(".jsonl"):
+            return _shown(_turns_of(path, Path(root), settings), path, first, count)
+        text = masked(read_note(path, root, settings))
+        starts = line_starts(text) if text else [0]
+        all_lines = [text[start:end] for start, end in itertools.pairwise(starts)]
+        return _shown(all_lines, path, first, count)
+
+    with anyio.move_on_after(settings.read_budget_s):  # on a thread of its own: a disk may hang
+        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+    raise DeadlineExceeded(f"{shown(path)} could not be read in time: try again")
+
+
+def read_note(path: str, root: str, settings: Settings) -> str:
+    """The text on disk of the note at a path from a search result.
+
+    Raises:
+        NotFound: there is no such note.
+        InvalidInput: the path is not a note's, or cannot be read.
+    """
+    check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
+    note = find_note(path, root, settings.notes_extra_paths)
+    if not isinstance(note, RealNote):
+        note = real_note(clean_note_path(path, root, settings.notes_paths), root, settings.notes_paths)
+    try:
+        descriptor = open_note(note)
+    except FileNotFoundError:
+        raise NotFound(f"there is no note {shown(path)}", field="path", remedy="memory_search") from None
+    except OSError as error:
+        raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidInput(
+            f"{shown(path)} is too large to be a note: it has more than {MAX_FILE_BYTES} bytes", field="path"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{shown(path)} is not UTF-8 (byte {error.start})", field="path") from error
+
+
+def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
+    """The turns of a transcript, which correspond to a note's lines: the lines of a search result are their numbers."""
+    unknown = NotFound(f"there is no transcript {shown(path)} of a session in this project", field="path")
+    file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
+    if file is None:
+        raise unknown
+    try:
+        with file.open("rb") as transcript:
+            turns, directory = read_turns(transcript.read(MAX_TRANSCRIPT_BYTES))
+    except OSError as error:
+        raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
+    if not is_of_workspace(directory, file, root):
+        raise unknown
+    return [f"{turn.role.capitalize()}: {turn.text}\n\n" for turn in turns]
+
+
+def _shown(lines: Sequence[str], path: str, first: int, count: int) -> Answer:
+    total = len(lines)
+    if first > max(1, total):
+        raise InvalidInput(f"{shown(path)} has {total} lines, and fromLine is {first}", field="fromLine")
+    asked = lines[first - 1 : first - 1 + count]
+    sizes = itertools.accumulate(map(len, asked))
+    fit = max(1, sum(size <= MAX_CHARACTERS for size in sizes))
+    content = "".join(asked[:fit])
+    end = whole_characters(content, min(len(content), MAX_CHARACTERS))
+    answer: Answer = {"path": path, "content": content[:end].rstrip("\r\n")}
+    answer |= {"fromLine": first, "toLine": min(total, first - 1 + fit), "totalLines": total}
+    if end < len(content):
+        answer["cut"] = True
+    return answer
+
+
+@tool("Write into the project's notes. Appends unless told to replace.", destructive=True, unlisted=("expected",))
+async def memory_store(
+    call: Call,
+    content: Annotated[str, Meta(description="Markdown")],
+    mode: Literal["append", "replace"] | None = None,
+    path: Annotated[str, Meta(description="Today's memory/YYYY-MM-DD.md if left out")] = "",
+    heading: Annotated[str, Meta(description="Append under it, or replace its section")] | None = None,
+    expected: str = "",
+) -> Answer:
+    """Change a note on disk, once. The answer contains the text that a replacement removes."""
+    settings = call.service.settings
+    if not settings.notes:
+        raise InvalidInput("notes are switched off here: the setting notes is false")
+    check_text(content, field="content", longest_bytes=MAX_NOTE_BYTES)
+    workspace = workspace_of(call)
+    path = path or daily_note(call.received_at, settings.notes_paths)
+    change = WriteNote(
+        workspace.root,
+        clean_note_path(path, workspace.root, settings.notes_paths),
+        content,
+        mode or "append",
+        heading,
+        ignore=directories_of(settings.notes_paths),
+        places=settings.notes_paths,
+        expected=expected,
+    )
+    result = await call.submit(change)
+    if result is None:  # queued
+        lines = edited("", content, "append", heading).lines
+        return {"path": change.path, "linesWritten": lines, "indexed": False}
+    assert isinstance(result, NoteWritten)
+    try:
+        await call.service.require(SyncFiles(workspace, source="notes"), INDEXED_WITHIN_S)
+        indexed = True
+    except RemembrancerError:  # it is on its way
+        indexed = False
+    answer: Answer = {"path": result.path, "linesWritten": result.lines, "indexed": indexed}
+    return answer | non_empty(replaced=masked(result.replaced), addedToGitignore=list(result.ignored))
+
+
+@tool("State of the index of notes.", read_only=True)
+async def memory_status(call: Call) -> Answer:
+    """The state of the index for the session's workspace, and the skipped files with reasons."""
+    found = await call.ask(DescribeFiles(workspace_of(call)))
+    answer: Answer = {
+        "provider": found.embedding.engine,
+        "model": found.embedding.model,
+        "totalChunks": sum(counts.chunks for counts in found.sources.values()),
+        "totalFiles": sum(counts.files for counts in found.sources.values()),
+        "sources": {
+            name: {"files": counts.files, "chunks": counts.chunks}
+            for name, source in SOURCES.items()
+            for counts in [found.sources.get(source, SourceCounts(0, 0))]
+        },
+        "lastSync": None if found.synced_at is None else iso(found.synced_at),
+        "staleFiles": found.stale,
+        "dbSize": f"{found.bytes / 1e6:.1f} MB",
+    }
+    return answer | non_empty(
+        pendingChunks=found.pending or None,
+        skipped=[{"path": path, "reason": reason} for path, reason in found.skipped.items()],
+    )
+
+
+@tool("Read changed notes now.")
+async def memory_sync(
+    call: Call,
+    force: Annotated[bool, Meta(description="Unchanged files too")] = False,
+    source: Source | None = None,
+) -> Answer:
+    """Read the files, and report the changes of the index. Vectors may take longer: see `memory_status`."""
+    request = SyncFiles(workspace_of(call), force, None if source is None else SOURCES[source])
+    done = await call.service.require(request, TIMEOUT_S)
+    answer: Answer = {
+        "filesScanned": done.scanned,
+        "chunksUpdated": done.updated,
+        "chunksAdded": done.added,
+        "chunksRemoved": done.removed,
+        "duration": f"{done.duration_s:.1f}s",
+    }
+    return answer | non_empty(skipped=[{"path": path, "reason": reason} for path, reason in done.skipped.items()])
