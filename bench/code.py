@@ -27,7 +27,7 @@ from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.index_file import CodeWriter
 from remembrancer.actors.store.file_index import CodeIndex
-from remembrancer.code.read_files import ReadFile, read_file
+from remembrancer.code.reader import ReadFile, read_file
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
 

@@ -27,7 +27,7 @@ from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew, SchemaTo
 from remembrancer.protocol.paths import database_files, delete_database, problem_of
 
 if TYPE_CHECKING:
-    from remembrancer.code.read_files import ReadFile
+    from remembrancer.code.reader import ReadFile
     from remembrancer.memory.chunks import Chunk
     from remembrancer.protocol.kinds import FileSource
 

@@ -84,13 +84,12 @@ _TYPES_IN_LINES: Final = {"class", "struct", "interface", "trait", "protocol", "
 
 class Chunk(NamedTuple):
     """A piece of a file. Lines count from 1 and are inclusive. `name` is a dotted path such as `Class.method`; `head`
-    is the comment above, the signature and the docstring."""
+    is the comment above, the signature on one line, and the docstring."""
 
     start_line: int
     end_line: int
     kind: str
     name: str
-    signature: str
     head: str
     text: str
 
@@ -223,11 +222,11 @@ class Source:
             members = self.definitions(body)
             if members:
                 opening = max(start, self._with_comments(members[0].node, start) - 1)
-                yield self._chunk(start, opening, kind, name, signature, head)
+                yield self._chunk(start, opening, kind, name, head)
                 yield from self._region(members, opening + 1, end, name, depth + 1)
                 return
         for at, until in _portions(self._lines, start, end):
-            yield self._chunk(at, until, kind, name, signature, head if at == start else signature)
+            yield self._chunk(at, until, kind, name, head if at == start else signature)
 
     def _between(self, start: int, end: int, above: str) -> Iterator[Chunk]:
         """The text outside of definitions: imports, statements, comments."""
@@ -239,10 +238,10 @@ class Source:
         if not any(map(str.isalnum, chain.from_iterable(lines))):
             return
         for at, until in _portions(self._lines, start, end):
-            yield self._chunk(at, until, "block", above, "", "")
+            yield self._chunk(at, until, "block", above, "")
 
-    def _chunk(self, start: int, end: int, kind: str, name: str, signature: str, head: str) -> Chunk:
-        return Chunk(start + 1, end + 1, kind, name, signature, head, "\n".join(self._lines[start : end + 1]))
+    def _chunk(self, start: int, end: int, kind: str, name: str, head: str) -> Chunk:
+        return Chunk(start + 1, end + 1, kind, name, head, "\n".join(self._lines[start : end + 1]))
 
     def _with_comments(self, node: tree_sitter.Node, first: int) -> int:
         """The first line of the comments directly above a node, but not before the line `first`."""
@@ -359,7 +358,7 @@ def cut_by_lines(text: str) -> list[Chunk]:
             word = "" if found is None else found["kind"].lower()
             kind = "block" if not word else word if word in _TYPES_IN_LINES else _FUNCTION
             signature = "" if found is None else " ".join(found.string.split())[:SIGNATURE].rstrip(" {:=")
-            chunks.append(Chunk(start + 1, end + 1, kind, name, signature, signature, "\n".join(piece)))
+            chunks.append(Chunk(start + 1, end + 1, kind, name, signature, "\n".join(piece)))
     return chunks
 
 

@@ -19,17 +19,13 @@ MOST_DEFINITIONS: Final = 200
 
 
 class CodeSearch:
-    """Searches one index. What it needs of all chunks is read again once the index has changed."""
+    """Searches one index. It reads its figures of all chunks again once the index has changed."""
 
     def __init__(self) -> None:
         self._loaded = _NOTHING
 
     def search(self, connection: sqlite3.Connection, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
-        """The best chunk of each of the best files, best first, as of the tree with that id.
-
-        Raises:
-            zlib.error: the index is damaged.
-        """
+        """The best chunk of each of the best files, best first. Raises `zlib.error` if the index is damaged."""
         loaded = self._loaded = _loaded(connection, self._loaded)
         scores = _scores(connection, question, loaded)
         best = _best_of_files(scores, loaded.corpus.files, limit)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.code.languages import DATA, PROSE, language_of
-from remembrancer.code.read_files import own_name
-from remembrancer.code.words import terms_in
+from remembrancer.code.words import own_name, terms_in
 from remembrancer.memory.wording import stem
 
 K1: Final = 1.6

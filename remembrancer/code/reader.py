@@ -1,21 +1,27 @@
-"""The process that reads and parses some files of code: `python -P -m remembrancer.code.reader`. Its input may kill it.
+"""The process that reads and cuts files of code, and lists the terms of their chunks.
 
-A grammar may crash, loop, or exhaust the memory, and Python cannot stop it. So each file has a budget of processor
-time, after which the system kills the process. It answers a `ReadFiles` on standard input with an empty line once it
-has started, and a line, a `ReadFile` in JSON, for each file as soon as it was read. The first file without a line is
-the one that killed it.
+Its input may kill it: a grammar may crash, loop, or exhaust the memory, and Python cannot stop it. So the system kills
+it after the processor time that a file is given. `python -P -m remembrancer.code.reader` answers a `ReadFiles` on
+standard input with an empty line once it has started, and with a line, a `ReadFile` in JSON, for each file. The first
+file without a line has killed it.
 """
 
 import os
 import resource
 import signal
 import sys
-from typing import BinaryIO, Final
+import zlib
+from collections import Counter
+from pathlib import PurePosixPath
+from typing import BinaryIO, ClassVar, Final
 
 import msgspec
 
-from remembrancer.code.read_files import ReadFile, read_file
-from remembrancer.code.tree import SourceFile
+from remembrancer.code.chunks import Chunk, chunks_of
+from remembrancer.code.languages import PROSE, language_of
+from remembrancer.code.tree import SourceFile, Unreadable, read_source
+from remembrancer.code.words import own_name, terms_of, words_in
+from remembrancer.memory.markdown_index import without_block
 from remembrancer.protocol.system import limit_memory
 
 DEADLINE_S: Final = 10
@@ -24,6 +30,10 @@ LONGEST_S: Final = 300
 """Wall-clock seconds for a file that takes no processor time, as on a disk that does not answer."""
 MOST_MEMORY: Final = 1024**3
 """Bytes of address space."""
+OF_NAME, OF_FILE, OF_DIRECTORY = 2, 3, 2
+"""The weights of a term in these fields, relative to 1 in the text and in the head of a chunk."""
+MOST_COUNT: Final = 255
+"""Occurrences of a term in a chunk that are counted."""
 
 
 class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
@@ -36,8 +46,67 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
     """For each file."""
 
 
+class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
+    """A chunk for the index. `length` counts its terms, `terms` has each with its count
+    (`retry^3 pool^1`); `text` and `terms` are deflated."""
+
+    start_line: int
+    end_line: int
+    kind: str
+    name: str
+    length: int
+    text: bytes
+    terms: bytes
+
+
+class ReadFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was read. `kind` is its language; `skipped` is the reason why it was not read."""
+
+    path: str
+    mtime_ns: int
+    size: int
+    kind: str
+    chunks: tuple[ReadChunk, ...] = ()
+    skipped: str = ""
+    digest: ClassVar[bytes] = b""
+
+
 requests: Final = msgspec.json.Decoder(ReadFiles)
 answers: Final = msgspec.json.Decoder(ReadFile)
+
+
+def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFile:
+    """Read a file of a tree; a plain one is cut without a parser. Blocks."""
+    language = language_of(file.path) or ""
+    cut, skipped = _cut(root, file.path, language, is_plain=is_plain)
+    of_path = [own_name(file.path)] * OF_FILE + [str(PurePosixPath(file.path).parent)] * OF_DIRECTORY
+    chunks = []
+    for chunk in cut:
+        fields = (*of_path, chunk.text, chunk.head, *[chunk.name] * OF_NAME)
+        words = Counter(words_in("\n".join(fields)))
+        counts = Counter[str]()
+        for word, count in words.items():
+            for term in terms_of(word):
+                counts[term] += count
+        terms = " ".join(f"{term}^{min(count, MOST_COUNT)}" for term, count in counts.items())
+        place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, counts.total())
+        chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
+    return ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped)
+
+
+def _deflated(text: str) -> bytes:
+    return zlib.compress(text.encode("utf-8", "replace"), 1)
+
+
+def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[Chunk], str]:
+    """A file's chunks, or the reason why it is skipped."""
+    try:
+        text = read_source(root, path)
+    except Unreadable as error:
+        return [], str(error)
+    except OSError:
+        return [], "unreadable"
+    return chunks_of(without_block(text) if language in PROSE else text, language, is_plain=is_plain), ""
 
 
 def answer(request: ReadFiles, output: BinaryIO) -> None:

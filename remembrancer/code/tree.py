@@ -142,12 +142,8 @@ def _is_ignored(path: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]]) -> b
 
 
 def read_source(root: str, path: str) -> str:
-    """The text of a file, whatever its encoding.
-
-    Raises:
-        Unreadable: it has become a link or is outside the root, or is not text that a person wrote.
-        OSError: it cannot be read.
-    """
+    """The text of a file, whatever its encoding. Raises `Unreadable` for a link and for text that nobody wrote, and
+    `OSError`."""
     whole = f"{root}/{path}"
     if os.path.realpath(whole) != whole:
         raise Unreadable("link")

@@ -73,3 +73,8 @@ def _is_name(found: re.Match[str], question: str) -> bool:
 def last_part(name: str) -> str:
     """The last part of a name, in lower case and without the sigils that mark private names or variables."""
     return name.rpartition(".")[2].strip(SIGILS).lower()
+
+
+def own_name(path: str) -> str:
+    """The name of a file without its extension."""
+    return path.rpartition("/")[2].partition(".")[0]

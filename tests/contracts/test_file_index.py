@@ -24,7 +24,7 @@ from remembrancer.actors.indexer.watching import DAMAGED, Indexer
 from remembrancer.actors.store.file_index import CodeIndex, FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, Phrase, is_memory
-from remembrancer.code.read_files import read_file
+from remembrancer.code.reader import read_file
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import Chunk

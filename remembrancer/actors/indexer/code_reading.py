@@ -15,8 +15,7 @@ import msgspec
 from remembrancer.actors.index_file import CodeWriter, FileState
 from remembrancer.actors.indexer.watching import Scan, TreeFiles
 from remembrancer.code.languages import language_of
-from remembrancer.code.read_files import ReadFile
-from remembrancer.code.reader import DEADLINE_S, ReadFiles, answers
+from remembrancer.code.reader import DEADLINE_S, ReadFile, ReadFiles, answers
 from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
 from remembrancer.protocol.files import ToRead
 

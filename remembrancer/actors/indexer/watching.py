@@ -23,7 +23,7 @@ from watchfiles import Change, awatch
 
 from remembrancer.actors.index_file import FileState, IndexWriter, ReadNote
 from remembrancer.actors.migrations import NO_ROOM
-from remembrancer.code.read_files import ReadFile
+from remembrancer.code.reader import ReadFile
 from remembrancer.protocol.errors import RemembrancerError, disk_full
 from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
 from remembrancer.protocol.paths import delete_database
