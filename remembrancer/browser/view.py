@@ -142,7 +142,7 @@ class View:
         wanted = tuple(dict.fromkeys(memory_ids))
         if not wanted:
             return {}
-        request = FollowLinks(self.project, self.session, wanted, limit=len(wanted), counts_accesses=False)
+        request = FollowLinks(self.project, self.session, wanted, limit=len(wanted))
         try:
             return {each.id: each for each in (await self.ask(request)).memories}
         except NotFound:

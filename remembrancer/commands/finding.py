@@ -40,7 +40,7 @@ from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import NAMELESS, count
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
-from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
@@ -320,9 +320,6 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
             own = {"project": place.name, "project_name": place.label}
             own = own if place.name and memory.get("scope") != "user" else {}
             memories.setdefault(memory.get("id") or _place(memory), {"scope": memory.get("source")} | memory | own)
-    for message, code in () if memories else warnings.items():
-        if code == RecordsUnusable.code:
-            raise RecordsUnusable(message)
     is_of_project = not (where.user or where.all_projects)
     if is_of_project and not any(memory["scope"] == "project" for memory in memories.values()):
         warnings |= dict.fromkeys(filter(None, (notice_of_move(Path(where.places[0].directory)),)), "project_moved")

@@ -158,7 +158,7 @@ def _of_store(status: RuntimeStatus, away: set[str], seen_by: ProjectRef | None)
         what = f"the memories have reached the limit of {size_in_words(store.limit_reached_bytes)}: no more are stored"
         yield Problem("database_full", "problem", what, "raise database_limit_bytes, and run 'remembrancer down'")
     for reason in store.unusable:
-        advice = "until that is fixed, its memories are missing from answers; 'remembrancer doctor' checks all files"
+        advice = "until that is fixed, requests for its memories fail; 'remembrancer doctor' checks all files"
         yield Problem("file_unusable", "warning", reason, advice)
     for lane in store.cut_off:
         if seen_by is not None and lane.project not in ("", seen_by.path):

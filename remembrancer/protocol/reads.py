@@ -240,7 +240,6 @@ class FollowLinks(SessionRequest[Memories[LinkedMemory]], frozen=True):
     memory_ids: tuple[str, ...]
     depth: int = 0
     limit: int = 100
-    counts_accesses: bool = True
     characters: int | None = None
 
 

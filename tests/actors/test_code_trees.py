@@ -301,6 +301,23 @@ async def test_a_damaged_index_that_cannot_be_deleted_ends_only_its_housekeeping
         assert await rig.gateway.ask(DescribeCode(PROJECT)) == ()
 
 
+async def test_a_recall_leaves_out_notes_whose_index_is_damaged(home: Path, tmp_path: Path) -> None:
+    async with store_rig(home) as rig:
+        memory_id = await rig.gateway.store("the lantern is lit")
+        path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(NotesWriter(path)) as index:
+            index.note(str(tmp_path), status="ready")
+        CodeIndex(path).close()
+        await rig.gateway.ask(DescribeFiles(Workspace(PROJECT, str(tmp_path))))  # opens it
+        damage_inside(path)
+        assert await rig.gateway.found("lantern", strategy="keyword", root=str(tmp_path)) == [memory_id]
+        (missing,) = rig.gateway.notices
+        assert missing.code == "partial_results"
+        assert missing.message.startswith(f"The notes are missing from this answer: {path} cannot be read")
+        assert (await rig.health()).unusable == (), "no memory is damaged"
+
+
 async def test_what_cannot_be_deleted_or_read_beside_an_index_of_code_is_left(home: Path, tmp_path: Path) -> None:
     async with store_rig(home) as rig:
         await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))

@@ -293,7 +293,7 @@ async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_
     assert nearness[direct] == nearness[also_direct] > nearness[hop] > nearness[two_hops] > 0
 
 
-async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_it_shows(rig: StoreRig) -> None:
+async def test_a_walk_over_links_ends_where_the_answer_is_full(rig: StoreRig) -> None:
     middle = await rig.gateway.store("the middle")
     near = [await rig.gateway.store(f"{each} " * 20, related=(middle,)) for each in ("north", "south")]
     far = await rig.gateway.store("far away", related=(near[0],))
@@ -301,14 +301,12 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
     async def walk(**fields: Any) -> Memories[LinkedMemory]:
         return await rig.gateway.ask(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields))
 
-    whole = await walk(counts_accesses=False)
+    whole = await walk()
     assert ([each.id for each in whole.memories], whole.more) == ([middle, *near, far], False)
     for fields, shown in (({"characters": 140}, [middle, near[0]]), ({"limit": 2}, [middle, near[0]])):
         found = await walk(**fields)
         assert ([each.id for each in found.memories], found.more) == (shown, True)
-    smallest = await walk(characters=1)
-    assert [(each.id, each.access_count) for each in smallest.memories] == [(middle, 3)], "the first is always shown"
-    assert [each.access_count for each in (await walk(counts_accesses=False)).memories][2:] == [0, 0]
+    assert [each.id for each in (await walk(characters=1)).memories] == [middle], "the first is always shown"
 
 
 async def test_the_store_counts_an_access_when_it_is_told_that_somebody_was_shown_the_memory(rig: StoreRig) -> None:
@@ -319,7 +317,7 @@ async def test_the_store_counts_an_access_when_it_is_told_that_somebody_was_show
     await rig.gateway.ask(NoteAccess(PROJECT, SESSION, (memory_id,)))
 
     async def counted() -> int:
-        question = FollowLinks(PROJECT, SESSION, (memory_id,), counts_accesses=False)
+        question = FollowLinks(PROJECT, SESSION, (memory_id,))
         return (await rig.gateway.ask(question)).memories[0].access_count
 
     assert await until(counted, bool) == 1

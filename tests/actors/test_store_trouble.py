@@ -4,31 +4,18 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TypeVar, cast
 
 import pytest
 
 from remembrancer.actors.actor_process import EXIT_CRASHED
 from remembrancer.actors.migrations import BACKUPS
-from remembrancer.actors.store.file_index import FileMemories
-from remembrancer.actors.store.read_handlers import answered
-from remembrancer.actors.store.records.types import Filters
-from remembrancer.actors.store.retrieval.view import Source, View
-from remembrancer.actors.store.spaces import USER
-from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
-from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import START_S, Job, StoreRig, Worker, assert_chronicle_is_found, chronicle, store_rig
-from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 from tests.spaces import locked, spoil_page, write_rows
 
@@ -239,78 +226,3 @@ async def test_damage_that_shows_only_when_it_is_read_is_reported_from_then_on(h
         (reason,) = (await rig.health()).unusable
         assert str(path) in reason
         assert "remembrancer doctor --repair" in reason
-
-
-T = TypeVar("T")
-
-
-class Damaged(Spaces):
-    """The user's space and a project's, with a memory each."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.noted: list[RemembrancerError] = []
-        self.ids = {name: self.store(f"a lantern of {name}", space=name, passages=0) for name in self.records}
-
-    def damage(self, name: str) -> None:
-        """Spoil the memory of a space; the database itself can be opened."""
-        write_rows(self.path, f"UPDATE memories SET tags = char(1) WHERE id = '{self.ids[name]}'")
-
-    async def answered(self, work: Callable[[View], Awaitable[T]], *names: str) -> tuple[T, list[Notice]]:
-        return await answered(self.view(*names), work, self.noted.append)
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Iterator[Damaged]:
-    with closing(Damaged(tmp_path)) as spaces:
-        yield spaces
-
-
-async def contents(view: View) -> list[str]:
-    refs = view.reader.top(Filters(SESSION), "latest", 2)
-    return [each.content for each in view.load(refs, Filters(SESSION)).values()]
-
-
-@pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
-async def test_what_can_be_read_is_answered_and_the_damage_is_named(files: Damaged, damaged: str, whole: str) -> None:
-    assert len((await files.answered(contents))[0]) == 2
-    files.damage(damaged)
-    found, (missing,) = await files.answered(contents)
-    assert found == [f"a lantern of {whole}"]
-    assert missing.code == "records_unusable"
-    assert str(files.path) in missing.message
-    assert [error.code for error in files.noted] == ["records_unusable"], "the status says so from now on"
-    assert missing.message.startswith("The user's" if damaged == USER else "The project's")
-
-
-@pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
-async def test_a_memory_that_damage_may_hide_is_not_called_unknown(files: Damaged, damaged: str, whole: str) -> None:
-    async def show(wanted: str, view: View) -> str:
-        ref = view.reader.number_of(wanted)
-        if ref is None or view.reader.portable(wanted, SESSION, PROJECT.id) is None:
-            raise unknown_memory(wanted)
-        return view.records_of(ref).name
-
-    files.damage(damaged)
-    shown, _ = await files.answered(partial(show, files.ids[whole]))
-    assert shown == whole
-    with pytest.raises(RecordsUnusable):
-        await files.answered(partial(show, files.ids[damaged]))
-
-
-async def test_a_file_that_is_needed_alone_is_an_error(files: Damaged) -> None:
-    files.damage(USER)
-    with pytest.raises(RecordsUnusable):
-        await files.answered(contents, USER)
-
-
-async def test_notes_that_cannot_be_read_are_left_out_and_are_no_damage_of_memories(files: Damaged) -> None:
-    async def without_notes(view: View) -> list[str]:
-        if len(view.sources) > 2:
-            raise RecordsUnusable("their index is damaged")
-        return await contents(view)
-
-    notes = Source(cast(FileMemories, SimpleNamespace(name="notes")))
-    found, (missing,) = await answered(View(files.view().sources.values(), notes), without_notes, files.noted.append)
-    assert (len(found), files.noted) == (2, [])
-    assert missing == Notice("partial_results", "The notes are missing from this answer: their index is damaged.")

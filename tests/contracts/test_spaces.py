@@ -359,8 +359,8 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
 BY_SHOWN = {"records_of", "spaces_of"}
 BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 """Questions of a view about what it has shown, or in which ids alone are named."""
-PARTS = {"without_one", "of"}
-"""Parts of a view, and of its reader."""
+PARTS = {"of"}
+"""Parts of the reader of a view."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
 IN_BACKGROUND = {"materials", "entity_edges", "waiting_work", "derived_among"}

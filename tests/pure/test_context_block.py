@@ -161,12 +161,6 @@ def test_a_block_says_what_else_there_is_and_the_day_of_a_change_where_the_text_
     assert (made.text, made.memory_ids, made.truncated) == (f"{TITLE}\n\n{NOTHING}", (), False)
 
 
-@pytest.mark.parametrize("of", [facts("the harbour is deep"), []])
-def test_a_block_does_not_claim_to_be_all_where_memories_cannot_be_read(of: list[RecalledMemory]) -> None:
-    text = block(of, 200, is_readable=False, replaced=facts("the harbour is shallow")).text
-    assert text.endswith("\n\nNot all that is remembered can be read: 'remembrancer doctor' says why.")
-
-
 def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_is_overdue() -> None:
     left_out = [
         memory(

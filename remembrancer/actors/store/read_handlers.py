@@ -1,7 +1,4 @@
-"""Answers read requests from the files that can be read, with a notice for each that cannot.
-
-A request fails only if the file that it needs, or that may hold the requested memory, cannot be read.
-"""
+"""Answers read requests. A recall is answered without the notes if their index cannot be read."""
 
 import asyncio
 import contextlib
@@ -21,13 +18,12 @@ from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestConte
 from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.browsing import BROWSER_READS, undo_forgets
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
-from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.deduplication import strength_of
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.view import OF_NOTES, PROJECTS, Ref, Source, View
+from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
 from remembrancer.actors.store.spaces import USER
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale
@@ -38,7 +34,6 @@ from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import FindPairs, PairsRead
 from remembrancer.protocol.errors import (
     FileLocked,
-    NotFound,
     RecordsUnusable,
     RemembrancerError,
 )
@@ -79,7 +74,7 @@ CANDIDATE_WORDS: Final = 8
 DOUBTS: Final = 20
 """The number of doubtful pairs in the description of a store."""
 
-T = TypeVar("T")
+CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 Found = TypeVar("Found", Recalled, GraphFound)
 logger = logging.getLogger(__name__)
 
@@ -103,11 +98,11 @@ class ReadHandlers(Handlers):
 
     def handlers(self) -> dict[type, Handler]:
         readings: dict[type, Callable[[Any, View], Any]] = {
-            **by_request(self._shown, self._description, list_memories, find_ids),
+            **by_request(self._shown, self._description, follow_links, list_memories, find_ids),
             DescribeSession: lambda request, view: view.reader.describe_session(request.session_id),
             **dict.fromkeys(BROWSER_READS, browse),
         }
-        searches = by_request(self._recall, self._follow, self._search_graph, self._gather_context)
+        searches = by_request(self._recall, self._search_graph, self._gather_context)
         others = by_request(self._await_embedding, self._note_access, self._choose_model)
         return searches | others | {kind: partial(self._read, work) for kind, work in readings.items()}
 
@@ -115,7 +110,8 @@ class ReadHandlers(Handlers):
         """Run `work` on a reading thread and return its answer."""
         scopes = (request.scopes if isinstance(request, Filters) else ()) or SCOPES
         view = await self._view(request.project, scopes)
-        return await self._answered(context, view, lambda view: self._readers.read(lambda: work(request, view)))
+        context.notices = view.notices
+        return await self._readers.read(lambda: work(request, view))
 
     def take_touched(self) -> dict[tuple[int, str], tuple[Counter[int], set[str]]]:
         """Return and reset the accesses to be counted, by space and session: how often answers have shown each memory,
@@ -129,14 +125,15 @@ class ReadHandlers(Handlers):
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
         embed, threads = self.embed_within(context, model), self._readers.threads
         notes, why_not = await self._notes_or_why_not(request, model)
-        in_scope = await self._view(request.project, scopes, model, notes)
-        in_scope.notices += why_not
-
-        async def search(view: View) -> Recalled:
+        view = await self._view(request.project, scopes, model, notes)
+        try:
             answer, _ = await recall(request, view, embed, threads, time.time())
-            return answer
-
-        answer = await self._answered(context, in_scope, search)
+        except CANNOT_BE_READ as error:  # perhaps only the notes
+            if notes is None:
+                raise
+            view, why_not = await self._view(request.project, scopes, model), [_without_notes(error)]
+            answer, _ = await recall(request, view, embed, threads, time.time())
+        context.notices = [*why_not, *view.notices]
         if (missing := self._scheduler.missing) and request.strategy != "keyword":
             text = f"{missing} texts have no vectors of the new model yet, and were searched by words only."
             context.notices.append(Notice("partial_results", text))
@@ -148,7 +145,7 @@ class ReadHandlers(Handlers):
         try:
             return await self._notes_of(request, model), []
         except RemembrancerError as error:
-            return None, [_missing(OF_NOTES, error)]
+            return None, [_without_notes(error)]
 
     async def _search_graph(self, request: SearchGraph, context: RequestContext) -> GraphFound:
         answer: GraphFound = await self._read(partial(search_graph, now=time.time()), request, context)
@@ -156,15 +153,12 @@ class ReadHandlers(Handlers):
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
-        embed, now = self.embed_within(context, model), time.time()
-        threads = self._readers.threads
-
         # Preferences are the user's alone.
         scopes: tuple[Scope, ...] = SCOPES if any(each != "preferences" for each in request.sections) else ("user",)
         view = await self._view(request.project, scopes, model)
-        gathered = await self._answered(
-            context, view, lambda view: Gathering(request, view, embed, threads, now).gathered()
-        )
+        context.notices = view.notices
+        embed = self.embed_within(context, model)
+        gathered = await Gathering(request, view, embed, self._readers.threads, time.time()).gathered()
         notes = await self._count_notes(request.project, request.root)
         return msgspec.structs.replace(gathered, notes=notes, former_place=await self._former_place(request))
 
@@ -211,31 +205,31 @@ class ReadHandlers(Handlers):
         return EmbeddingState(embedded, similar, error, near)
 
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
-        return show_memory(request, view, self._scheduler.is_embedded, time.time())
+        """Return a memory, forgotten or not.
 
-    async def _follow(self, request: FollowLinks, context: RequestContext) -> Memories[LinkedMemory]:
-        async def follow(view: View) -> Memories[LinkedMemory]:
-            wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
-            found = list((await self._readers.read(lambda: view.reader.follow(*wanted))).items())
-            if not found:
-                raise unknown_memory(", ".join(request.memory_ids))
-            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
-            found.sort(key=lambda item: (item[1].distance, asked.get(item[1].id, 0)))
-            lengths = itertools.accumulate(len(each.content) for _, each in found)
-            fits = [request.characters is None or length <= request.characters for length in lengths]
-            shown = found[: max(1, min(request.limit, sum(fits)))]
-            memories = [each for _, each in shown]
-            spaces = await self._readers.read(lambda: view.reader.spaces_of([number for number, _ in shown]))
-            for place, (number, each) in enumerate(shown):
-                touched, _ = self._touched[spaces[number], request.session_id]
-                touched[number] += request.counts_accesses
-                if touched[number]:  # shown, but not stored yet
-                    count = each.access_count + touched[number]
-                    memories[place] = msgspec.structs.replace(each, access_count=count, last_accessed_at=now)
-            return Memories(tuple(memories), more=len(found) > len(shown))
-
-        now = time.time()
-        return await self._answered(context, await self._view(request.project), follow)
+        Raises:
+            NotFound: there is no such memory that the session may see.
+        """
+        memory = view.reader.portable(request.memory_id, request.session_id, request.project.id)
+        ref = view.reader.number_of(request.memory_id)
+        if memory is None or ref is None:
+            raise unknown_memory(request.memory_id)
+        accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
+        known, now = view.reader.surroundings(memory.id, memory.content, request.session_id), time.time()
+        records = view.records_of(ref)
+        return MemoryShown(
+            **msgspec.structs.asdict(known),
+            memory=memory,
+            embedded=self._scheduler.is_embedded(records, ref),
+            near_duplicates=near_duplicates(view, ref, request.session_id),
+            strength=strength_of(memory, now),
+            undo_forgets=request.with_undo
+            and view.reader.spaces.file.read_together(
+                lambda each: undo_forgets(SqliteEdits(each, records.space, 0.0), memory.id, request.session_id)
+            ),
+            is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
+            reasons=explain(memory, known.proposal),
+        )
 
     async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> tuple[ModelProgress, ...]:
         if request.choice is not msgspec.UNSET:
@@ -256,11 +250,6 @@ class ReadHandlers(Handlers):
             proposals=view.reader.proposals(),
             doubts=doubts.pairs,
         )
-
-    async def _answered(self, context: RequestContext, view: View, work: Callable[[View], Awaitable[T]]) -> T:
-        """As `answered`, with the notices in the context."""
-        answer, context.notices = await answered(view, work, self._files.note_unusable)
-        return answer
 
     async def _view(
         self,
@@ -284,6 +273,20 @@ class ReadHandlers(Handlers):
         # Includes the project's lane, which is opened with its space.
         view.notices += (*self._lane_notices(project.id), *of_user)
         return view
+
+
+def follow_links(request: FollowLinks, view: View) -> Memories[LinkedMemory]:
+    """Read memories and those related to them. Raises `NotFound` if none of the ids exists."""
+    wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
+    found = list(view.reader.follow(*wanted).values())
+    if not found:
+        raise unknown_memory(", ".join(request.memory_ids))
+    asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
+    found.sort(key=lambda each: (each.distance, asked.get(each.id, 0)))
+    lengths = itertools.accumulate(len(each.content) for each in found)
+    fits = [request.characters is None or length <= request.characters for length in lengths]
+    shown = found[: max(1, min(request.limit, sum(fits)))]
+    return Memories(tuple(shown), more=len(found) > len(shown))
 
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
@@ -315,38 +318,6 @@ def find_ids(request: FindIds, view: View) -> IdsFound:
     return IdsFound(candidates, view.reader.short_forms(request.ids))
 
 
-def show_memory(
-    request: GetMemory,
-    view: View,
-    is_embedded: Callable[[Records, int], bool],
-    now: float,
-) -> MemoryShown:
-    """Return a memory, forgotten or not.
-
-    Raises:
-        NotFound: there is no such memory that the session may see.
-    """
-    memory = view.reader.portable(request.memory_id, request.session_id, request.project.id)
-    ref = view.reader.number_of(request.memory_id)
-    if memory is None or ref is None:
-        raise unknown_memory(request.memory_id)
-    accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
-    known = view.reader.surroundings(memory.id, memory.content, request.session_id)
-    return MemoryShown(
-        **msgspec.structs.asdict(known),
-        memory=memory,
-        embedded=is_embedded(view.records_of(ref), ref),
-        near_duplicates=near_duplicates(view, ref, request.session_id),
-        strength=strength_of(memory, now),
-        undo_forgets=request.with_undo
-        and view.reader.spaces.file.read_together(
-            lambda each: undo_forgets(SqliteEdits(each, view.records_of(ref).space, 0.0), memory.id, request.session_id)
-        ),
-        is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
-        reasons=explain(memory, known.proposal),
-    )
-
-
 def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
     """Return the ids of a memory's nearest near-duplicates that a session may see, in either direction."""
     found = view.load([ref], Filters(session_id, include_forgotten=True)).get(ref)
@@ -366,42 +337,8 @@ def _sendable(answer: Found, notices: list[Notice]) -> Found:
     return msgspec.structs.replace(answer, memories=memories)
 
 
-CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
-"""Errors for which a space is left out of an answer, with a notice."""
-
-
-async def answered(
-    view: View, work: Callable[[View], Awaitable[T]], note_unusable: Callable[[RemembrancerError], None]
-) -> tuple[T, list[Notice]]:
-    """Return the result of `work` on what can be read of a view, with its notices and those about the rest.
-
-    Damage shows only when a page is read; then `work` runs again without the notes, or the damaged space, which is
-    passed to `note_unusable`.
-
-    Raises:
-        RecordsUnusable, FileLocked: no space is left, or the requested memory may be in the missing one.
-        RemembrancerError: raised by `work`.
-    """
-    notices = list(view.notices)
-    try:
-        return await work(view), view.notices
-    except CANNOT_BE_READ as damage:
-        for what, others in view.without_one():
-            if not others and what != OF_NOTES:
-                break
-            with contextlib.suppress(*CANNOT_BE_READ, NotFound):
-                reply = await work(others)
-                logger.warning("answered without a space", extra={"missing": what, "reason": damage.message})
-                if not isinstance(damage, FileLocked) and what != OF_NOTES:
-                    note_unusable(damage)
-                return reply, [_missing(what, damage), *notices, *others.notices]
-        raise
-
-
-def _missing(what: str, error: RemembrancerError) -> Notice:
-    """The notice about a source that was left out of an answer; `what` as `View.without_one` says."""
-    code = "partial_results" if what == OF_NOTES else error.code
-    return Notice(code, f"The {what} are missing from this answer: {error.message}.")
+def _without_notes(error: RemembrancerError) -> Notice:
+    return Notice("partial_results", f"The notes are missing from this answer: {error.message}.")
 
 
 def browse(request: Any, view: View) -> Any:

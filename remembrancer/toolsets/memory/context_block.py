@@ -35,7 +35,6 @@ NOTHING_ELSE: Final = "Nothing is remembered here."
 ALL_OF_THIS: Final = "This is all of it."
 NOTHING_OF_THIS: Final = "Nothing of this is remembered here."
 """Used in a context that is restricted to some sections."""
-UNREADABLE: Final = "Not all that is remembered can be read: 'remembrancer doctor' says why."
 AWAY: Final = "The memory is unavailable: this is the last known content."
 NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."
 Away = Literal["starting", "unavailable"]
@@ -78,7 +77,6 @@ def build_block(
     count: Count,
     *,
     is_whole_memory: bool = True,
-    is_readable: bool = True,
     is_addition: bool = False,
     away: Away | None = None,
     today: str = "",
@@ -86,9 +84,9 @@ def build_block(
     """The gathered memories in their groups, in at most `max_tokens` tokens as measured by `count`.
 
     Memories that do not fit are left out from the end; a single memory that is too long is cut. If `is_whole_memory` is
-    False, only some sections were requested. If `is_readable` is False, memories are missing because of damage.
-    `is_addition`: the session has an earlier block, so that this one says nothing about the rest. `away`: the block
-    holds only what is known without the store, and says so. Open ends that were due before `today` are overdue.
+    False, only some sections were requested. `is_addition`: the session has an earlier block, so that this one says
+    nothing about the rest. `away`: the block holds only what is known without the store, and says so. Open ends that
+    were due before `today` are overdue.
     """
     memories, ids = gathered.memories, gathered.short_ids
     beside: list[str] = []
@@ -100,8 +98,7 @@ def build_block(
     while included:
         is_whole = gathered.is_all and len(included) == len(memories)
         all_of_it = _but(ALL if is_whole_memory else ALL_OF_THIS, left_out, ids)
-        nothing_else = [all_of_it if is_readable else UNREADABLE]
-        closing = [] if away or is_addition else nothing_else if is_whole else [PART, *_index_of(gathered.subjects)]
+        closing = [] if away or is_addition else [all_of_it] if is_whole else [PART, *_index_of(gathered.subjects)]
         closing += [] if is_addition else beside
         groups = _groups_of(included, ids, today)
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *groups, " ".join(closing)]).rstrip()
@@ -117,7 +114,7 @@ def build_block(
     unknown = NOTHING if is_whole_memory else NOTHING_OF_THIS
     if any(left_out.values()):
         unknown = _but(NOTHING_ELSE if is_whole_memory else NOTHING_OF_THIS, left_out, ids)
-    unknown = " ".join([unknown if is_readable else UNREADABLE, *beside])
+    unknown = " ".join([unknown, *beside])
     nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN
     is_full = bool(memories) or not (gathered.is_all or away)
     for text in (f"{TITLE}\n\n{NO_ROOM if is_full else nothing}", TITLE):

@@ -45,7 +45,7 @@ def node_of(memory: ListedMemory) -> Answer:
     }
 
 
-def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True) -> FollowLinks:
+def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0) -> FollowLinks:
     """The question for memories with their links, and for those up to `depth` links away."""
     return FollowLinks(
         call.caller.project,
@@ -53,7 +53,6 @@ def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool
         tuple(memory_ids),
         depth,
         MOST,
-        count,
         MOST_CHARACTERS if depth else MAX_ANSWER_BYTES,
     )
 
@@ -82,7 +81,7 @@ async def write_node(
     if result is not None:
         node = {"id": result.memory_id}
         with suppress(NotFound, *AWAY):
-            asked = await call.service.ask(follow(call, [result.memory_id], count=False), call.received_at)
+            asked = await call.service.ask(follow(call, [result.memory_id]), call.received_at)
             node = node if asked.is_old else node_of(asked.reply.memories[0])
     if missing := (*(result.missing if result else ()), *no_ids):
         call.warn("unknown_link", f"Not linked, since there is no such node: {', '.join(missing)}.")
@@ -128,7 +127,7 @@ async def recall(
         with suppress(NotFound, *AWAY):  # all may just have been deleted
             asked = await call.service.ask(follow(call, ids), call.received_at)
             linked = {memory.id: memory for memory in asked.reply.memories}
-    call.service.shown(call.caller, ids, used=used, tool=call.tool, question=query)
+    call.service.shown(call.caller, ids, counted=ids, used=used, tool=call.tool, question=query)
     if len(linked) < len(ids):
         call.warn("no_links", "Their links are not available now.")
     return {"nodes": [node_of(linked.get(memory.id, memory)) for memory in found]}
@@ -147,7 +146,7 @@ async def connections(
     node_id = parse_memory_id(node_id, field="node_id")
     found = await call.ask(follow(call, [node_id], depth=depth))
     ids = [memory.id for memory in found.memories]
-    call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)
+    call.service.shown(call.caller, ids, counted=ids, used=(node_id,), tool=call.tool, question=node_id)
     if found.more:
         call.warn("more_nodes", "Only the nearest are shown: there are more within that depth.")
     return {"nodes": [node_of(memory) | {"distance": memory.distance} for memory in found.memories]}

@@ -8,12 +8,12 @@ are queried together; words and vectors, which each space keeps separately, one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.file_index import NOTES, FileMemories
+from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, RankingFacts
@@ -27,8 +27,6 @@ Ref = int
 HAPPENED: Final = 50
 """The number of memories of a time, most important first, in each space."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
-OF_NOTES: Final = "notes"
-"""What the index of notes has, as `View.without_one` says."""
 
 
 class Source(NamedTuple):
@@ -49,11 +47,10 @@ class View:
     def __init__(
         self, spaces: Iterable[Source], notes: Source | None = None, database: SqliteFile | None = None
     ) -> None:
-        self._spaces = {space.texts.space: space for space in spaces}
         self._notes = notes
-        self.sources = self._spaces if notes is None else {**self._spaces, NOTES: notes}
+        self.sources = {each.texts.space: each for each in (*spaces, *([] if notes is None else [notes]))}
         """Sources by space number."""
-        self.records = [space.texts for space in self._spaces.values() if isinstance(space.texts, Records)]
+        self.records = [each.texts for each in self.sources.values() if isinstance(each.texts, Records)]
         """The records of the spaces."""
         self.reader = Reader.of(self.records, database)
         """Runs the queries that cover all spaces at once."""
@@ -61,20 +58,6 @@ class View:
         """The model whose vectors are searched; None: none."""
         self.notices: list[Notice] = []
         """The caveats of what was searched here."""
-
-    def __bool__(self) -> bool:
-        """True if there is anything to read."""
-        return bool(self.sources)
-
-    def without_one(self) -> Iterator[tuple[str, View]]:
-        """Yield the view without its notes, and then without each space, the broadest first, each with what is missing
-        in words: notes, or whose memories."""
-        for missing, source in reversed(self.sources.items()):
-            is_users = isinstance(source.texts, Records) and source.texts.is_users
-            whose = "user's memories" if is_users else "project's memories"
-            spaces = [space for number, space in self._spaces.items() if number != missing]
-            notes = None if missing == NOTES else self._notes
-            yield OF_NOTES if missing == NOTES else whose, View(spaces, notes, self.reader.spaces.file)
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
         """Return the ranking facts of those memories that pass the filters."""
