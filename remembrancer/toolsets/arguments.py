@@ -21,9 +21,7 @@ def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON Schema of a struct of arguments, flat enough for every client."""
     root = msgspec.json.schema(arguments)
     inlined: dict[str, Any] = _inline(root, root.get("$defs", {}))
-    for name in ("$defs", "description"):  # the struct's docstring is for developers
-        inlined.pop(name, None)
-    return inlined
+    return {name: each for name, each in inlined.items() if name not in ("$defs", "description")}  # for developers
 
 
 def _inline(node: Any, definitions: dict[str, Any]) -> Any:
@@ -75,14 +73,8 @@ class ArgumentDecoder(Generic[T]):
         self.schema = input_schema(arguments)
 
     def decode(self, arguments: dict[str, Any]) -> T:
-        """The decoded arguments. A bare string stands for a list of one, and `null` for a missing optional field.
-
-        A list or an object may be a JSON text, as some clients send it, and an integer may have a decimal point, as
-        `10.0`.
-
-        Raises:
-            InvalidInput: a field is unknown, missing, of the wrong type or out of bounds, or given under two names.
-        """
+        """The decoded arguments. A bare string stands for a list of one, and `null` for a missing optional field; a
+        list or an object may be a JSON text, as some clients send it. Raises `InvalidInput`, which names the field."""
         for alias, name in self.aliases.items():
             if alias in arguments:
                 if name in arguments:
@@ -108,11 +100,8 @@ class ArgumentDecoder(Generic[T]):
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """A value in the form that the decoder takes, where the schema shows what was meant. `path` leads to it.
-
-    Raises:
-        InvalidInput: a field is unknown; the decoder could not name one with half a surrogate pair.
-    """
+    """A value in the form that the decoder takes, where the schema shows what was meant. `path` leads to it. Raises
+    `InvalidInput` for an unknown field: the decoder could not name one with half a surrogate pair."""
     kind = node.get("type")
     if isinstance(value, str) and kind in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError):  # invalid JSON is refused below, unless a text is expected

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 import anyio
@@ -70,7 +70,7 @@ _json = msgspec.json.Encoder()
 
 
 class Queued(Exception):
-    """A write is durable, but the store has yet to apply it. The answer has the ids that are known already."""
+    """A write is durable, but not applied yet. The answer has the ids that are known already."""
 
     def __init__(self, ids: Answer) -> None:
         super().__init__()
@@ -79,8 +79,7 @@ class Queued(Exception):
 
 @dataclass
 class Call:
-    """One tool call: its context, and the caveats of its answer. `received_at` (seconds since the epoch) is the time at
-    which the client made it."""
+    """One tool call, made at `received_at` (seconds since the epoch), and the caveats of its answer."""
 
     tool: str
     caller: Caller
@@ -117,12 +116,8 @@ class Call:
         return derive_operation_id(self.operation_id, part, "", None) if part else self.operation_id
 
     async def ask(self, question: Request[R], *, is_search: bool = False) -> R:
-        """The store's answer, or an earlier one to the same question. `is_search`: the answer is degraded also if
-        something was not searched.
-
-        Raises:
-            MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
-        """
+        """The store's answer, or an earlier one to the same question, as `MemoryService.ask`. `is_search`: the answer
+        is degraded also if something was not searched."""
         asked = await self.service.ask(question, self.received_at)
         self.notices += asked.notices
         self.is_old |= asked.is_old
@@ -140,11 +135,8 @@ class Call:
         allow_secrets: bool = False,
         ids: Answer | None = None,
     ) -> R:
-        """The result of a change, as `submit`. `ids` are the answer's ids if it is only queued (default: `memory_id`).
-
-        Raises:
-            Queued: the store has yet to apply it.
-        """
+        """The result of a change, as `submit`; raises `Queued` with these `ids` (default: `memory_id`) if it is only
+        queued."""
         done = await self.submit(change, part=part, allow_secrets=allow_secrets)
         if done is None:
             raise Queued(ids or {MEMORY_ID: memory_id_of(change)})
@@ -153,11 +145,7 @@ class Call:
 
     async def submit(self, change: Change, *, part: str = "", allow_secrets: bool = False) -> Result | None:
         """Make a change durable; a retry of the same request changes nothing more. Returns None if it is queued. `part`
-        distinguishes several changes of one call.
-
-        Raises:
-            InvalidInput: the change seems to hold a credential, which is not allowed here.
-            RemembrancerError: the change is refused, or cannot be written anywhere.
+        distinguishes several changes of one call. Raises `InvalidInput` for a credential, and as `MemoryService.apply`.
         """
         if not allow_secrets:
             refuse_credentials(change)
@@ -184,8 +172,8 @@ class Call:
         self.notices.append(Notice(code, message))
 
     def with_caveats(self, answer: Answer) -> Answer:
-        """The answer with all notices so far added to its warnings, the most serious first, and marked if it is
-        degraded. Called by tools that fit their answer, notices included, into a size limit."""
+        """The answer with all notices so far in its warnings, the most serious first. Tools that fit their answer into
+        a size limit call it themselves."""
         notices = dict.fromkeys([*self.notices, *self.take_notices()])
         self.notices.clear()
         if self.embedding_error is not None:
@@ -216,14 +204,11 @@ class Tool(Generic[T]):
     read_only: bool = False
     destructive: bool = False
     is_short_form: bool = False
-    """True if another toolset's tool of the same name, which takes these arguments too, takes precedence when both
-    toolsets are requested."""
+    """True if another toolset's tool of this name, which takes these arguments too, takes precedence over it."""
     marks_data: bool = True
-    """True if the first answer of a session is marked as data. False for tools whose answers hold nothing stored, and
-    for those that add the mark themselves within a budget."""
+    """False for tools whose answers hold nothing stored, or that mark it as data themselves, within a budget."""
     answers_text: bool = False
-    """True if a client gets only the answer's `text`, the messages of its warnings, or an error's message: for a tool
-    whose answers models know by heart."""
+    """True if a client gets only texts (the answer's, its warnings', an error's), in a form that models know."""
     unlisted: tuple[str, ...] = ()
     """Arguments that the tool accepts but does not list: they are rarely used, and every session would pay for them."""
     always_loaded: bool = False
@@ -232,9 +217,8 @@ class Tool(Generic[T]):
     """True if the ids in its answers are whole, for programs that store them."""
 
     async def answer(self, call: Call, arguments: T) -> Answer:
-        """Run the handler. All answers leave through here, whoever asks: no text in them can control a terminal,
-        imitate a frame of a conversation or hide other text, and the first one with stored content says that it is
-        data."""
+        """Run the handler. All answers leave through here: no text in them can control a terminal, imitate a frame of a
+        conversation or hide other text, and the first one with stored content says that it is data."""
         try:
             arguments = await _with_whole_ids(call, arguments)
             try:
@@ -260,14 +244,10 @@ class Tool(Generic[T]):
             error.message = re.sub(rf"\b{MEMORY_ID}\b", own[0], error.message)
 
     def described(self) -> dict[str, Any]:
-        """The entry for `tools/list`. Every session pays for each character, so hints that equal their default are left
-        out.
-
-        Codex asks for approval of a tool unless it is marked as neither destructive nor open to the world.
-        """
+        """The entry for `tools/list`. Every session pays for each character: hints with their default are left out."""
         hints: dict[str, bool] = {"readOnlyHint": True} if self.read_only else {}
-        if not (self.read_only or self.destructive):
-            hints |= {"destructiveHint": False, "openWorldHint": False}
+        if not (self.read_only or self.destructive):  # without these two, Codex asks for approval
+            hints = {"destructiveHint": False, "openWorldHint": False}
         properties = self.decoder.schema["properties"].items()
         listed = {name: _as_listed(schema) for name, schema in properties if name not in self.unlisted}
         schema = {**self.decoder.schema, "properties": listed}
@@ -280,8 +260,8 @@ class Tool(Generic[T]):
 
 
 def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without bounds, since an error states a bound when it is violated, with its `listed` values alone, and
-    with no fields of objects in lists: their description refers to others."""
+    """A schema without bounds, which an error states, with its `listed` values alone, and with no fields of objects in
+    lists: their description refers to others."""
     nested = {"properties": {name: _as_listed(each) for name, each in schema.get("properties", {}).items()}}
     left_out = ("enum", "minimum", "maximum", "minItems", "maxItems", "format", LISTED)
     listed = {name: value for name, value in schema.items() if name not in left_out}
@@ -292,12 +272,7 @@ def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _with_whole_ids(call: Call, arguments: T) -> T:
-    """The arguments with whole ids in place of the beginnings or endings of ids.
-
-    Raises:
-        NotFound: no memory that the caller may see has it.
-        InvalidInput: several memories have it; the message names them.
-    """
+    """The arguments with whole ids in place of parts of ids. Raises as `only_one`."""
     parts: dict[str, str] = {}
 
     def note(text: str, field: str) -> str:
@@ -327,16 +302,11 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
 
 async def _with_short_ids(call: Call, answer: Answer) -> Answer:
     """The answer with short forms of ids; the ids of memories that are only queued stay whole."""
-    known = call.session.short_ids
-    unknown: dict[str, None] = {}
-
-    def short(memory_id: str) -> str:
-        return known.get(memory_id) or unknown.setdefault(memory_id) or memory_id
-
-    shortened: Answer = replaced_in_answer(answer, short)
+    ids: dict[str, str] = {}
+    replaced_in_answer(answer, lambda memory_id: ids.setdefault(memory_id, memory_id))
     is_slow = any(warning["code"] in ABSENT for warning in answer.get("warnings", ()))
-    if unknown and not is_slow and await short_forms_of(call, unknown):
-        shortened = replaced_in_answer(answer, short)
+    short = call.session.short_ids if is_slow else await short_forms_of(call, ids)
+    shortened: Answer = replaced_in_answer(answer, lambda memory_id: short.get(memory_id, memory_id))
     return shortened
 
 
@@ -376,14 +346,8 @@ def tool(
     rename: Literal["camel"] | None = None,
     **hints: Any,
 ) -> Callable[[Handler[P]], Handler[P]]:
-    """Register a function as a tool of the same name, in the toolset of its folder.
-
-    `aliases` are other names for its arguments; with `rename` clients have their names in camel case. `hints` are the
-    optional fields of `Tool`.
-
-    Raises:
-        ValueError: the toolset already has a tool of that name.
-    """
+    """Register a function as a tool of the same name, in the toolset of its folder. `aliases` are other names for its
+    arguments; with `rename` clients have their names in camel case. `hints` are the optional fields of `Tool`."""
 
     def register(handler: Handler[P]) -> Handler[P]:
         arguments, run = _declared(handler, rename)
@@ -411,9 +375,6 @@ def derived_tool(
     `renamed` has the handler's names of arguments that have another name here, `fixed` the values of arguments that
     this tool does not take, `answer_names` the names here for fields of the handler's answer. Without `arguments` it
     takes all others of the handler.
-
-    Raises:
-        ValueError: the toolset already has a tool of that name.
     """
     handler_arguments, run_handler = _declared(handler)
     if arguments is None:
@@ -461,6 +422,7 @@ def _toolset_of(module: str) -> str:
 
 
 def _register(made: Tool[Any], module: str) -> None:
+    """Raises `ValueError` if the toolset already has a tool of that name."""
     key = made.toolset, made.name
     if key in _registered:
         raise ValueError(f"two tools of the toolset {made.toolset} have the name {made.name}: see {module}")
@@ -468,11 +430,7 @@ def _register(made: Tool[Any], module: str) -> None:
 
 
 def load_tools() -> list[Tool[Any]]:
-    """All tools of all toolsets, ordered by name. Their modules are imported, which registers them.
-
-    Raises:
-        ValueError: two tools of a toolset have the same name.
-    """
+    """All tools of all toolsets, ordered by name. Their modules are imported, which registers them."""
     for family in pkgutil.iter_modules(toolsets.__path__, f"{toolsets.__name__}."):
         if family.ispkg:
             for module in pkgutil.iter_modules(importlib.import_module(family.name).__path__, f"{family.name}."):
@@ -481,11 +439,8 @@ def load_tools() -> list[Tool[Any]]:
 
 
 def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[str, Tool[Any]], list[Notice]]:
-    """The tools of a comma-separated list of toolsets (None: the default), and a notice for each unknown name.
-
-    If two tools have the same name, the one of the toolset named first is taken, unless it is a short form of the
-    other.
-    """
+    """The tools of a comma-separated list of toolsets (None: the default), and a notice for each unknown name. Of two
+    tools with one name, that of the toolset named first is taken, unless it is a short form of the other."""
     families: dict[str, dict[str, Tool[Any]]] = {}
     for each in tools:
         families.setdefault(each.toolset, {})[each.name] = each
@@ -500,22 +455,15 @@ def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[s
     return selected, notices
 
 
-def families_of(tools: Mapping[str, Tool[Any]]) -> dict[str, ModuleType]:
-    """The packages of these tools' toolsets, by name, in the order of the tools."""
-    names = dict.fromkeys(each.toolset for each in tools.values())
-    return {name: importlib.import_module(f"{toolsets.__name__}.{name}") for name in names}
-
-
 def instructions_of(tools: Mapping[str, Tool[Any]]) -> str:
-    """The server instructions for a session with these tools: a part for each toolset, with the first toolset's general
-    part before them."""
-    parts = [family.INSTRUCTIONS for family in families_of(tools).values()]
+    """The server instructions for a session with these tools: a general part, and one for each toolset."""
+    names = dict.fromkeys(each.toolset for each in tools.values())
+    parts = [importlib.import_module(f"{toolsets.__name__}.{name}").INSTRUCTIONS for name in names]
     return " ".join((GENERAL, *parts, IN_ALL))
 
 
 def cut_notice(shown: int, offset: int | None) -> Notice:
-    """The notice for an answer that is cut after `shown` items. `offset`: its first item, for a tool that can continue
-    later."""
+    """The notice for an answer cut after `shown` items; `offset` is its first item, for a tool that can continue."""
     go_on = "narrow the request" if offset is None else f"continue with offset {offset + shown}"
     return Notice("answer_cut", f"Only the first {shown} are shown, as the answer would be too large ({go_on}).")
 
@@ -526,8 +474,7 @@ def _weight_of(code: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of a call: the answer, and its compact JSON text, made once. Without an answer there is only the
-    text."""
+    """The result of a call: the answer and its compact JSON text, or a text alone."""
 
     answer: Answer | None
     text: str

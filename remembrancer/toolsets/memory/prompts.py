@@ -10,7 +10,7 @@ import msgspec
 
 from remembrancer.memory.text import check_text, nearest, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.toolsets.tools import Tool, families_of
+from remembrancer.toolsets.tools import Tool
 
 Tools = Mapping[str, Tool[Any]]
 """The tools of a session, by name."""
@@ -64,19 +64,14 @@ TEXTS: Final = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_byte
 
 
 def prompts_for(tools: Tools) -> dict[str, Prompt]:
-    """The prompts for a session with these tools: those of the toolset `memory`, or of the first one that has some;
-    those for notes come last."""
-    families = [each for each in families_of(tools) if each in TEXTS.sets]
+    """The prompts of the toolset `memory`, or of the first one of these tools that has some; those for notes last."""
+    families = [each.toolset for each in tools.values() if each.toolset in TEXTS.sets]
     chosen = min(families, key=lambda each: (each != "memory", each == NOTES), default=None)
     return {} if chosen is None else TEXTS.sets[chosen]
 
 
 def find_prompt(name: str, tools: Tools) -> Prompt:
-    """The prompt of that name, for a session with these tools.
-
-    Raises:
-        InvalidInput: there is none; the message suggests the nearest name.
-    """
+    """The prompt of that name. Raises `InvalidInput` if a session with these tools has none."""
     prompts = prompts_for(tools)
     if name not in prompts:
         raise InvalidInput(f"there is no prompt {shown(name)}{nearest(name, prompts)}", field="name")
@@ -84,11 +79,7 @@ def find_prompt(name: str, tools: Tools) -> Prompt:
 
 
 def check_arguments(name: str, prompt: Prompt, arguments: Mapping[str, str]) -> None:
-    """Check the arguments of a prompt.
-
-    Raises:
-        InvalidInput: an argument is unknown, missing, or has a value that is not allowed.
-    """
+    """Raises `InvalidInput` if an argument of a prompt is unknown, missing, or has a value that is not allowed."""
     known = [argument.name for argument in prompt.arguments]
     for other in arguments:
         if other not in known:
@@ -110,11 +101,8 @@ def check_arguments(name: str, prompt: Prompt, arguments: Mapping[str, str]) -> 
 
 
 def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> str:
-    """The user message of a prompt, in a session with these tools: its text with the arguments in quotes.
-
-    Raises:
-        InvalidInput: there is no such prompt, or its arguments are invalid.
-    """
+    """The user message of a prompt: its text with the arguments in quotes. Raises as `find_prompt` and
+    `check_arguments`."""
     prompt = find_prompt(name, tools)
     check_arguments(name, prompt, arguments)
     wording = next(each for each in prompt.says if each.fits(arguments))
