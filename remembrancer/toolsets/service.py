@@ -61,9 +61,8 @@ class SessionState:
     """The state that the runtime keeps of a session while it is among the last active ones.
 
     `seen` are the memories that it has written, or was shown in their present form, `served` those that its `queries`
-    were answered with. `short_ids` has the short form of each id that it was shown, and the id for each short form;
-    in another session that may mean another memory. `refused` are notices of its own queued writes that were refused
-    later, until it gets them.
+    were answered with. `short_ids` has the short form of each id that it was shown, and the id for each short form.
+    `refused` are notices of its own queued writes that were refused later, until it gets them.
     """
 
     seen: set[str] = field(default_factory=set)
@@ -74,11 +73,8 @@ class SessionState:
 
 
 class MemoryService(Protocol):
-    """The store as tools see it, with its last answers for times when it is away.
-
-    Every method that asks raises the `RemembrancerError` with which the store refuses. Times are seconds since the
-    epoch; `received_at` is the time of the client's call, from which its budget counts.
-    """
+    """The store as tools see it, with its last answers for times when it is away. Methods that ask raise the error with
+    which it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
 
     settings: Settings
     home: str
@@ -93,11 +89,8 @@ class MemoryService(Protocol):
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
         """The store's answer. While the store restarts, the call waits within its budget. After that it gets the last
-        answer to the same question, or, for a search, the memories that the session was shown last.
-
-        Raises:
-            MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
-        """
+        answer to the same question, or, for a search, the memories that the session was shown last; without them it
+        raises `MemoryUnavailable` or `DeadlineExceeded`."""
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
         """The store's answer to a question that nothing else can answer, after the session's own writes. If the store
@@ -108,12 +101,8 @@ class MemoryService(Protocol):
         reason if neither is possible."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good, wherever it is, and forget it here.
-
-        Raises:
-            MemoryUnavailable: the store is away, and nothing was begun.
-            RemembrancerError: it is refused; if `retry_possible`, it will continue by itself as soon as it can.
-        """
+        """Delete a memory for good, wherever it is, and forget it here. Raises `MemoryUnavailable` if nothing was
+        begun; a refusal that is `retry_possible` will continue by itself."""
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a memory has its vectors, within the call's budget."""
@@ -135,10 +124,9 @@ class MemoryService(Protocol):
         question: str = "",
         listed: Sequence[str] = (),
     ) -> None:
-        """Record the memories that a `tool` found for the `question` (none if it found nothing). Without a tool nothing
-        is logged. `counted` are those whose accesses count; `used` are those that were requested by id, or are so
-        likely to answer that they were useful. `listed` are all memories of the answer in their order, for the log, if
-        some had only one line."""
+        """Record the memories that a `tool` found for the `question`. Without a tool nothing is logged. `counted` are
+        those whose accesses count; `used` are those that were requested by id, or probably useful. `listed` are all
+        memories of the answer in their order, for the log, if some had only one line."""
 
     def is_first_data_for(self, caller: Caller) -> bool:
         """True once for each connection, whose client has to be told that memories are data."""

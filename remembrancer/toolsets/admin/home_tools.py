@@ -18,12 +18,8 @@ from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, too
 
 @tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, marks_data=False)
 async def erase_memory(call: Call, memory_id: str) -> Answer:
-    """Delete content, history, vectors, full text and queued copies at once. The id stays known as erased.
-
-    Raises:
-        NotFound: the caller can see no such memory, and none was erased.
-        MemoryUnavailable: the store is away; nothing is queued.
-    """
+    """Delete content, history, vectors, full text and queued copies at once, or raise: nothing is queued. The id stays
+    known as erased."""
     memory_id = parse_memory_id(memory_id)
     operation = Operation(
         call.operation_id, call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
@@ -49,8 +45,7 @@ class ListMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=Tru
 
 @tool("List memories.", read_only=True, unlisted=("only_forgotten",))
 async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
-    """List memories without a question. Does not count as an access. Raises `MemoryUnavailable` if the store is
-    away."""
+    """List memories without a question. Does not count as an access."""
     request = ListMemories(
         project=call.caller.project,
         session_id=call.caller.session_id,
@@ -66,7 +61,7 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
 
 
 async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemory], Answer]) -> Answer:
-    """The memories of a list. Raises `MemoryUnavailable` if the store is away."""
+    """The memories of a list."""
     reply = await call.ask(request)
     if reply.more:
         call.notices.append(cut_notice(len(reply.memories), request.offset))
@@ -84,7 +79,7 @@ def _listed(memory: ListedMemory) -> Answer:
 
 @tool("Open the memory browser; returns its address.", marks_data=False)
 async def open_browser(call: Call) -> Answer:
-    """The address of the memory browser. Raises `MemoryUnavailable` if HTTP cannot be served."""
+    """Start the memory browser if necessary."""
     return {"url": await call.service.open_browser()}
 
 
@@ -97,7 +92,7 @@ async def read_log(
     include_archived: bool = False,
 ) -> Answer:
     """The log of a day (default: today); with `latest`, of all days as far as it is read. Of a change, `undo_at` is the
-    version of the memory of which an undo takes it back. Raises `MemoryUnavailable` if the store is away."""
+    version of the memory of which an undo takes it back."""
     period = TimeWindow(0.0, call.received_at, 0) if latest else day_of(given(day, "today"), call.received_at)
     changes, imports = await read_day(
         call, period, with_forgotten=include_forgotten, with_archived=include_archived, with_undone=True

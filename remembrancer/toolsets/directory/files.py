@@ -1,8 +1,7 @@
 """A directory of files over memories: paths, listings, and the memory changes that an edit of a file implies. Pure.
 
 A memory created as a file is a whole file, and its metadata has the `path`. Other memories are lines of one file per
-kind (`decisions.md`). The wording is that of `BetaLocalFilesystemMemoryTool` in Anthropic's Python SDK, which models
-know.
+kind. The wording is that of `BetaLocalFilesystemMemoryTool` in Anthropic's Python SDK, which models know.
 """
 
 import itertools
@@ -205,8 +204,8 @@ def inserted(text: str, line: int, new: str) -> str:
 
 
 def changes(file: File, after: str) -> Iterator[TextChange]:
-    """The memory changes that turn the content of a file into `after`. Raises `InvalidInput` if the file would become
-    empty."""
+    """The memory changes that turn the content of a file into `after`. Raises `InvalidInput` if a file that is one
+    memory would become empty."""
     if not file.is_group:
         if not after.strip():
             raise InvalidInput(f"{file.place.path} would be empty: delete it instead", field="new_str")

@@ -69,8 +69,7 @@ class _Directory:
         self._parts = 0
 
     async def read(self, *scopes: Scope) -> dict[DirectoryPath, File]:
-        """Read all files of these scopes. Raises `MemoryUnavailable` and `DeadlineExceeded` if the store does not
-        answer."""
+        """Read all files of these scopes."""
         caller = self._call.caller
         memories: list[ListedMemory] = []
         while True:

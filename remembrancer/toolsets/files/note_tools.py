@@ -138,12 +138,7 @@ async def memory_read(
 
 
 def read_note(path: str, root: str, settings: Settings) -> str:
-    """The text on disk of the note at a path from a search result.
-
-    Raises:
-        NotFound: there is no such note.
-        InvalidInput: the path is not a note's, or cannot be read.
-    """
+    """The text on disk of the note at a path from a search result. Raises `NotFound` or `InvalidInput`."""
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
     note = find_note(path, root, settings.notes_extra_paths)
     if not isinstance(note, RealNote):
@@ -167,7 +162,7 @@ def read_note(path: str, root: str, settings: Settings) -> str:
 
 
 def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
-    """The turns of a transcript, which correspond to a note's lines: the lines of a search result are their numbers."""
+    """The turns of a transcript, which a search result numbers as it does a note's lines."""
     unknown = NotFound(f"there is no transcript {shown(path)} of a session in this project", field="path")
     file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
     if file is None:

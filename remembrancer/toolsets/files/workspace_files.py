@@ -1,8 +1,7 @@
 """Finds the files that are read for a workspace: its notes, and the transcripts of its sessions.
 
 All code that reads, indexes or writes a note must find it with `find_note`, and open it with `open_directory` or
-`open_note`: the real location of a file decides if it is a note, since a cloned repository may contain links to
-anything.
+`open_note`: a cloned repository may contain links to anything.
 """
 
 import contextlib
@@ -89,11 +88,8 @@ def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
 
 def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> RealNote | str:
     """The note at a path in a workspace whose notes are in these places (files and directories), with links resolved;
-    or the reason why the file is not a note: it is not Markdown, or is not really in one of the places.
-
-    Links in a place itself are followed only if it is an absolute path, which only the user's own settings may contain.
-    Open the note with `open_note` or `open_directory`: it may be replaced by a link at any time.
-    """
+    or the reason why the file is not a note. Links in a place itself are followed only if it is an absolute path, which
+    only the user's own settings may contain."""
     real_root = os.path.realpath(root)
     real = Path(os.path.realpath(Path(root, path)))
     for named in places:
@@ -112,11 +108,8 @@ def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> Real
 
 
 def open_directory(note: RealNote, *, make: bool = False) -> int:
-    """The descriptor of a note's directory, opened without following links. `make`: create it if it is missing.
-
-    Raises:
-        OSError: it does not exist, or a directory in its path has been replaced by a link.
-    """
+    """The descriptor of a note's directory, opened without following links. `make`: create it if it is missing. Raises
+    `OSError`, also if a directory in its path has been replaced by a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(note.directory, flags)
     for part in note.parts[:-1]:
@@ -133,11 +126,8 @@ def open_directory(note: RealNote, *, make: bool = False) -> int:
 
 
 def open_note(note: RealNote) -> int:
-    """The descriptor of a note that is an ordinary file, opened for reading without following links.
-
-    Raises:
-        OSError: it does not exist, or has been replaced by something else.
-    """
+    """The descriptor of a note that is an ordinary file, opened for reading without following links. Raises `OSError`,
+    also if it has been replaced by something else."""
     directory = open_directory(note)
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
@@ -158,10 +148,7 @@ def places_of(settings: Settings, root: Path) -> tuple[str, ...]:
 
 def native_places(root: Path, client: str | None = None) -> list[str]:
     """The folders and files in which assistants (or one client) keep their memories of a workspace and of their user.
-
-    Claude Code keeps those of a project under the path of its repository, which all worktrees share, or in the
-    `autoMemoryDirectory` of the user's settings; VS Code in its storage of a workspace.
-    """
+    Claude Code keeps those of a project under the path of its repository, which all worktrees share."""
     if client in NATIVE:
         return list(NATIVE[client])
     shared = Path(project_of(root).path)
@@ -239,10 +226,8 @@ def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str]]:
-    """The files of a workspace in the order of their paths, and the skipped ones, each with the reason.
-
-    A file with two names (on a case-insensitive disk, or by a link) is read once.
-    """
+    """The files of a workspace in the order of their paths, each once, whatever its names, and the skipped ones with
+    the reason."""
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: dict[str, str] = {}
     places = places_of(settings, root)

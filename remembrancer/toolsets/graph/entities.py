@@ -50,12 +50,8 @@ def look_up(call: Call, name: str, kind: str) -> SearchGraph:
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
-    """The name and type of the entity with an id, spelled as in the store, or as in the id if the store is away.
-
-    Raises:
-        InvalidInput: it is not an id.
-        NotFound: the caller can see no such entity.
-    """
+    """The name and type of the entity with an id, spelled as in the store, or as in the id if the store is away. Raises
+    `InvalidInput` or `NotFound`."""
     name, kind = parse_entity_id(given, field=field)
     name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
     try:
@@ -70,7 +66,7 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
 
 
 def unknown_entity(given: str, field: str) -> NotFound:
-    """The error for an id without an entity that the caller can see."""
+    """The error for an id of no entity."""
     return NotFound(f"there is no entity with the id {given[:200]}", field=field)
 
 
@@ -90,11 +86,7 @@ def description_in(entity: GraphEntity) -> str:
 
 @tool("Create an entity, to relate to others. The same name and type is the same entity.")
 async def create_entity(call: Call, name: str, entity_type: str, description: str = "") -> Answer:
-    """Store an entity as a memory of the project that describes it. A known entity gets the description if that is new.
-
-    Raises:
-        InvalidInput: the name or the type is invalid.
-    """
+    """Store an entity as a memory of the project that describes it. A known entity gets a new description."""
     name = clean_name(name, field="name", longest=MAX_NAME)
     kind = clean_name(entity_type, field="entity_type", longest=MAX_NAME)
     content = title(name, kind)
@@ -142,13 +134,7 @@ class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Relate two entities. The relation is a fact with an id of its own.")
 async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
-    """Store a relation as a memory of the project. Storing the same relation again returns the known one, and sets its
-    weight if another is given.
-
-    Raises:
-        NotFound: one of the entities does not exist.
-        InvalidInput: both are the same, or a field is invalid.
-    """
+    """Store a relation as a memory of the project. Storing it again returns the known one, and may set its weight."""
     relation = clean_name(arguments.relation_type, field="relation_type", longest=MAX_NAME)
     valid = cleaned(arguments)
     start, start_type = await entity_named(call, arguments.from_id, "from_id")
@@ -185,12 +171,7 @@ async def get_related(
     depth: Annotated[int, Meta(ge=1, le=5)] = 1,
     direction: Literal["out", "in", "both", "outgoing", "incoming"] = "both",
 ) -> Answer:
-    """Walk breadth first from the entity. Relations that are no longer valid are marked, and followed last.
-
-    Raises:
-        NotFound: there is no such entity.
-        MemoryUnavailable: the store is away.
-    """
+    """Walk breadth first from the entity. Relations that are no longer valid are marked, and followed last."""
     name, kind = parse_entity_id(entity_id, field="entity_id")
     question = msgspec.structs.replace(
         look_up(call, name, kind), depth=depth, direction=_DIRECTIONS[direction], limit=MOST

@@ -94,12 +94,7 @@ async def list_facts(
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20,
     offset: Offset = 0,
 ) -> Answer:
-    """A page of the memories valid at a time; without a time, of all memories.
-
-    Raises:
-        InvalidInput: the time is invalid.
-        MemoryUnavailable: the store is away.
-    """
+    """A page of the memories valid at a time; without a time, of all memories."""
     is_now = timestamp == NOW
     request = ListMemories(
         call.caller.session_id,
@@ -175,12 +170,7 @@ class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     'Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.',
 )
 async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
-    """End a memory's period of validity, and keep the reason.
-
-    Raises:
-        NotFound: the caller can see no such memory.
-        InvalidInput: the memory that replaces it does not exist.
-    """
+    """End a memory's period of validity, and keep the reason."""
     memory_id = parse_memory_id(arguments.id, field="id")
     newer = None if arguments.replaced_by is None else parse_memory_id(arguments.replaced_by, field="replaced_by")
     at = seconds_of(arguments.at, "at")

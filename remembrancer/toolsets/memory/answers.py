@@ -66,8 +66,8 @@ def _value(name: str, value: Any) -> Any:
 def with_lines(
     memories: Sequence[RecalledMemory], limit: int | None, seen: Container[str] = ()
 ) -> list[RecalledMemory]:
-    """The memories that are likely or possible answers, and the first others (at most `limit`), in their order. Of the
-    others, those that the session has `seen` are left out, unless it is the nearest of all."""
+    """The memories that are likely or possible answers, and the first others (at most `limit`), in their order; of
+    these, only the nearest of all may be one that the session has `seen`."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_BESIDE_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
@@ -77,8 +77,7 @@ def with_lines(
 
 
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
-    """The first words of a memory that is an unlikely answer, from the sentence on that shares most terms with the
-    query."""
+    """The first words of an unlikely answer, from the sentence on that shares most terms with the query."""
     matching = from_best_sentence(without_preface(memory.content), lambda each: len(terms_of(each) & terms))
     return {
         **_place_of(memory),
@@ -100,8 +99,8 @@ def _place_of(memory: RecalledMemory) -> Answer:
 
 
 def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool = True) -> Answer:
-    """A memory as answers show it: its content, how well it answers (if `is_judged`), since when it is valid, and
-    anything unusual about it. With `detail`, every field is included, and each signal that contributed to its rank."""
+    """A memory as answers show it: its content, how well it answers (if `is_judged`), and anything unusual about it;
+    with `detail`, every field, and each signal that contributed to its rank."""
     relevance = _relevance(memory, _ROUNDED if detail else 2) if is_judged else {}
     if memory.origin is not None:
         scored = {"scores": _signals(memory)} if detail else {}
@@ -146,8 +145,7 @@ def standing_of(memory: ListedMemory) -> Answer:
 
 
 def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
-    """The state of an open end, its due date, and from the day after that on that it is overdue; empty for other
-    memories."""
+    """The state of an open end, its due date, and from the day after it on that it is overdue."""
     if memory.kind != OPEN_END:
         return {}
     is_late = memory.due is not None and not memory.done and iso(memory.due)[:10] < f"{datetime.now():%Y-%m-%d}"

@@ -81,12 +81,11 @@ def build_block(
     away: Away | None = None,
     today: str = "",
 ) -> ContextBlock:
-    """The gathered memories in their groups, in at most `max_tokens` tokens as measured by `count`.
+    """The gathered memories in their groups, in at most `max_tokens` tokens as measured by `count`: those that do not
+    fit are left out from the end, a single one is cut.
 
-    Memories that do not fit are left out from the end; a single memory that is too long is cut. If `is_whole_memory` is
-    False, only some sections were requested. `is_addition`: the session has an earlier block, so that this one says
-    nothing about the rest. `away`: the block holds only what is known without the store, and says so. Open ends that
-    were due before `today` are overdue.
+    Unless `is_whole_memory`, only some sections were requested. `is_addition`: the session has an earlier block, so
+    that this one says nothing about the rest. Open ends that were due before `today` are overdue.
     """
     memories, ids = gathered.memories, gathered.short_ids
     beside: list[str] = []
@@ -184,8 +183,7 @@ def _index_of(subjects: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: str = "") -> str:
-    """The given part of a memory's content as one list item, with its id and remarks. With `today`, an open end has one
-    line, and may be overdue."""
+    """A part of a memory's content as one list item, with remarks. With `today`, an open end has one line."""
     later = [*memory.superseded_by, *memory.possibly_superseded_by]
     by = next((f" by {ids[each]}" for each in later if each in ids), "")
     remarks = [f"(possibly superseded{by})"] if later else []

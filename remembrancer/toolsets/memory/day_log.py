@@ -36,12 +36,8 @@ CHANGE_WORDS: Final = {"superseded": "replaced", "invalidated": "ended", "supers
 
 
 def day_of(text: str, now: float) -> TimeWindow:
-    """The day that a word or a date names: "yesterday", "Tuesday" (the last one, which may be today), "2026-11-17", in
-    each language that questions are understood in, in this machine's time zone.
-
-    Raises:
-        InvalidInput: the text names no day, or one that has not begun.
-    """
+    """The day that a word or a date names in this machine's time zone: "yesterday", "2026-11-17", "Tuesday" (the last
+    one, which may be today). Raises `InvalidInput` if the text names none, or one that has not begun."""
     today = WEEKDAYS[datetime.fromtimestamp(now).weekday()]
     for phrase in (text, f"on {text}", f"el {text}"):
         if read_query(phrase).lower().removeprefix("on ").strip() == today:
@@ -62,9 +58,6 @@ async def read_day(
     Of a memory that has been forgotten since, only the forgetting is listed, without its content, unless
     `with_forgotten`. `with_archived` adds what maintenance has archived, `with_undone` changes that were undone, with
     their undoing.
-
-    Raises:
-        MemoryUnavailable: the store is away.
     """
     without_session = (PROMOTED, ARCHIVED) if with_archived else (PROMOTED,)
     request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE, with_undo=True)
@@ -99,18 +92,15 @@ def verb_of(change: MemoryChanged) -> str:
 
 
 def dates_of(begins: float, ends: float) -> str:
-    """The first and last day of a period, in this machine's time zone."""
+    """The first and last day of a period."""
     days = [f"{datetime.fromtimestamp(at).astimezone():%A %Y-%m-%d}" for at in (begins, max(begins, ends - 1))]
     return " to ".join(dict.fromkeys(days))
 
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     """The log of a day as one block of Markdown within a budget of tokens: a line for each memory, in the order of the
-    first changes; of a longer period, a list for each day.
-
-    Texts have the last state of that day. They are whole if they fit; except on a small day, a memory that the session
-    has seen, and that has not changed since, is named by its first words. Lines that do not fit are cut from the end.
-    """
+    first changes; of a longer period, a list for each day. Texts have the last state of that day, and are whole if they
+    fit; except on a small day, memories that the session knows are named by their first words."""
     day = day_of(text, call.received_at)
     changes, _ = await read_day(call, day)
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
@@ -152,8 +142,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
 
 
 def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
-    """The line for the changes of one memory on a day: what was done, and the text. With `longest` 0 the text is known,
-    and only named."""
+    """The line for the changes of one memory on a day. With `longest` 0 the text is known, and only named."""
     last = changes[-1]
     text = " ".join(last.begins.split())
     text = text[:longest] if longest else first_words(without_preface(text), NAMED_WORDS)

@@ -45,11 +45,7 @@ def clean_reason(reason: str | None) -> str | None:
 
 
 def seconds_of(text: str | None, field: str) -> float | None:
-    """Convert an ISO 8601 date or time to seconds since the epoch; without an offset it is UTC. None if none was given.
-
-    Raises:
-        InvalidInput: the text is not a date or time.
-    """
+    """Seconds since the epoch of an ISO 8601 date or time; without an offset it is UTC. Raises `InvalidInput`."""
     if text is None:
         return None
     try:
@@ -74,7 +70,7 @@ class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     include_forgotten: bool = False
 
     def for_request(self) -> dict[str, Any]:
-        """The fields of a request to the store. Raises `InvalidInput` for a domain or a tag that is not allowed."""
+        """The fields of a request to the store."""
         return {
             "scopes": tuple(dict.fromkeys(self.scope)),
             "types": tuple(dict.fromkeys(self.type)),
@@ -105,11 +101,8 @@ UNLISTED: Final = GivenFields.__struct_fields__
 
 
 def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
-    """The given fields of a memory by name, cleaned by their type; those named in `but` are left out.
-
-    Raises:
-        InvalidInput: a value is not allowed, or `valid_until` is not after `valid_from`.
-    """
+    """The given fields of a memory by name, cleaned by their type; those named in `but` are left out. Raises
+    `InvalidInput`."""
     fields: dict[str, Any] = {}
     for row in FIELDS:
         value, rule = getattr(arguments, row.name, None), RULES.get(row.sort)

@@ -20,15 +20,8 @@ MAX_HISTORY: Final = 50
 """The number of versions that are listed, the latest ones; every version can be requested by number."""
 DETAIL: Final = (
     *("importance", "confidence", "session_id", "embedded", "strength", "is_stale", "why", "found_entities"),
-    *(
-        "access_count",
-        "last_accessed",
-        "sessions_used",
-        "promotion_chain",
-        "promotions",
-        "observed_in_projects",
-        "undo_forgets",
-    ),
+    *("access_count", "last_accessed", "sessions_used", "promotion_chain", "promotions", "observed_in_projects"),
+    "undo_forgets",
 )
 """The fields that only an answer with `detail` has."""
 FORMER_TEXTS: Final = "version=N shows a former text."
@@ -44,13 +37,7 @@ IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
     unlisted=("version", "detail"),
 )
 async def get_memory(call: Call, memory_id: str, version: Version | None = None, detail: bool = False) -> Answer:
-    """Show one memory, with its history if it has changed; with `detail`, all its fields.
-
-    Raises:
-        NotFound: there is no such memory that the caller may see.
-        InvalidInput: the memory has no such version.
-        MemoryUnavailable, DeadlineExceeded: the store is away or slow, and the memory is not cached.
-    """
+    """Show one memory, with its history if it has changed; with `detail`, all its fields."""
     request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(memory_id), with_undo=detail)
     reply = await call.ask(request)
     if not call.is_old:
@@ -86,11 +73,8 @@ def short(details: Answer) -> Answer:
 
 
 def shown(reply: MemoryShown, version: int | None = None) -> Answer:
-    """One memory in full; with `version`, the content and fields that it had in that version.
-
-    Raises:
-        InvalidInput: the memory has no such version; the message names the existing ones.
-    """
+    """One memory in full; with `version`, the content and fields that it had in that version. Raises `InvalidInput`,
+    which names the existing versions."""
     memory = reply.memory
     if version is None:
         answer = _all_fields(memory) | {"embedded": reply.embedded}
@@ -183,13 +167,11 @@ def _promotion(step: ChainLink | LoggedPromotion) -> dict[str, Any]:
 
 
 def _history(entry: HistoryEntry) -> dict[str, Any]:
-    """One line of the history. It leaves out the content, which can be requested by version, and a proposal that only
-    an undo needs."""
+    """One line of the history, without the content, and without a proposal that only an undo needs."""
     line: dict[str, Any] = {
         "version": entry.version,
         "change": entry.change,
         "at": iso(entry.changed_at),
         "session_id": entry.session_id,
     }
-    told = {name: value for name, value in entry.details.items() if name != "proposal"}
-    return line | {name: value for name, value in told.items() if value not in (None, [], ())}
+    return line | non_empty(**{name: value for name, value in entry.details.items() if name != "proposal"})

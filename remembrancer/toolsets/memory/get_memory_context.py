@@ -1,5 +1,4 @@
-"""The tool `get_memory_context`: the memories that a session should know for its task, as one block of limited size;
-for a hook, those relevant to a command or an edit."""
+"""The tool `get_memory_context`: the memories to know for a task; for a hook, those about a command or an edit."""
 
 import time
 from collections.abc import Sequence
@@ -45,8 +44,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     unseen: bool = False
     action: Action | None = None
     given: list[str] | None = None
-    """The memories that a hook has printed for the session. It reports what it prints of an answer, which counts as
-    shown only then: the hook may have given up meanwhile."""
+    """The memories that a hook has printed for the session. It may give up, so no other ones count as shown."""
 
 
 @tool(

@@ -32,8 +32,7 @@ REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuse
 
 @tool("Health and counts.", read_only=True, marks_data=False)
 async def get_memory_status(call: Call) -> Answer:
-    """Report the state of the memory as this session sees it. Without the store, the last known figures are used, if
-    any."""
+    """The state of the memory as this session sees it; without the store, with the last known figures."""
     caller, service = call.caller, call.service
     store, is_fresh, is_degraded = None, False, True
     with suppress(*AWAY):

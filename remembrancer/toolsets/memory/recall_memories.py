@@ -93,10 +93,8 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
     """The likely and possible answers in full, or else the nearest memory, unless the session has seen it; one line for
-    this one then, and for each of the others that it has not seen. Names the sources that were not searched.
-
-    With `detail` all memories are in full, as with a ranking by name and in a degraded answer, where nothing is judged.
-    """
+    it then, and for each of the others that the session has not seen. All are in full with `detail`, and with a ranking
+    by name and in a degraded answer, where nothing is judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
@@ -181,9 +179,8 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
-    """The memories that hold for every task and were not yet shown to the session, the nearest first: a query that
-    nothing likely answers may be a task, and no convention looks like the tasks for which it holds. Of many, only
-    the nearest: the rest of an answer would be an arbitrary part of them."""
+    """The memories that hold for every task and that the session has not seen, the nearest first (of many, only those):
+    a query that nothing likely answers may be a task, and no convention looks like the tasks for which it holds."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
     request = ListMemories(
@@ -273,8 +270,8 @@ def hint_for(request: Recall, recalled: Recalled) -> str | None:
 
 
 def within_budget(answer: Answer, max_tokens: int) -> Answer:
-    """The answer in at most `max_tokens` as it is sent: the best memories whole, and the first that does not fit cut at
-    its end. `omitted` counts the memories left out."""
+    """The answer in at most `max_tokens` as it is sent: the best memories, and the beginning of the first that does not
+    fit. `omitted` counts the memories left out."""
     if _fits(answer, max_tokens):
         return answer
     memories = answer["memories"]

@@ -23,12 +23,7 @@ async def reflect_and_consolidate(
     dry_run: bool | None = None,
     undo: str | None = None,
 ) -> Answer:
-    """Consolidate the session's own memories, or with a dry run list what would change; or undo a run and report the
-    result.
-
-    Raises:
-        InvalidInput: another session is named, or a run is to be undone and a reflection is requested with it.
-    """
+    """Consolidate the session's own memories, or with a dry run list what would change; or undo a run."""
     caller, service = call.caller, call.service
     if session_id is not None and session_id.strip() != caller.session_id:
         message = (
@@ -64,8 +59,8 @@ async def reflect_and_consolidate(
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo the changes that the run made in the project, and of an import in its sessions, and to the user's memories:
-    an operation for each, since they may lie in different lanes, which have transactions of their own."""
+    """Undo the changes of a run in the project, of an import in its sessions, and to the user's memories: an operation
+    for each, since they may lie in different lanes, which have transactions of their own."""
     unknown: NotFound | None = None
     results = []
     parts: dict[str, UndoRun] = {"": UndoRun(run_id, "project")}

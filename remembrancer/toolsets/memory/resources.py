@@ -43,14 +43,11 @@ R = TypeVar("R")
 
 
 def memory_id_in(uri: str) -> str | None:
-    """The memory id in a URI, with its prefix, or a part of an id; None if the URI names none.
-
-    The client may have escaped the colon.
-    """
+    """The memory id in a URI, with its prefix, or a part of an id; None if the URI names none."""
     if not uri.startswith(MEMORY_START):
         return None
     try:
-        return id_or_part(unquote(uri.removeprefix(MEMORY_START)), field="uri")
+        return id_or_part(unquote(uri.removeprefix(MEMORY_START)), field="uri")  # its colon may be escaped
     except InvalidInput:
         return None
 
@@ -88,7 +85,7 @@ def session_summary(
     counted_since: float,
 ) -> str:
     """The memories that a session stored, changed and was shown. `served` is the number of queries and of distinct
-    memories, counted from `counted_since` (seconds since the epoch), which is mentioned when the session is older."""
+    memories from `counted_since` on, which is mentioned when the session is older."""
     queries, memories = served
     ended = "" if story.status == "active" else f" | {story.status}"
     since = f" (since {_minute(counted_since)})" if counted_since > started_at + 1.0 else ""
@@ -120,8 +117,7 @@ def session_summary(
 
 
 def knowledge_graph(graph: GraphFound) -> str:
-    """The overview of a project's graph. Density is the number of edges over n (n - 1), the maximum of a directed
-    graph."""
+    """The overview of a project's graph. Density is relative to n (n - 1), the edges of a whole directed graph."""
     entities, relationships = graph.total_entities, graph.total_relationships
     lines = ["## Project Knowledge Graph", MARK]
     if not entities:
@@ -246,12 +242,8 @@ class Resources:
         self._counted_since = time.time()
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
-        """The content of a resource. While the store is away it is the last known one, marked as such.
-
-        Raises:
-            NotFound: there is no such resource, or no such memory that the caller may see.
-            RemembrancerError: it cannot be read now; the message says why.
-        """
+        """The content of a resource; while the store is away, the last known one, marked as such. Raises `NotFound`, or
+        the reason why it cannot be read now."""
         viewer = caller.project, caller.session_id
         if uri == SUMMARY:
             return await self._page(DescribeSession(*viewer), lambda story: self._summary(caller, story), received_at)

@@ -28,8 +28,8 @@ UNKNOWN: Final = (
 
 @tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
 async def forget_memory(call: Call, memory_id: str, reason: str | None = None, copies: bool = False) -> Answer:
-    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well, and so are
-    the memories that it replaced, which stay outdated."""
+    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well; memories
+    that it replaced stay outdated."""
     change = ForgetMemory(parse_memory_id(memory_id), clean_reason(reason))
     try:
         result = await call.write(change, ForgottenResult)
@@ -60,8 +60,7 @@ async def restore_memory(
     call: Call, memory_id: str, version: Version | None = None, reason: str | None = None, undo: bool = False
 ) -> Answer:
     """Restore a forgotten or replaced memory, or return to an earlier version; or (`undo`) undo its last change, if it
-    still has the given version. The answer to that names the changed memory, which may be one that this one has
-    replaced."""
+    still has the given version: the answer names the changed memory, which may be one that it has replaced."""
     memory_id = parse_memory_id(memory_id)
     if not undo:
         result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
@@ -82,8 +81,7 @@ async def restore_memory(
 async def promote_memory(
     call: Call, memory_id: str, target_scope: Literal["project", "user"], reason: str | None = None
 ) -> Answer:
-    """Make a memory visible to more sessions or projects; or (`project`) decline its promotion to the user, or undo
-    it."""
+    """Make a memory visible to more sessions or projects; or (`project`) decline or undo its promotion to the user."""
     memory_id = parse_memory_id(memory_id)
     change = PromoteMemory(memory_id, target_scope, clean_reason(reason))
     result = await call.write(change, PromotedResult)

@@ -84,12 +84,8 @@ class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=T
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. A list
-    of open ends is stored as separate memories. The answer has scope and kind where they differ from the call's, and a
-    due date that was read from the text ("by 2026-12-20").
-
-    With `memories`, all are checked before the first is stored; one that the store refuses is in the answer with its
-    error, beside the ids of the others.
-    """
+    of open ends is stored as separate memories. With `memories`, all are checked before the first is stored; one that
+    the store refuses is in the answer with its error, beside the ids of the others."""
     session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
     changes = changes_of(arguments, session_id, limit)
     stores: list[tuple[MemoryArguments, StoreMemory]] = []
@@ -126,11 +122,7 @@ def changes_of(
     arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
     """The memories of a call, each with the change that it requests. A field beside `memories` applies to each of them
-    that lacks it.
-
-    Raises:
-        InvalidInput: a field is not allowed, or there are too many memories.
-    """
+    that lacks it. Raises `InvalidInput`."""
     if arguments.memories is None:
         return [(arguments, to_change(arguments, session_id, content_limit_bytes))]
     beside = {name: getattr(arguments, name) for name in MemoryArguments.__struct_fields__}
@@ -154,8 +146,7 @@ def changes_of(
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One answer for several memories: their ids in order, what all the answers have alike, and the memories that need
-    a remark."""
+    """One answer for several memories: their ids, what all the answers have alike, and the memories with a remark."""
     ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
     alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
     alike.pop("memory_id", None)
@@ -195,11 +186,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
 
 
 def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: int) -> StoreMemory:
-    """The change that a call requests, without the memory's id.
-
-    Raises:
-        InvalidInput: a field is not allowed.
-    """
+    """The change that a call requests, without the memory's id. Raises `InvalidInput`."""
     if arguments.content is None:
         raise InvalidInput("content is missing: it must be a string", field="content")
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
@@ -233,11 +220,8 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
 
 
 def _scope_and_kind(arguments: MemoryArguments, content: str) -> tuple[Scope, MemoryType, Kind | None]:
-    """The scope, type and kind of a memory: as requested, else the project, and the kind that its wording suggests.
-
-    A kind determines the type, and a kind that exists only in sessions determines the scope. If only a type is given,
-    the kind that the wording suggests is used if it has this type.
-    """
+    """The scope, type and kind of a memory: as requested, else the project, and the kind that its wording suggests,
+    unless it contradicts a given type. A kind determines the type, and one that exists only in sessions the scope."""
     scope: Scope = arguments.scope or "project"
     if arguments.due is not None and arguments.kind not in (None, OPEN_END, "fact"):  # of a coming event
         raise InvalidInput("only an open end has a due date", field="due", remedy=f"kind: {OPEN_END}")

@@ -68,9 +68,8 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     unlisted=("tags", "related_entities", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """Change the given fields only. The answer has the changed line if a passage of the text is replaced, and the
-    beginning of the former text if all of it is. It names the changed fields unless one field was given a value, and
-    that was changed."""
+    """Change the given fields only. The answer has the changed line, or the beginning of the former text if all of it
+    is replaced. It names the changed fields unless one field was given a value, and that was changed."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     if change.kind != arguments.kind:
         call.warn("kind_changed", BECOMES_OPEN)
@@ -85,11 +84,7 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
 
 
 def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> UpdateMemory:
-    """The change that a call requests.
-
-    Raises:
-        InvalidInput: a field is not allowed, or nothing is to be changed.
-    """
+    """The change that a call requests. Raises `InvalidInput`, also if nothing is to be changed."""
     memory_id = parse_memory_id(arguments.memory_id)
     content: str | TextEdit | None = arguments.content
     if isinstance(content, str):

@@ -73,8 +73,8 @@ def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
 async def write_node(
     call: Call, change: StoreMemory | UpdateMemory, no_ids: Sequence[str], allow_secrets: bool
 ) -> Answer:
-    """Write a node, and return it whole; only its id if the write is queued, or the node was just deleted or cannot be
-    read now. `no_ids` are links that are not ids."""
+    """Write a node, and return it whole, or only its id if it cannot be read now. `no_ids` are links that are not
+    ids."""
     result = await call.submit(change, allow_secrets=allow_secrets)
     assert isinstance(result, StoredResult | UpdatedResult | None)
     node: Answer = {"id": change.memory_id, "status": "queued"}
@@ -95,10 +95,7 @@ async def recall(
     tags: Annotated[tuple[str, ...], Meta(description="Any of these")] = (),
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
 ) -> Answer:
-    """The best nodes for the query with any of the tags; without a query, the newest ones.
-
-    Facts that are no longer valid are left out, because a node could not show that.
-    """
+    """The best nodes for the query with any of the tags, or the newest; only valid ones: a node could not show that."""
     tags = clean_tags(tags)
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
@@ -137,12 +134,7 @@ async def recall(
 async def connections(
     call: Call, node_id: str, depth: Annotated[int, Meta(ge=0, le=10, description="Links away")] = 1
 ) -> Answer:
-    """Walk breadth first from the node; each result has its distance.
-
-    Raises:
-        NotFound: there is no such node.
-        MemoryUnavailable: the store is away.
-    """
+    """Walk breadth first from the node; each result has its distance."""
     node_id = parse_memory_id(node_id, field="node_id")
     found = await call.ask(follow(call, [node_id], depth=depth))
     ids = [memory.id for memory in found.memories]
