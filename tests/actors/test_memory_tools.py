@@ -548,7 +548,7 @@ async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when
         assert not having_it()
 
 
-async def test_the_status_of_damaged_memories_is_degraded(quick_rig: Rig) -> None:
+async def test_the_status_of_damaged_memories_says_how_to_repair_them(quick_rig: Rig) -> None:
     async with store_rig(quick_rig.paths.home), quick_rig.running(), quick_rig.session() as client:
         for content in ("The quay is old.", "The quay is new."):
             await client.store(content)
@@ -559,7 +559,7 @@ async def test_the_status_of_damaged_memories_is_degraded(quick_rig: Rig) -> Non
             "UPDATE memories SET tags = char(1)",
         )
         status = await client.call("get_memory_status")
-    assert (status["degraded"], [each["code"] for each in status["warnings"]]) == (True, ["records_unusable"])
+    assert (status["error"], "doctor --repair" in status["message"]) == ("records_unusable", True)
 
 
 async def test_what_another_project_queued_stays_one_s_own_goes(quick_rig: Rig, places: tuple[Path, Path]) -> None:
