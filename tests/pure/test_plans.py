@@ -322,12 +322,12 @@ def said_in(count: int, content: str, first: int = 0, **fields: Any) -> list[Mat
 
 def test_a_theme_is_of_a_session_if_one_source_is_and_what_a_long_text_says_is_no_pattern() -> None:
     *steps, last = said_in(3, "Run the tests, then tag the commit", kind="procedure")
-    (plan,) = plan_patterns([*steps, msgspec.structs.replace(last, scope="session")], NOW, "one")
-    assert plan.derived is not None
-    assert (plan.derived[0].memory.scope, plan.derived[0].memory.session_id) == ("session", "session:2")
+    ((_, derived),) = plan_patterns([*steps, msgspec.structs.replace(last, scope="session")], NOW, "one")
+    assert derived is not None
+    assert (derived[0].memory.scope, derived[0].memory.session_id) == ("session", "session:2")
     said = "Restart the worker after changing its configuration."
     short = said_in(4, said, kind="observation")
-    assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
+    assert [theme.pattern for theme, _ in plan_patterns(short, NOW, "app")] == [said]
     long = [msgspec.structs.replace(each, content=f"{said}\n" + "More was found out. " * 40) for each in short]
     assert plan_patterns(long, NOW, "app") == []
     assert name_of(ProjectRef("p", "/work/shop/.git")) == "shop"

@@ -217,13 +217,13 @@ def in_sessions(texts: list[str], **changes: Any) -> list[Any]:
 
 def test_what_comes_up_in_three_sessions_is_a_theme_and_the_most_frequent_comes_first() -> None:
     memories = [*in_sessions(ERRORS), memory(9, "Lunch", session_id="session:9")]
-    (plan,) = plans(memories, [0, 0, 0, 0, 1])
-    assert plan.pattern.frequency == 4
-    assert plan.pattern.derived_from == ("memory:0000", "memory:0001", "memory:0002", "memory:0003")
-    assert plan.pattern.pattern in ERRORS
+    ((theme, _),) = plans(memories, [0, 0, 0, 0, 1])
+    assert theme.frequency == 4
+    assert theme.derived_from == ("memory:0000", "memory:0001", "memory:0002", "memory:0003")
+    assert theme.pattern in ERRORS
     memories = [memory(place, session_id=f"session:{place}") for place in range(9)]
     found = plans(memories, [0, 1, 1, 0, 1, 0, 1, 2, 2])
-    assert [each.pattern.frequency for each in found] == [4, 3]
+    assert [theme.frequency for theme, _ in found] == [4, 3]
 
 
 def test_what_holds_anywhere_belongs_to_the_user_and_how_something_is_done_becomes_a_procedure() -> None:
@@ -233,21 +233,21 @@ def test_what_holds_anywhere_belongs_to_the_user_and_how_something_is_done_becom
         ("observation", "", "user"),
         ("observation", specific, "project"),
     ):
-        (plan,) = plans(in_sessions([text + ending for text in ERRORS], kind=kind), [0] * 4)
-        assert plan.pattern.suggested_scope == scope
+        ((theme, _),) = plans(in_sessions([text + ending for text in ERRORS], kind=kind), [0] * 4)
+        assert theme.suggested_scope == scope
     for second, is_procedure in (("error_fix", True), ("observation", False)):
         kinds = ("procedure", second, "observation")
         said = [
             msgspec.structs.replace(each, kind=kind) for each, kind in zip(in_sessions(ERRORS[:3]), kinds, strict=True)
         ]
-        (plan,) = plans(said, [0] * 3)
-        assert (plan.derived is not None) is is_procedure
+        ((_, derived),) = plans(said, [0] * 3)
+        assert (derived is not None) is is_procedure
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30))
 def test_a_theme_counts_its_sessions_and_no_memory_is_in_two(world: list[tuple[int, int]]) -> None:
     memories = [memory(place, session_id=f"session:{session}") for place, (_, session) in enumerate(world)]
-    patterns = [each.pattern for each in plans(memories, [topic for topic, _ in world])]
+    patterns = [theme for theme, _ in plans(memories, [topic for topic, _ in world])]
     taken = [name for each in patterns for name in each.derived_from]
     assert len(taken) == len(set(taken))
     sessions = {each.id: each.session_id for each in memories}

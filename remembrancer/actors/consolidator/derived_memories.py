@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
@@ -42,17 +41,12 @@ SUMMARY_WORDS: Final = 20
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // LEAST_MEMBERS
 """The longest memory that is summarised: repeating a longer one saves nothing."""
 
-
 Derived = tuple[AddMemory, *tuple[Edit, ...]]
 """The edits that store a memory derived from others: first the memory, with its sources."""
 
 
-@dataclass(frozen=True, slots=True)
-class PatternPlan:
-    """A theme, and the memory to be derived from it, if any."""
-
-    pattern: Pattern
-    derived: Derived | None = None
+PatternPlan = tuple[Pattern, Derived | None]
+"""A theme, and the memory to be derived from it, if any."""
 
 
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
@@ -96,7 +90,6 @@ def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -
 
 
 def by_id(made: Iterable[Derived]) -> dict[str, Derived]:
-    """The derived memories by their ids."""
     return {each[0].memory.id: each for each in made}
 
 
@@ -165,9 +158,9 @@ def _plan(members: Sequence[Material], frequency: int, project_name: str) -> Pat
         tuple(source.id for source in sources),
     )
     if procedure is not None or not _mostly(member.kind in PROCEDURE_KINDS for member in members):
-        return PatternPlan(pattern)
+        return pattern, None
     derived = _derive("pattern", "procedure", sources, picked.content)
-    return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived[0].memory.id), derived)
+    return msgspec.structs.replace(pattern, memory_id=derived[0].memory.id), derived
 
 
 def _is_personal(memory: Material, project_name: str) -> bool:
@@ -182,16 +175,16 @@ def _mostly(answers: Iterable[bool]) -> bool:
 
 
 def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
-    """A memory derived from these sources, which are ordered by time, with links to them.
-
-    Its id depends on the ids and versions of the sources alone.
-    """
+    """A memory derived from these sources, which are ordered by time, with links to them. Its id depends on their ids
+    and versions alone."""
     picked = central_memory(sources)
     origin = sorted((source.id, source.version) for source in sources)
     memory_id = derive_memory_id(derive(what, origin), max(source.created_at for source in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))
     confidence = sum(source.confidence for source in sources) / len(sources)
     domains = {source.domain for source in sources}
+    tagged = Counter(tag for source in sources for tag in dict.fromkeys(source.tags))
+    common = sorted((tag for tag in tagged if tagged[tag] * 2 >= len(sources)), key=lambda tag: (-tagged[tag], tag))
     memory = NewMemory(
         id=memory_id,
         content=content,
@@ -202,21 +195,13 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
         importance=max(source.importance for source in sources),
         confidence=min(1.0, round(confidence + CONFIDENCE_GAIN, DIGITS)),
         domain=domains.pop() if len(domains) == 1 else None,
-        tags=_common_tags(sources),
+        tags=tuple(common[:MOST_TAGS]),
         entities=_entities(sources),
         occurred_at=latest.happened_at,
     )
     # Skipped if a source has changed meanwhile: otherwise it would keep the old text.
     adding = AddMemory(memory, tuple((source.id, source.version) for source in sources))
-    links = tuple(AddLink(memory_id, source.id, "derived_from") for source in sources)
-    return (adding, *links)
-
-
-def _common_tags(sources: Sequence[Material]) -> tuple[str, ...]:
-    """The tags of at least half of the sources, the most common first."""
-    counts = Counter(tag for source in sources for tag in dict.fromkeys(source.tags))
-    common = [tag for tag, count in counts.items() if count * 2 >= len(sources)]
-    return tuple(sorted(common, key=lambda tag: (-counts[tag], tag))[:MOST_TAGS])
+    return (adding, *(AddLink(memory_id, source.id, "derived_from") for source in sources))
 
 
 def _entities(sources: Sequence[Material]) -> tuple[tuple[str, str, str], ...]:

@@ -35,11 +35,8 @@ ALL_ROWS: Final = 1_000_000_000
 
 
 async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool = False) -> Maintained:
-    """Carry out the maintenance of a space, or say what it would do.
-
-    Memories of a shared lane are not proposed to the user. Its old rows are deleted in one part, so that all hosts
-    delete the same ones. The results of operations stay: a host that has been away for long may ask for one again.
-    """
+    """Carry out the maintenance of a space, or say what it would do. Memories of a shared lane are not proposed to the
+    user."""
     project, now, is_shared = job.project, clock(), job.lane_time is not None
     place = "user" if project is None else project.id
     run = Run(store, project, run_id_of("maintenance", place, now), "maintenance", clock, dry_run=dry_run)
@@ -62,12 +59,11 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
     _, done["derived"] = await _change_all(summing_up, events, partial(_plan_summaries, left_out=leaving))
     if project is not None:
         patterns = await find_patterns(store, project, (), now)
-        procedures = [each.derived for each in patterns if each.derived is not None]
-        done["derived"] += await _change(summing_up, by_id(procedures))
+        done["derived"] += await _change(summing_up, by_id(derived for _, derived in patterns if derived is not None))
     counts: dict[Upkept, Done] = {}
     if not dry_run:
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
-        if is_shared:
+        if is_shared:  # in one part, so that all hosts delete the same; a host may ask for an old result again
             rows = Prune(rows.sessions_before, rows.runs_before, 0.0, ALL_ROWS)
         counts["pruned"] = await _prune(run, rows)
     if project is not None and not is_shared:
@@ -105,8 +101,7 @@ async def _change(run: Run, changes: Changes) -> list[str]:
 
 async def _prune(run: Run, rows: Prune) -> Done:
     """Delete unneeded rows, a bounded number in each transaction. Returns their number."""
-    pruning = Run(run.store, run.project, run_id_of("pruning", run.run_id), run.kind, run.clock)
-    pruned = 0
+    pruning, pruned = replace(run, run_id=run_id_of("pruning", run.run_id), parts=0), 0
     while True:
         name = derive("pruning", run.run_id, pruning.parts)
         result = await pruning.write_part((rows,), operation_id=name)
@@ -154,7 +149,6 @@ def _is_wanted(memory: Material) -> bool:
 
 
 def _plan_summaries(memories: Iterable[Material], now: float, left_out: Collection[str]) -> Changes:
-    """The edits that summarise related memories. Earlier summaries stay as they are."""
     return by_id(plan_summaries([memory for memory in memories if memory.id not in left_out], now))
 
 

@@ -165,7 +165,6 @@ class PromotionPlan:
 
     @property
     def changed(self) -> set[str]:
-        """The ids of all memories that the plan changes."""
         return {edit.memory_id for group in self.groups for edit in group if isinstance(edit, ReviseMemory)}
 
     def promote(self, memory: Material, verdict: Verdict, near: Found) -> None:
@@ -263,12 +262,13 @@ async def propose_to_user(
     if dry_run:
         return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
     near = await find_near(store, None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)
-    merging, merged, new = _ToUser(store, project, clock), [], []
+    merged: list[str] = []
+    new: list[Promoted] = []
     for memory, verdict in chosen:
         same = says_the_same(memory, near.get(memory.id, ()), clock(), MERGE_COSINE)
         if same is None:
             new.append((memory, verdict))
-        elif await merging.merge(memory, verdict, same[0].id, same[1]):
+        elif await _merge_into_user(store, project, clock, (memory, verdict), same[0].id, same[1]):
             merged.append(memory.id)
     proposing = run_id_of("proposed", project.id, [memory.id for memory, _ in new])
     groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
@@ -279,28 +279,28 @@ async def propose_to_user(
 
 
 async def _said_twice(store: StoreClient, project: ProjectRef, clock: Clock) -> list[str]:
-    """Promote proposed memories about the user that another project has independently. Returns their ids.
-
-    The other project's memories are merged into them.
-    """
-    proposed = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=True, kinds=SPEAKING_KINDS)
-    proposed = msgspec.structs.replace(proposed, with_vectors=True)
+    """Promote proposed memories about the user that another project has independently, and merge its own into them.
+    Returns their ids."""
+    request = ReadMemories(project, scopes=("project",), statuses=("active",), kinds=SPEAKING_KINDS, with_vectors=True)
+    proposed = msgspec.structs.replace(request, proposed=True)
     mine = [each for each in await all_memories(store, proposed) if speaks_of_user(each)]
     promoted: list[str] = []
-    others = (await store.ask(ReadProjects(project))) if mine else ()
-    for other in others:
+    for other in (await store.ask(ReadProjects(project))) if mine else ():
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
         for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):
             score = to_user(memory, project_name=name_of(project)).score
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same, and it is about the user"
-                promotion = _ToUser(store, project, clock)
-                if not await promotion.promote(memory, Verdict(True, score, why)):
+                change = PromoteMemory(memory.id, "user", why, why="pattern_match", score=score)
+                name = derive("to_user", project.id, memory.id, memory.version)
+                try:
+                    await store.ask(Submit(Operation(name, project, "", clock(), change)))
+                except (NotFound, InvalidInput) as error:
+                    logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
                     continue
                 promoted.append(memory.id)
-            why = f"the project {name_of(project)} says the same"
-            merging = _ToUser(store, other, clock)
-            await merging.merge(same, Verdict(True, score, why), memory.id, cosine)
+            verdict = Verdict(True, score, f"the project {name_of(project)} says the same")
+            await _merge_into_user(store, other, clock, (same, verdict), memory.id, cosine)
     return promoted
 
 
@@ -324,47 +324,29 @@ def said_in_both(
     return pairs
 
 
-@dataclass(frozen=True, slots=True)
-class _ToUser:
-    """Moves memories of a project to the user, one at a time."""
+async def _merge_into_user(
+    store: StoreClient, project: ProjectRef, clock: Clock, promoted: Promoted, into_id: str, cosine: float
+) -> bool:
+    """Merge a project's memory into one of the user's. Returns False if it was not merged.
 
-    store: StoreClient
-    project: ProjectRef
-    clock: Clock
-
-    async def promote(self, memory: Material, verdict: Verdict) -> bool:
-        """Move a memory to the user. Returns False if it can no longer be moved."""
-        change = PromoteMemory(memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score)
-        name = derive("to_user", self.project.id, memory.id, memory.version)
-        try:
-            await self.store.ask(Submit(Operation(name, self.project, "", self.clock(), change)))
-        except (NotFound, InvalidInput) as error:
-            logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
-            return False
-        return True
-
-    async def merge(self, memory: Material, verdict: Verdict, into_id: str, cosine: float) -> bool:
-        """Merge a memory into one of the user's. Returns False if it was not merged.
-
-        The user's memory is changed first, then the project's. If the process dies in between, the repeated job skips
-        the first change, which has the same operation id, and makes the second.
-        """
-        targets = await all_memories(self.store, ReadMemories(None, memory_ids=(into_id,)))
-        if not targets:
-            return False
-        into = targets[0]
-        await observe(self.store, self.project, memory.id, into_id, self.clock())
-        reason = f"{memory.id} of the project {self.project.id} was merged into it (cosine {cosine:.3f})"
-        edit = _merged(memory, verdict, self.clock(), into, reason, self.project.id)
-        run_id = run_id_of("to_user", self.project.id, memory.id, memory.version)
-        name = derive("merged_to_user", self.project.id, memory.id, memory.version)
-        in_project = Run(self.store, self.project, run_id, "promotion", self.clock)
-        if (await replace(in_project, of_user=True).write_part((edit,), operation_id=name)).skipped:
-            return False
-        reason = f"merged into the user's {into_id}, which says the same; {verdict.reason}"
-        source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
-        await in_project.write_part((source, _logged(memory, verdict, "pattern_match", into_id)))
-        return True
+    The user's memory is changed first, then the project's. If the process dies in between, the repeated job skips the
+    first change, which has the same operation id, and makes the second.
+    """
+    memory, verdict = promoted
+    targets = await all_memories(store, ReadMemories(None, memory_ids=(into_id,)))
+    if not targets:
+        return False
+    await observe(store, project, memory.id, into_id, clock())
+    reason = f"{memory.id} of the project {project.id} was merged into it (cosine {cosine:.3f})"
+    edit = _merged(memory, verdict, clock(), targets[0], reason, project.id)
+    run = Run(store, project, run_id_of("to_user", project.id, memory.id, memory.version), "promotion", clock)
+    name = derive("merged_to_user", project.id, memory.id, memory.version)
+    if (await replace(run, of_user=True).write_part((edit,), operation_id=name)).skipped:
+        return False
+    reason = f"merged into the user's {into_id}, which says the same; {verdict.reason}"
+    source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
+    await run.write_part((source, _logged(memory, verdict, "pattern_match", into_id)))
+    return True
 
 
 # --- Memories of the user that another project has as well.

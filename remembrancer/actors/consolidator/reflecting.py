@@ -42,7 +42,7 @@ async def reflect(request: Reflect, store: StoreClient, settings: Settings, cloc
     looked_at = [memory for memory in own if not memory.is_derived]
     answer = Reflected(
         memories=tuple(_shown(derived) for derived in summaries),
-        patterns=tuple(plan.pattern for plan in patterns),
+        patterns=tuple(pattern for pattern, _ in patterns),
         analyzed=len(looked_at),
         not_embedded=sum(not memory.vector for memory in looked_at),
     )
@@ -50,7 +50,7 @@ async def reflect(request: Reflect, store: StoreClient, settings: Settings, cloc
         return answer
     run_id = run_id_of("reflection", project.id, request.session_id, request.operation_id)
     run = Run(store, project, run_id, "consolidation", clock, request.session_id)
-    made = by_id([*summaries, *(plan.derived for plan in patterns if plan.derived is not None)])
+    made = by_id([*summaries, *(derived for _, derived in patterns if derived is not None)])
     passed_over = await run.write(made.values())
     return msgspec.structs.replace(
         answer,

@@ -58,11 +58,8 @@ async def end_session(
     changed = bool(stored or run.parts or to_user["promoted"])
     assert session.ended_at is not None, "the job's session must have ended"
     closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
-    if changed:
-        topics = await run_sync(find_communities, await store.ask(ReadEntityEdges(project)))
-        await run.write([(SaveTopics(topics), closing)])
-    else:
-        await run.write([(closing,)])
+    topics = await run_sync(find_communities, await store.ask(ReadEntityEdges(project))) if changed else ()
+    await run.write([(SaveTopics(topics), closing) if changed else (closing,)])
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
@@ -71,15 +68,12 @@ def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
     Derived memories have a limit of their own, so that a session that was summarised earlier does not promote fewer of
     its sources.
     """
-    mine = [memory for memory in own if memory.scope == "session"]
     decide = partial(to_project, least=SESSION_END_SCORE)
-    return [
-        each
-        for is_derived in (False, True)
-        for each in strongest(
-            (memory for memory in mine if memory.is_derived == is_derived), decide, now, SESSION_END_LIMIT
-        )
-    ]
+    promoted: list[Promoted] = []
+    for is_derived in (False, True):
+        memories = (each for each in own if each.scope == "session" and each.is_derived == is_derived)
+        promoted += strongest(memories, decide, now, SESSION_END_LIMIT)
+    return promoted
 
 
 def find_communities(edges: Iterable[Edge]) -> tuple[Topic, ...]:
@@ -109,5 +103,6 @@ def find_communities(edges: Iterable[Edge]) -> tuple[Topic, ...]:
     for name in sorted(strengths, key=lambda each: (-strengths[each], each)):
         groups.setdefault(membership[name], []).append(name)
     large = sorted((names for names in groups.values() if len(names) > 1), key=lambda names: (-len(names), names[0]))
-    large = large[:MOST_COMMUNITIES]
-    return tuple(Topic(", ".join(names[:LABEL_NAMES]), tuple(names[:MOST_MEMBERS])) for names in large)
+    return tuple(
+        Topic(", ".join(names[:LABEL_NAMES]), tuple(names[:MOST_MEMBERS])) for names in large[:MOST_COMMUNITIES]
+    )

@@ -150,10 +150,10 @@ class Run:
 def packed(groups: Iterable[Group]) -> list[Group]:
     """The edits of each part of a run, in order. A group is never divided; one that is too large is a part of its
     own."""
-    parts: list[list[Edit]] = []
-    for group in groups:
-        if group and (not parts or len(parts[-1]) + len(group) > PART_EDITS):
-            parts.append([])
-        if group:
-            parts[-1].extend(group)
-    return [tuple(edits) for edits in parts]
+    parts: list[Group] = []
+    for group in filter(None, groups):
+        if parts and len(parts[-1]) + len(group) <= PART_EDITS:
+            parts[-1] += group
+        else:
+            parts.append(group)
+    return parts
