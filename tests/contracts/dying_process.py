@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remembrancer.actors.store.note_files import NoteFiles
+from remembrancer.actors.store import note_files
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER, Outcome
@@ -66,13 +66,10 @@ def write_note(records: Records, operation: Operation) -> Outcome:
     async def run(_: str, work: Callable[[], Outcome]) -> Outcome:
         return work()
 
-    notes = NoteFiles(records, run)
     try:
-        return asyncio.run(notes.write(operation))
+        return asyncio.run(note_files.write_note(records, run, operation))
     except RemembrancerError as refusal:
         return refusal
-    finally:
-        notes.close()
 
 
 def write_note_and_die(database: Path, root: Path, name: str, content: str, step: int) -> None:

@@ -15,10 +15,9 @@ import logging
 import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.migrations import NO_SPACE
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -47,48 +46,42 @@ repetition over HTTP does not say when it was first sent."""
 logger = logging.getLogger(__name__)
 
 
-class NoteFiles:
-    """Writes the notes of one project, on its own thread, so that nothing else waits for their disk. `run` runs work on
-    the thread of that name."""
+async def write_note(
+    records: Records, run: Callable[[str, Callable[[], Any]], Awaitable[Any]], operation: Operation
+) -> Outcome:
+    """Write a note durably, and return the outcome. A write that takes too long may still happen, once.
 
-    def __init__(self, records: Records, run: Callable[[str, Callable[[], Outcome]], Awaitable[Outcome]]) -> None:
-        self._records = records
-        self._run = run
-        self._thread = ThreadPoolExecutor(1, "notes")
+    `run` runs work on the thread of that name: each project's notes have one, so that nothing else waits for their
+    disk.
 
-    async def write(self, operation: Operation) -> Outcome:
-        """Write a note durably, and return the outcome. A write that takes too long may still happen, once.
+    Raises:
+        RemembrancerError: the note is not written, or not yet.
+    """
+    work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
+    done, _ = await asyncio.wait([work], timeout=WRITE_S)
+    if not done:
+        message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note is written when it does"
+        raise DiskUnavailable(message)
+    outcome: Outcome = await run(
+        records.name, partial(records.complete, operation, partial(_end, result=work.result()))
+    )
+    return outcome
 
-        Raises:
-            RemembrancerError: the note is not written, or not yet.
-        """
-        work = asyncio.get_running_loop().run_in_executor(self._thread, self._written, operation)
-        done, _ = await asyncio.wait([work], timeout=WRITE_S)
-        if not done:
-            work.cancel()  # if it has not started
-            message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note is written when it does"
-            raise DiskUnavailable(message)
-        complete = partial(self._records.complete, operation, partial(_end, result=work.result()))
-        return await self._run(self._records.name, complete)
 
-    def close(self) -> None:
-        """Start no more writes. May be called twice."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def _written(self, operation: Operation) -> NoteWritten:
-        change = operation.change
-        assert isinstance(change, WriteNote)
-        earlier = self._records.outcome_of(operation.operation_id)
-        if earlier is not None:
-            assert isinstance(earlier.result, NoteWritten)
-            return earlier.result
-        try:
-            return _write(operation, change)
-        except OSError as error:
-            if error.errno in NO_SPACE:
-                raise StorageFull(f"there is no room for {change.path}: {error.strerror}") from error
-            reason = error.strerror or str(error)
-            raise InvalidInput(f"{change.path} cannot be written: {reason}", field="path") from error
+def _written(records: Records, operation: Operation) -> NoteWritten:
+    change = operation.change
+    assert isinstance(change, WriteNote)
+    earlier = records.outcome_of(operation.operation_id)
+    if earlier is not None:
+        assert isinstance(earlier.result, NoteWritten)
+        return earlier.result
+    try:
+        return _write(operation, change)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise StorageFull(f"there is no room for {change.path}: {error.strerror}") from error
+        reason = error.strerror or str(error)
+        raise InvalidInput(f"{change.path} cannot be written: {reason}", field="path") from error
 
 
 def _write(operation: Operation, change: WriteNote) -> NoteWritten:

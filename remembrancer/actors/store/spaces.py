@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from remembrancer.actors.migrations import BACKUPS, note_made, was_made
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
-from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.old_home_migration import is_old, migrate_old_home
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
@@ -81,7 +80,6 @@ class HomeSpaces:
         self.shared: dict[str, SharedLane] = {}
         """The shared lanes of projects, by project id, and the user's, under the name of the user's space."""
         self._unusable: str | None = None
-        self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(clock)
         self.indexes: dict[str, FileIndex] = {}
         """The indexes of projects' own files, by project id. They are embedded like memories."""
@@ -229,13 +227,10 @@ class HomeSpaces:
 
     def close(self) -> None:
         """Close everything. May be called twice."""
-        for notes in self._notes.values():
-            notes.close()
         if self._database is not None:
             self._database.close()
         self._open.clear()
         self.shared.clear()
-        self._notes.clear()
 
     # Spaces.
 
@@ -284,14 +279,6 @@ class HomeSpaces:
     def let_go(self, name: str) -> None:
         """Forget an open space; the next use opens it again."""
         self._open.pop(name, None)
-        if (notes := self._notes.pop(name, None)) is not None:
-            notes.close()
-
-    def notes_of(self, project: Records) -> NoteFiles:
-        """Return the writer of an open project's notes, one for each project."""
-        if project.name not in self._notes:
-            self._notes[project.name] = NoteFiles(project, self._committer.run)
-        return self._notes[project.name]
 
     # Shared lanes.
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts
+from remembrancer.actors.store.note_files import write_note
 from remembrancer.actors.store.records.memory_rows import read_copies, read_short_forms
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
@@ -137,7 +138,7 @@ class WriteHandlers(Handlers):
             project = await self._open_for(operation)
             if isinstance(change, WriteNote):
                 assert project is not None
-                outcome: Outcome = await self._files.notes_of(project).write(operation)
+                outcome = await write_note(project, self._committer.run, operation)
             elif isinstance(change, StartSession | EndSession) and project is None:
                 # A project gets its space with its first memory; until then a session has nothing to record.
                 starts = self._starts.setdefault(operation.project.id, {})
