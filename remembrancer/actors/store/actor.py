@@ -40,11 +40,7 @@ from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerGone, StoreHealth
 from remembrancer.protocol.errors import FileLocked, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.reads import (
-    Counts,
-    DescribeStore,
-    EmbeddingSummary,
-)
+from remembrancer.protocol.reads import Counts, DescribeStore, EmbeddingSummary
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.work import WorkerState

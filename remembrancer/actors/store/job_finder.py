@@ -20,15 +20,7 @@ from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import AT_ONCE_SCORE
-from remembrancer.protocol.consolidation import (
-    Job,
-    JobSort,
-    Maintain,
-    NotePresence,
-    PromoteAtOnce,
-    SessionEnded,
-    Work,
-)
+from remembrancer.protocol.consolidation import Job, JobSort, Maintain, NotePresence, PromoteAtOnce, SessionEnded, Work
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef, Submit, SubmitBatch

@@ -15,13 +15,7 @@ from typing import Any, Final
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.journal.contract import SNAPSHOT_FORM, LaneSnapshot, Trimmed
-from remembrancer.protocol.errors import (
-    EntryDamaged,
-    InternalError,
-    InvalidInput,
-    KeyMissing,
-    RemembrancerError,
-)
+from remembrancer.protocol.errors import EntryDamaged, InternalError, InvalidInput, KeyMissing, RemembrancerError
 
 LATE_S: Final = 60.0
 """The time after which any host removes erased memories from the journal, instead of the one that wrote last."""

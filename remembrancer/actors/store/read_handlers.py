@@ -32,11 +32,7 @@ from remembrancer.memory.promotion import explain
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import FindPairs, PairsRead
-from remembrancer.protocol.errors import (
-    FileLocked,
-    RecordsUnusable,
-    RemembrancerError,
-)
+from remembrancer.protocol.errors import FileLocked, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import (
     AwaitEmbedding,

@@ -16,12 +16,7 @@ import msgspec
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.protocol.control import RemoteEmbedder, RemoteEmbedders
-from remembrancer.protocol.errors import (
-    PeerLost,
-    PeerUnavailable,
-    RemembrancerError,
-    WorkerRefused,
-)
+from remembrancer.protocol.errors import PeerLost, PeerUnavailable, RemembrancerError, WorkerRefused
 from remembrancer.protocol.network import NetworkRouter
 from remembrancer.protocol.sockets import Peer, Speaker
 from remembrancer.protocol.wire import Envelope

@@ -59,11 +59,7 @@ from remembrancer.protocol.errors import (
     StorageFull,
     size_in_words,
 )
-from remembrancer.protocol.runs import (
-    AddMemory,
-    ApplyRun,
-    ReviseMemory,
-)
+from remembrancer.protocol.runs import AddMemory, ApplyRun, ReviseMemory
 from remembrancer.protocol.writes import (
     Applied,
     Change,

@@ -23,30 +23,12 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.spaces import USER, HomeSpaces
-from remembrancer.protocol.errors import (
-    InvalidInput,
-    JournalAway,
-    JournalRefused,
-    KeyMissing,
-    RemembrancerError,
-)
+from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalRefused, KeyMissing, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sharing import (
-    DescribeLanes,
-    LaneState,
-    LeaveLane,
-    MemoriesMoved,
-    RejoinLane,
-    ShareProject,
-)
+from remembrancer.protocol.sharing import DescribeLanes, LaneState, LeaveLane, MemoriesMoved, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Notice
-from remembrancer.protocol.writes import (
-    ImportMemory,
-    Operation,
-    PortableMemory,
-    ProjectRef,
-)
+from remembrancer.protocol.writes import ImportMemory, Operation, PortableMemory, ProjectRef
 
 if TYPE_CHECKING:
     from remembrancer.actors.store.lane_follower import LaneFollower
