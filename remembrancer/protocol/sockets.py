@@ -80,11 +80,7 @@ class Speaker:
         self._ids = itertools.count(secrets.randbits(FIRST_ID_BITS))
 
     def envelope(
-        self,
-        *,
-        timeout_s: float | None = None,
-        in_reply_to: int | None = None,
-        notices: tuple[Notice, ...] = (),
+        self, *, timeout_s: float | None = None, in_reply_to: int | None = None, notices: tuple[Notice, ...] = ()
     ) -> Envelope:
         """A new envelope, whose message expires in `timeout_s` (None: never)."""
         return Envelope(

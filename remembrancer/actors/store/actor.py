@@ -116,15 +116,7 @@ class StoreActor(Actor):
         )
         if settings.embedders:
             self._scheduler.expect_workers()
-        parts = StoreParts(
-            paths,
-            settings,
-            self._files,
-            self._committer,
-            self._vectors,
-            self._scheduler,
-            self._readers,
-        )
+        parts = StoreParts(paths, settings, self._files, self._committer, self._vectors, self._scheduler, self._readers)
         self._indexer = IndexerPoll()
         self._file_handlers = FileHandlers(parts, self._indexer)
         self._code = CodeHandlers(parts, self._indexer)

@@ -83,10 +83,7 @@ class FileHandlers(Handlers):
         return by_request(self._search, self._describe, self._list, self._sync)
 
     def listeners(self) -> dict[type, Listener]:
-        return {
-            SyncDone: lambda _, done: self._note(done),
-            NotePresence: lambda _, note: self.note_presence(note),
-        }
+        return {SyncDone: lambda _, done: self._note(done), NotePresence: lambda _, note: self.note_presence(note)}
 
     def note_presence(self, note: NotePresence) -> None:
         """Record the connected sessions: their workspaces are in use."""

@@ -68,22 +68,10 @@ class JobHandlers(Handlers):
     A project without a space has no material; requests do not create one.
     """
 
-    def __init__(
-        self,
-        parts: StoreParts,
-        submit: Apply,
-        count_accesses: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, parts: StoreParts, submit: Apply, count_accesses: Callable[[], Awaitable[None]]) -> None:
         super().__init__(parts)
         self._attempts = Attempts()
-        self.finder = JobFinder(
-            parts.files,
-            parts.settings,
-            submit,
-            parts.readers,
-            self._wake,
-            count_accesses,
-        )
+        self.finder = JobFinder(parts.files, parts.settings, submit, parts.readers, self._wake, count_accesses)
         self._news = anyio.Event()
         self._asked: dict[Reflect | Maintain, _Asked] = {}
         self._refusal: str | None = None if parts.settings.consolidator else OFF

@@ -48,12 +48,7 @@ class RemoteWorkers:
     """
 
     def __init__(
-        self,
-        endpoint: str,
-        speaker: Speaker,
-        keys: WorkerKeys,
-        scheduler: EmbeddingScheduler,
-        silence_s: float,
+        self, endpoint: str, speaker: Speaker, keys: WorkerKeys, scheduler: EmbeddingScheduler, silence_s: float
     ) -> None:
         self._endpoint = endpoint
         self._speaker = speaker

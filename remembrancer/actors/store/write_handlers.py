@@ -82,10 +82,7 @@ class WriteHandlers(Handlers):
         them."""
 
     def handlers(self) -> dict[type, Handler]:
-        return {
-            Submit: self.submit,
-            SubmitBatch: lambda request, _: self._submit_batch(request.operations),
-        }
+        return {Submit: self.submit, SubmitBatch: lambda request, _: self._submit_batch(request.operations)}
 
     async def submit(self, request: Submit, _: RequestContext | None = None) -> Applied:
         """Apply one operation; raises the error if it is refused."""
