@@ -31,8 +31,6 @@ class RuntimePaths:
         """The projects of a home of release 0.2.0, and the model in use."""
         self.database = home / "memory.db"
         """The records of the user, of every project, and of shared lanes."""
-        self.user_database = home / "user" / "memory.db"
-        """The user's records in a home of release 0.2.0."""
         self.projects = home / "projects"
         self.lanes = home / "lanes"
         """Files of the lanes that are shared with other machines: snapshots in transfer, and damaged entries."""

@@ -147,9 +147,15 @@ class ProposeMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omi
 
 
 class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Written by a member with release 0.2.0 that removes entities which no memory names. Has no effect."""
+    """Has no effect. In a shared lane, members with release 0.2.0 write it and the next two."""
 
-    before: float
+
+class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """As `DropOrphans`."""
+
+
+class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """As `DropOrphans`."""
 
 
 class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
@@ -188,19 +194,6 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     status: Literal["completed", "abandoned"]
     ended_at: float
     """The end that was processed: a session that has continued since stays open."""
-
-
-class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Written by a member with release 0.2.0 that has consolidated a shared lane. Has no effect."""
-
-    request_id: int
-    status: Literal["completed", "failed"] = "completed"
-
-
-class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Written by a member with release 0.2.0 that asks for consolidation of a shared lane. Has no effect."""
-
-    threshold: int
 
 
 class NoteMaintenance(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):

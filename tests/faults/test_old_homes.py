@@ -375,7 +375,7 @@ def old_file(path: Path, operation: bytes, *, is_project: bool, has_memory: bool
     memory = """INSERT INTO memories (id, type, scope, session_id, importance, characters, created_at, updated_at,
         content_digest, content, tags, source) VALUES (?, 'semantic', 'project', 's', 0.5, 1, 1, 1, ?, ?, '', '{}')"""
     former = old_home(path.parent / "former", "0.2.0.tar.gz")
-    with closing(sqlite3.connect(former.user_database)) as file, closing(sqlite3.connect(path)) as copy:
+    with closing(sqlite3.connect(former.home / "user/memory.db")) as file, closing(sqlite3.connect(path)) as copy:
         file.backup(copy)
     shutil.rmtree(path.parent / "former")
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
@@ -397,7 +397,7 @@ def test_a_move_that_was_under_way_is_ended_or_not_begun(is_received: bool, is_s
     move = msgspec.msgpack.encode(change_operation("move", PromoteMemory(MOVED, target_scope="user")))
     place = paths.project_database(PROJECT.id)
     old_file(place, move, is_project=True, has_memory=True, has_applied=False)
-    target, name = (paths.lanes / f"{LANE}.db", LANE) if is_shared else (paths.user_database, "user")
+    target, name = (paths.lanes / f"{LANE}.db", LANE) if is_shared else (paths.home / "user/memory.db", "user")
     old_file(target, move, is_project=False, has_memory=is_received, has_applied=is_received)
     if is_shared:
         paths.shares.write_bytes(msgspec.json.encode({"user": LANE}))
@@ -427,9 +427,9 @@ def test_a_doctor_names_an_old_file_in_which_release_0_2_0_went_on_storing(tmp_p
     at = Examination(paths, ClientEnvironment(tmp_path, {}, "linux", tmp_path))
     migrate_old_home(paths)
     assert doctor.check_records(at).status == "ok"
-    with closing(sqlite3.connect(paths.user_database)) as file, file:
+    with closing(sqlite3.connect(paths.home / "user/memory.db")) as file, file:
         file.execute("UPDATE memories SET id = 'memory:LATER', created_at = 1e11 WHERE number = 1")
     records = doctor.check_records(at)
     assert (records.status, "export them with release 0.2.0" in records.advice) == ("warning", True)
     assert "--delete-old-files" not in records.advice
-    assert f"stored memories in {paths.user_database}" in " ".join(records.details)
+    assert f"stored memories in {paths.home}/user/memory.db" in " ".join(records.details)

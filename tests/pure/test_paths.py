@@ -54,7 +54,7 @@ def test_two_homes_never_share_a_socket(one: list[str], two: list[str]) -> None:
 def test_everything_but_the_sockets_of_a_deep_home_stays_in_the_home() -> None:
     home = Path("/", *["deep"] * 40)
     paths = RuntimePaths(home)
-    kept = [paths.logs, paths.catalog, paths.user_database, paths.vectors, paths.write_queue, paths.keys]
+    kept = [paths.logs, paths.catalog, paths.vectors, paths.write_queue, paths.keys]
     kept += [paths.runtime_lock, paths.store_lock, paths.gateway_lock, paths.start_lock, paths.runtime_record]
     kept.append(paths.project_database("p_0123456789ab"))
     assert all(path.is_relative_to(home) for path in kept)

@@ -129,10 +129,9 @@ class StoreActor(Actor):
         for records in self._files:
             self._file_opened(records)
         self._requests = Dispatcher(self._hear)
-        self._requests.register({**writes.handlers(), **self._reads.handlers()})
-        self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
-        self._requests.register({**self._lanes.handlers(), **self._indexer.handlers()})
-        self._requests.register({**self._code.handlers(), **moves.handlers()})
+        files = (self._file_handlers, self._indexer, self._code)
+        for each in (writes, self._reads, self._jobs, self._lanes, moves, *files):
+            self._requests.register(each.handlers())
         self._requests.listen({WorkerState: self._scheduler.hear, **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(
             paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take

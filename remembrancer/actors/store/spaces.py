@@ -221,10 +221,6 @@ class HomeSpaces:
             for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (project_id,)).fetchall():
                 SqliteEdits(connection, number, self._clock()).drop_quotes(quotes)
 
-    def scrub(self, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
-        """Like `scrub_spaces`. Runs on the records' thread."""
-        scrub_spaces(self.database, self._clock(), memory_ids, texts)
-
     def close(self) -> None:
         """Close everything. May be called twice."""
         if self._database is not None:

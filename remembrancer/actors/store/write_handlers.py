@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
@@ -20,7 +21,7 @@ from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.spaces import HomeSpaces, Lanes
+from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import IMPORTS, ApplyRun, UndoRun
@@ -100,7 +101,8 @@ class WriteHandlers(Handlers):
 
     async def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = ()) -> None:
         """Remove the remains of erased memories from every space."""
-        await self._committer.run(USER, partial(self._files.scrub, memory_ids, quotes))
+        work = partial(scrub_spaces, self._files.database, time.time(), memory_ids, quotes)
+        await self._committer.run(USER, work)
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
         """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch.
