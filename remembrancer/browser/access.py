@@ -55,8 +55,7 @@ class VisitorAccess:
         self._cookie = f"remembrancer_{hashlib.sha256(whose.encode()).hexdigest()[:12]}"
 
     def grant(self, request: Request) -> Grant | None:
-        """The visitor's rights; None means all rights, on a machine that needs no token. Raises `HTTPException` for a
-        stranger."""
+        """The visitor's rights; None: all, where no token is needed. Raises `HTTPException` for a stranger."""
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:
@@ -73,8 +72,7 @@ class VisitorAccess:
         return hmac.new(self._key if not token else token.encode(), b"form", hashlib.sha256).hexdigest()
 
     def check_change(self, request: Request, form: Form) -> None:
-        """Raises `HTTPException` unless a request that changes something comes from one of our pages, with the
-        visitor's CSRF token."""
+        """Raises `HTTPException` unless a request comes from one of our pages, with the visitor's CSRF token."""
         self.check_origin(request)
         token = dict(form).get("csrf", "")
         if not hmac.compare_digest(token.encode(), self.csrf(request).encode()):
@@ -88,8 +86,7 @@ class VisitorAccess:
             raise HTTPException(403, "Only pages of the memory browser can change anything.")
 
     def enter(self, request: Request, response: Response, *, link: str = "", token: str = "") -> bool:
-        """Set the cookie for a visitor with a link (which is exchanged, once) or a token. Returns False if neither is
-        valid."""
+        """Set the cookie for a visitor with a valid token, or a link, which is exchanged once; else returns False."""
         now = time.time()
         if link:
             token = self._tokens.exchange(link, now) or ""

@@ -1,5 +1,6 @@
 """The application: routing, the choice of the visitor's project, and error responses."""
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from remembrancer.browser import history, memories, overviews
 from remembrancer.browser.access import HEADERS, PREFIX, Form, VisitorAccess, read_form
 from remembrancer.browser.rendering import HERE, environment
-from remembrancer.browser.view import Handler, Shared, View, Writes, message_of, name_of, names_of
+from remembrancer.browser.view import Handler, Shared, View, message_of, name_of, names_of
 from remembrancer.config.project import directory_of, project_of
 from remembrancer.config.tokens import Grant, as_granted
 from remembrancer.protocol.consolidation import ReadProjects
@@ -47,22 +48,21 @@ class Assets(StaticFiles):
 
 
 class Browser:
-    """The ASGI application, to be mounted at `PREFIX`. It reads through `service`, and writes through the tools'
-    handlers."""
+    """The ASGI application, to be mounted at `PREFIX`. It reads through `service`, and writes through tools."""
 
     def __init__(
         self,
         paths: RuntimePaths,
         service: MemoryService,
         tools: Mapping[str, Tool[Any]],
-        writes: Writes,
+        next_write: Callable[[], asyncio.Event],
         shown: Callable[..., Sequence[Any]],
         *,
         no_token: bool = False,
     ) -> None:
         self._access = VisitorAccess(paths.home, no_token=no_token)
         templates = environment()
-        self._shared = Shared(service, tools, templates, self._access, writes, shown)
+        self._shared = Shared(service, tools, templates, self._access, next_write, shown)
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))).hexdigest()[:12]
         templates.globals |= {"prefix": PREFIX, "name_of": name_of, "names_of": names_of, "directory_of": directory_of}
         templates.globals["assets"] = f"{PREFIX}/assets/{digest}"
@@ -121,11 +121,8 @@ class Browser:
         return Route(f"/p/{{project}}{path}", answer, methods=[method])
 
     async def _places(self, wanted: str, grant: Grant | None) -> tuple[ProjectRef, tuple[ProjectRef, ...]]:
-        """The requested project, and all projects that the visitor may see, starting with the visitor's default.
-
-        Raises:
-            HTTPException: the visitor may not see it, or it does not exist.
-        """
+        """The requested project, and all projects that the visitor may see, starting with the visitor's default. Raises
+        `HTTPException` if it is none of them."""
         directories = [Path(each) for each in grant.projects] if grant is not None else []
         projects = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
         if grant is None or grant.every_project:

@@ -49,14 +49,14 @@ async def live(view: View) -> Response:
     """The event stream of an open page: a `written` event after each write, whoever made it."""
 
     async def events() -> AsyncIterator[bytes]:
-        happened = view.shared.writes.happened  # before each event is sent: a write may follow it at once
+        happened = view.shared.next_write()  # before each event is sent: a write may follow it at once
         yield b"retry: 1000\nevent: here\ndata:\n\n"
         while view.shared.access.holds(view.grant):
             with anyio.move_on_after(PULSE_S):
                 await happened.wait()
             if happened.is_set():
                 await anyio.sleep(TOGETHER_S)
-                happened = view.shared.writes.happened
+                happened = view.shared.next_write()
                 yield b"event: written\ndata:\n\n"
             else:
                 yield b"event: here\ndata:\n\n"
@@ -93,8 +93,7 @@ async def review(view: View) -> Response:
 
 
 class Line(NamedTuple):
-    """A memory, all that was done to it at once, the change that undoes the last one (empty if there is none), and the
-    words on its button."""
+    """A memory, all that was done to it, the change that undoes the last of it (or ""), and the words on its button."""
 
     change: MemoryChanged
     did: str
@@ -125,10 +124,8 @@ class Part(NamedTuple):
 
 
 async def today(view: View) -> Response:
-    """One day by session: the memories that were stored, changed, learned and shown, and the open ends.
-
-    The default is today, or else the last day that has any changes.
-    """
+    """One day by session: what was stored, changed, learned and shown, and the open ends. The default is today, or else
+    the last day that has any changes."""
     wanted = view.asked("day")
     current = datetime.now().astimezone().date()
     day = current if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
@@ -223,9 +220,9 @@ def _author_of(change: MemoryChanged) -> tuple[str, str]:
 def parts_of(
     activity: ActivityRead, queries: Mapping[str, list[AnsweredQuery]], sessions: Mapping[str, ListedSession]
 ) -> list[Part]:
-    """A day by session, the most recently active first. A change belongs to the session that made it, or to the person
-    there, who has a part for each machine of a share; one that was made in the background, to whoever changed that
-    memory last. What sessions of other projects did to memories of the user forms one part, which comes last."""
+    """A day by session, the most recently active first. A change belongs to the session or the person that made it; one
+    that was made in the background, to whoever changed that memory last. What sessions of other projects did to
+    memories of the user forms one part, which comes last."""
     last = dict[str, tuple[str, str]]()
     for each in activity.changes:
         if each.session_id:

@@ -66,8 +66,7 @@ DONE: Final = {
 
 
 class Version(NamedTuple):
-    """A version of a memory: the change, the changed fields beside the text, and how the text differs from the version
-    before."""
+    """A version of a memory: the change, the changed fields beside the text, and the differences of the text."""
 
     entry: HistoryEntry
     fields: list[str]
@@ -93,8 +92,7 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View) -> Response:
-    """The memories that match a query, and a note of what was left out; all open ends if it asks for them; without a
-    query, the latest memories. As JSON Lines if exported."""
+    """The memories that match a query (all open ends if it asks for them), or the latest; as JSON Lines if exported."""
     question, source, filters = view.asked("q"), view.asked("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
@@ -172,8 +170,8 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
-    """One memory in full. `unsaved` are the edited fields that were not saved, since they were refused for that reason,
-    or without one since its text has changed meanwhile."""
+    """One memory in full. `unsaved` are edited fields that were `refused` for a reason, or without one since the text
+    has changed meanwhile."""
     memory_id = await view.whole_id(_id_of(view))
     answer = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
@@ -247,8 +245,8 @@ def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> M
 
 
 async def edit(view: View) -> Response:
-    """Change the fields of a memory that differ from the version in which the page showed it; others keep what
-    somebody else may have changed meanwhile. Nothing is saved if both have changed the text."""
+    """Change the fields that differ from the version that the page showed: others may have been changed meanwhile.
+    Nothing is saved if somebody else has changed the text, too."""
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
     content = view.exactly("content").replace("\r\n", "\n")
@@ -318,8 +316,7 @@ async def change(view: View) -> Response:
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:
-    """Change a memory as the button named `what` says. If this makes no new version of it, returns the name of the
-    change that undoes it."""
+    """Change a memory as the button named `what` says. Returns the change that undoes it if it makes no version."""
     call = partial(view.call, memory_id=memory.id)
     match what.split("/"):
         case ["tag"] if tags := tags_in(view.field("tags")):
@@ -355,8 +352,7 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
 
 
 async def _undo_of(view: View, before: PortableMemory) -> str | None:
-    """The change that undoes what has been done to a memory since: empty if it cannot be undone, None if nothing was
-    done."""
+    """The change that undoes those since `before`: empty if there is no way, None if nothing was done."""
     now = await _now(view, before.id)
     if now.id != before.id or (before.scope == "session" and now.scope != "session"):
         return ""
@@ -368,8 +364,7 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
 
 
 def done_of(view: View) -> dict[str, Any]:
-    """The change just made, the change of each memory id that undoes it, and the number of memories that could not be
-    changed."""
+    """The message about the last change, and what undoes it, by memory id."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
     said = DONE.get(view.asked("done"), "")
     return {"said": said, "names": "", "undo": undo, "failed": _number(view.asked("failed"))}

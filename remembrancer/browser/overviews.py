@@ -115,8 +115,8 @@ async def save_note(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note, or what was typed, as a memory. What was remembered before has no undo here: it would
-    forget that."""
+    """Store a passage of a note, or what was typed, as a memory. One that was known has no undo, which would forget
+    it."""
     path, text = view.field("path"), view.exactly("passage")
     if not text.strip():
         raise InvalidInput("There is nothing to remember: the text is empty.")
@@ -177,8 +177,8 @@ async def graph_data(view: View) -> Response:
 
 
 async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
-    """The entities around the named one; without a name the most important ones worth showing, or all of them with
-    `all`, and the number of those left out."""
+    """The entities around the named one, else the most important ones worth showing (with `all`, all), and the number
+    of those left out."""
     if entity := view.asked("entity"):
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0

@@ -25,8 +25,7 @@ HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
 """The number of words in two versions together up to which they are compared, or of lines."""
 MAX_MARKDOWN: Final = 20_000
-"""The number of characters that are rendered as Markdown; longer texts are shown as they are. Some texts take seconds
-per 10,000 characters."""
+"""Longer texts are not rendered as Markdown: some take seconds per 10,000 characters."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
 """Code in which no word is marked as changed."""
@@ -47,8 +46,7 @@ _WHY: Final = {each.name: each.why for each in FEATURES} | {
 }
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
 FEW_WORDS: Final = 3
-"""The number of unchanged words between two changes that are shown as changed too: a line of single words is hard to
-read."""
+"""Fewer unchanged words between two changes are shown as changed too, to be easier to read."""
 
 
 class Bar(NamedTuple):
@@ -62,8 +60,8 @@ class Bar(NamedTuple):
 
 
 def bars(shares: Mapping[str, float]) -> list[Bar]:
-    """The parts of a score by meaning, the largest first, on one scale; parts that add nothing are left out. A standing
-    adds to the score of a valid rule, and takes from that of a memory that no longer holds."""
+    """The parts of a score by meaning, the largest first, on one scale; parts that add nothing are left out."""
+    # A standing adds to the score of a valid rule, and takes from that of a memory that no longer holds.
     shares = {"rule" if name == "standing" and value > 0.0 else name: value for name, value in shares.items()}
     parts = {label: sum(shares.get(name, 0.0) for name in names) for label, names in _MEANS.items()}
     ranked = sorted((each for each in parts.items() if abs(each[1]) >= 0.005), key=lambda each: -abs(each[1]))
@@ -81,8 +79,8 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text with marks for removed and added runs of words, or of lines if it is long. Without marks if they
-    would spare less than the share `least` of its words, or if there are very many lines."""
+    """The second text with marks for removed and added runs of words, or of lines if it is long; without marks if less
+    than the share `least` of its words is unchanged, or if there are very many lines."""
     for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = split(before), split(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
@@ -153,8 +151,7 @@ def moment(at: float | None) -> Markup:
 
 
 def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
-    """The top-level blocks of a Markdown text: the first line (from 0), the line after the last one, and whether it is
-    a heading."""
+    """The top-level blocks of a Markdown text: the first line, the one after the last, and True for a heading."""
     for token in _markdown.parse(text):
         if token.level == 0 and token.map and token.nesting >= 0:
             yield token.map[0], token.map[1], token.type == "heading_open"
@@ -201,8 +198,7 @@ def when_due(due: float) -> str:
 
 
 def tags_text(tags: Sequence[str]) -> str:
-    """Tags in the form in which a person edits them: separated by commas, with quotes around a tag that contains
-    one."""
+    """Tags as a person edits them: separated by commas, with quotes around a tag that contains one."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(tags)
     return line.getvalue()
@@ -239,9 +235,8 @@ def environment() -> Environment:
 def card_page() -> str:
     """The card in a conversation: the memories that a tool just stored or found, with *undo*, *correct* and *why*.
 
-    It is a resource of the extension MCP Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26): one HTML
-    page that loads nothing from the network. A client that declares the extension shows it in a frame, and passes it
-    the data of the call.
+    It is a resource of the extension MCP Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26): a client
+    that declares it shows this page, which loads nothing, in a frame, and passes it the data of the call.
     """
     assets = HERE / "assets"
     return (

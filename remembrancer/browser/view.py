@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import anyio
@@ -57,13 +57,6 @@ NAMES_ON_PAGES: Final = {
 T = TypeVar("T")
 
 
-class Writes(Protocol):
-    """The gateway's writes, as far as pages depend on them."""
-
-    happened: asyncio.Event
-    """Set at the next write, and then replaced by a new event."""
-
-
 @dataclass(frozen=True)
 class Shared:
     """Shared by all requests: the connection to the store, the tools for changes, and the templates."""
@@ -72,7 +65,8 @@ class Shared:
     tools: Mapping[str, Tool[Any]]
     templates: Environment
     access: VisitorAccess
-    writes: Writes
+    next_write: Callable[[], asyncio.Event]
+    """An event that is set at the next write."""
     shown: Callable[..., Sequence[Any]]
     """Reads the log of which memories were shown to whom, the latest entries first."""
 
@@ -113,8 +107,8 @@ class View:
     async def shown(
         self, *, memory_id: str = "", session_id: str = "", since: float = 0.0, until: float = math.inf
     ) -> Sequence[Any]:
-        """The entries in the log of shown memories about a memory, a session or a period: for the owner from
-        everywhere, for others from this project. If the log cannot be read, the page says so."""
+        """The log of shown memories about a memory, a session or a period: for the owner from everywhere, for others
+        from this project. If it cannot be read, the page says so."""
         project = "" if self.is_owner and memory_id else self.project.id
         read = partial(self.shared.shown, project=project, memory_id=memory_id, session_id=session_id, since=since)
         try:
@@ -238,8 +232,8 @@ def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
-    """A readable name for a session: its client. An unknown session belongs to another project, or is long past. With
-    the member of a shared project that made a change, on that machine."""
+    """A readable name for a session: its client, and the machine of the member of a shared project that made a change.
+    An unknown session belongs to another project, or is long past."""
     known = sessions.get(session_id)
     client = "A session" if known is None and member else ELSEWHERE if known is None else known.client or "A session"
     name = PEOPLE.get(session_id) or client_title(client)

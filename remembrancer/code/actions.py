@@ -26,8 +26,7 @@ from remembrancer.protocol.reads import RecalledMemory
 BEARING: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preference", "procedure"})
 """The kinds of memories that can be relevant to an action."""
 READ: Final = 600
-"""The number of characters of a command or an edit that are used for the search: its beginning says what it is
-about."""
+"""The number of characters of a command or an edit that are searched for."""
 MOST: Final = 2
 LEAST_PROBABILITY: Final = 0.38
 """The least probability for showing a memory: of the actions with no relevant memory, one in forty exceeded it."""
@@ -43,8 +42,7 @@ OF_FORM: Final = 0.6
 """The probability of a rule about the form of names that the edit makes."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
-"""Actions without any word that are added to the count, so that a few actions say little about which words are
-common."""
+"""Actions without any word that are added to the count, so that a few say little about which words are common."""
 MOST_PAST: Final = 500
 """The number of actions from which common words are learned; then the counts are halved."""
 
@@ -139,11 +137,8 @@ def terms_of(text: str) -> frozenset[str]:
 def bearing_on(
     action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
-    """The memories to show before an action, the most probable first, among those that a search for it found.
-
-    Memories in `given` (whole ids or their ends) are not shown again, and memories that are replaced, even probably,
-    never are. Of two rules about the form of the same names, the later one applies.
-    """
+    """The memories to show before an action, the most probable first, among those that a search for it found: none that
+    was `given` (whole ids or their ends), or is probably replaced, and of two rules about one form the later."""
     terms = {each.id: terms_of(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
     scale = RAREST / math.log(len(candidates) + 2)
@@ -205,8 +200,7 @@ def says_never(content: str) -> bool:
 
 
 def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:
-    """The part of a memory that is relevant to an action or a prompt with these terms: all of it, or the sentences from
-    the best one on."""
+    """The part of a memory that is about these terms: all of it, or the sentences from the best one on."""
     text = " ".join(memory.content.split())
     if estimate_tokens(text) <= TOKENS_OF_FACT:
         return text

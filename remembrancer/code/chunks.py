@@ -105,8 +105,7 @@ class Definition(NamedTuple):
 
 
 def chunks_of(text: str, language: str, *, is_plain: bool = False) -> list[Chunk]:
-    """The chunks of a file in the order of its lines. Text that the parser cannot read is cut as well, and text that is
-    plain without it."""
+    """The chunks of a file in the order of its lines; `is_plain`: cut without a parser."""
     source = None if is_plain else parsed(text, language)
     return cut_by_lines(text) if source is None else list(source.chunks())
 
@@ -336,8 +335,7 @@ def body_of(node: tree_sitter.Node) -> tree_sitter.Node | None:
 
 
 def cut_by_lines(text: str) -> list[Chunk]:
-    """The chunks of a text without a grammar. It is cut before unindented lines that follow a blank line or look like a
-    definition."""
+    """The chunks of a text without a grammar, cut before unindented lines after a blank one."""
     lines = text.split("\n")
     starts = [0]
     for at in range(1, len(lines)):

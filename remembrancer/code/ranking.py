@@ -56,8 +56,7 @@ class Postings(NamedTuple):
 
 
 class Paths:
-    """The paths of an index's files by their places: the terms of their names, and which of them are not the code
-    proper."""
+    """The paths of an index's files by their places: the terms of their names, and their kinds."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._names = [frozenset(terms_in(own_name(path))) for path in paths]
@@ -73,8 +72,7 @@ class Paths:
         return np.array([len(name & wanted) / max(1, len(name)) for name in self._names])
 
     def priors(self, terms: Sequence[str]) -> NDArray[np.float64]:
-        """The factor of each file for its kind: tests, examples and the like come later, unless the question asks for
-        them."""
+        """The factor of each file for its kind: tests and the like come later, unless the question asks for them."""
         aside = np.zeros(len(self._names), np.bool_)
         for word, places in self._aside.items():
             if word not in terms:
@@ -83,8 +81,7 @@ class Paths:
 
 
 class Corpus(NamedTuple):
-    """The chunks of an index by their places: file, length in terms, and whether they define something; and the lengths
-    and paths of the files."""
+    """The chunks of an index by their places, with their lengths in terms, and its files."""
 
     files: NDArray[np.int64]
     lengths: NDArray[np.float64]
@@ -96,11 +93,8 @@ class Corpus(NamedTuple):
 def rank(
     corpus: Corpus, terms: Mapping[str, Postings], defining: Collection[int], asked: Sequence[str]
 ) -> NDArray[np.float64]:
-    """The score of each chunk; 0 for a chunk without any term of the question.
-
-    `terms` has the postings of the question's terms that occur, `asked` all its terms, and `defining` the places of the
-    chunks that define its names.
-    """
+    """The score of each chunk; 0 for one without any term of the question. `terms` has the postings of the terms that
+    occur, `asked` all terms, and `defining` the places of the chunks that define its names."""
     chunks, files = len(corpus.files), len(corpus.file_lengths)
     if not chunks:
         return np.zeros(0)

@@ -50,8 +50,8 @@ def question_words(question: str) -> list[str]:
 
 
 def names_in(question: str) -> list[str]:
-    """The names in a question that are written as code is, with the dots between their parts: `Class.method`,
-    `snake_case`, `camelCase`, `call()`, and a question of a single word."""
+    """The names in a question, with dots between their parts: `Class.method`, `snake_case`, `camelCase`, `call()`, or a
+    question of one word."""
     question = question.strip()
     names = [_plain(found.group()) for found in _NAME.finditer(question) if _is_name(found, question)]
     return list(dict.fromkeys(name for name in names if name))

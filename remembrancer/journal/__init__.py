@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 def sharing_of(home: Path) -> Sharing:
-    """The sharing state of a home, whose packages come with the extra `sharing`. Raises `ConfigurationError` if they
-    are not installed."""
+    """The sharing state of a home. Raises `ConfigurationError` without the packages of the extra `sharing`."""
     try:
         from remembrancer.journal.sharing import Sharing
     except ModuleNotFoundError as error:

@@ -93,10 +93,7 @@ class Trimmed(RemembrancerError, retry_possible=True):
 
 
 class Journal(Protocol):
-    """A connection to the journals of lanes. Any call may raise `JournalAway` and `JournalRefused`.
-
-    A lane's name is 1 to 64 letters, digits, `-` and `_`.
-    """
+    """A connection to the journals of lanes. Any call may raise `JournalAway` and `JournalRefused`."""
 
     async def create(self, lane: str) -> LaneMark:
         """Begin a lane, and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
@@ -130,10 +127,7 @@ class Journal(Protocol):
         ...
 
     def watch(self, lane: str) -> AsyncIterator[None]:
-        """Yields soon after each append (once for several), and occasionally without one: a hint to read.
-
-        Close it (`aclose`) when it is no longer needed.
-        """
+        """Yields soon after each append (once for several), and occasionally without one: a hint to read."""
         ...
 
     async def purge(self, lane: str, *, up_to: int) -> None:
@@ -149,12 +143,7 @@ class Journal(Protocol):
         ...
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
-        """The content of a snapshot.
-
-        Raises:
-            InvalidInput: it was dropped.
-            EntryDamaged, KeyMissing: as in `read`.
-        """
+        """The content of a snapshot. Raises `InvalidInput` if it was dropped, and as `read`."""
         ...
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:

@@ -51,11 +51,9 @@ CONNECT_S: Final = 2.0
 """The time limit for connecting to one of several servers."""
 CLOSE_S: Final = 1.0
 LAG_S: Final = 15.0
-"""The time for which the leader of several servers may report fewer entries than were read: longer than the election of
-a leader."""
+"""The time for which the leader of several servers may report too few entries: longer than an election."""
 HINT_S: Final = 30.0
-"""The interval of hints from a watch without appends, which bounds the delay of hints that were lost with a
-connection."""
+"""The interval of hints from a watch without appends, in case some were lost with a connection."""
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
 """The size of a snapshot's pieces: like entries, below the server's limit for a message."""
@@ -84,8 +82,7 @@ class Server(msgspec.Struct, frozen=True):
     """`nats://host:port` or `tls://host:port`: all of one cluster."""
     user_jwt: str = ""
     user_seed: str = ""
-    """The user's signed permissions and the seed of its key, in NATS's formats; both empty if the server requires
-    none."""
+    """The user's signed permissions and the seed of its key, in NATS's formats; empty if the server requires none."""
     ca_pem: str = ""
     """The certificate authority of the servers; "" means those that this machine trusts."""
 
@@ -111,18 +108,10 @@ def rights(lane: str, member: str, inbox: str) -> tuple[list[str], list[str]]:
 
 
 class JetStreamJournal(Journal):
-    """A connection to the journals on a server, opened on first use and reopened after a loss.
+    """A connection to the journals on a server, opened on first use and reopened after a loss. `sign` answers the
+    server's challenge with the user's key."""
 
-    `sign` answers the server's challenge with the user's key.
-    """
-
-    def __init__(
-        self,
-        server: Server,
-        *,
-        inbox: str = "_INBOX",
-        sign: Callable[[str], bytes] | None = None,
-    ) -> None:
+    def __init__(self, server: Server, *, inbox: str = "_INBOX", sign: Callable[[str], bytes] | None = None) -> None:
         self._server = server
         self._inbox = inbox
         self._sign = sign
@@ -208,10 +197,8 @@ class JetStreamJournal(Journal):
         return EntryPage(tuple(entries), LaneMark(identity, last.position, last.id), last.position + pending)
 
     async def _end(self, lane: str, after: LaneMark) -> EntryPage:
-        """The empty page after a mark, unless the leader says that entries were deleted there: a replica may lag.
-
-        A server that was paused takes itself for the leader for a while, and reports a shorter stream.
-        """
+        """The empty page after a mark, unless the leader says that entries were deleted there: a replica may lag, and a
+        server that was paused takes itself for the leader for a while."""
         patience = asyncio.get_running_loop().time() + (LAG_S if len(self._server.urls) > 1 else 0.0)
         while True:
             info = await self._info(lane, deleted=True)
@@ -412,8 +399,8 @@ class JetStreamJournal(Journal):
     async def _ask(
         self, subject: str, body: bytes, headers: dict[str, str] | None = None, *, lane: str = ""
     ) -> dict[str, Any]:
-        """The one answer to a request, or to a message published into a stream of a `lane`, by the connection's inbox.
-        Raises as soon as the connection is lost."""
+        """The answer to a request, or to a message published into a stream of a `lane`. Raises as soon as the
+        connection is lost."""
         async with self._connected() as client:
             answer = await client._request_new_style(subject, body, ANSWER_S, headers)
         if _header(answer, "Status") != "503":
@@ -455,16 +442,15 @@ class JetStreamJournal(Journal):
 
 
 def _know_encrypted(client: Client) -> None:
-    """Tell a connection's stream reader that it is encrypted, which the library, with its own TLS upgrade, leaves out;
-    otherwise asyncio complains about each connection that ends."""
+    """Tell a connection's stream reader that it is encrypted, as the library does not: otherwise asyncio complains
+    about each connection that ends."""
     transport = cast("Any", client._transport)._io_writer.transport
     if transport.get_extra_info("sslcontext") is not None:
         transport.get_protocol()._over_ssl = True
 
 
 async def _close(client: Client) -> None:
-    """Close a connection, unless another task does. If TLS was refused, closing would wait forever for an end that does
-    not come."""
+    """Close a connection, unless another task does. If TLS was refused, this would wait for ever."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()

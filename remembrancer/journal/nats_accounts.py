@@ -61,8 +61,7 @@ class KeyPair:
         return base64.b64encode(self._private.sign(challenge.encode()))
 
     def claim(self, subject: str, name: str, rights: Mapping[str, object], *, at: int | None = None) -> str:
-        """A signed statement (JWT) about the holder of a public key, issued `at` (seconds since the epoch; None:
-        now)."""
+        """A signed statement (JWT) about the holder of a public key, issued `at` (default: now)."""
         claims = {
             "jti": secrets.token_hex(16),
             "iat": int(time.time()) if at is None else at,
@@ -112,10 +111,8 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return KeyPair(self.account_seed).public
 
     def account_jwt(self) -> str:
-        """The operator's statement about the account of all lanes, with the revoked users.
-
-        It is always newer than those with fewer revocations: of two from the same second, servers may settle on either.
-        """
+        """The operator's statement about the account of all lanes, with the revoked users; newer than those with fewer:
+        of two from the same second, servers may settle on either."""
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
         return KeyPair(self.operator_seed).claim(self.account, "lanes", rights, at=self._newest())

@@ -18,14 +18,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from remembrancer.journal.contract import (
-    Entry,
-    EntryPage,
-    Journal,
-    LaneMark,
-    LaneSnapshot,
-    NewEntry,
-)
+from remembrancer.journal.contract import Entry, EntryPage, Journal, LaneMark, LaneSnapshot, NewEntry
 from remembrancer.protocol.errors import EntryDamaged, KeyMissing
 
 KEY_BYTES: Final = 32
@@ -135,9 +128,8 @@ class Sealed:
                 body = await self._open(lane, entry.body, "entry", lane, entry.id)
             except (EntryDamaged, KeyMissing) as error:
                 if opened:
-                    return EntryPage(
-                        tuple(opened), LaneMark(page.mark.journal, opened[-1].position, opened[-1].id), page.head
-                    )
+                    mark = LaneMark(page.mark.journal, opened[-1].position, opened[-1].id)
+                    return EntryPage(tuple(opened), mark, page.head)
                 raise type(error)(f"the entry at position {entry.position}: {error.message}") from error
             opened.append(Entry(entry.position, entry.id, body, entry.at))
         return EntryPage(tuple(opened), page.mark, page.head)

@@ -134,13 +134,7 @@ class Sharing:
 
     async def join(self, invitation: str) -> Membership:
         """Join a lane by an invitation that no other machine has used, and none can use afterwards; or take its newer
-        keys.
-
-        Raises:
-            InvalidInput: it is not an invitation, another machine has used it, or this home is already a member under
-                another name.
-            JournalAway, JournalRefused, ConfigurationError: this cannot be determined, and nothing was joined.
-        """
+        keys. Raises if it is not one, or was used, or this home is a member under another name, or nobody can tell."""
         membership = read_invitation(invitation)
         journal = self.open(membership)
         mine = [each for each in self.memberships() if each.lane == membership.lane]
@@ -219,12 +213,8 @@ class Sharing:
             return server_files(authority, certificates, addresses)
 
     async def start(self) -> None:
-        """Give the server of `configure` the account of all lanes, and check that it works.
-
-        Raises:
-            InvalidInput: there is none.
-            JournalAway, JournalRefused: it does not answer, does not know our keys, or has no JetStream.
-        """
+        """Give the server of `configure` the account of all lanes, and check that it works. Raises `InvalidInput`
+        without a server, `JournalAway` or `JournalRefused` if it does not answer or does not know our keys."""
         with self._deciding():
             administration = self._administrated()
             await _tell_servers(administration, administration.authority)
@@ -246,11 +236,7 @@ class Sharing:
             return membership
 
     async def invite(self, lane: str, member: str) -> str:
-        """An invitation for one more machine, on one line. It is a secret.
-
-        Raises:
-            InvalidInput: the name of the member is taken.
-        """
+        """An invitation for one more machine, on one line: a secret. Raises `InvalidInput` if the name is taken."""
         with self._deciding():
             administration, own = self._administrated(), self.membership(lane)
             if member in administration.members.get(lane, {}):
@@ -273,14 +259,12 @@ class Sharing:
         jwt = administration.authority.user(member, publishes, hears, key=key)
         server = Server(administration.urls, jwt, key.seed, administration.certificate)
         secret = secrets.token_bytes(KEY_BYTES)
-        of_lane = {
-            **administration.members.get(lane, {}),
-            check_name(member): Member(key.public, secret, time.time()),
+        known = administration.members.get(lane, {})
+        members = {
+            **administration.members,
+            lane: known | {check_name(member): Member(key.public, secret, time.time())},
         }
-        self._write(
-            self._administration,
-            msgspec.structs.replace(administration, members={**administration.members, lane: of_lane}),
-        )
+        self._write(self._administration, msgspec.structs.replace(administration, members=members))
         return Membership(lane, title, member, server, keyring, secret)
 
     async def remove(self, lane: str, member: str) -> None:
@@ -374,10 +358,8 @@ def _everything(administration: Administration) -> Server:
 
 
 async def _tell_servers(administration: Administration, authority: Authority) -> None:
-    """Send the account with its revocations to the servers, which disconnect revoked users.
-
-    Raises `JournalAway` or `JournalRefused` if they have not accepted it.
-    """
+    """Send the account with its revocations to the servers, which disconnect revoked users. Raises if they have not
+    accepted it."""
     key = KeyPair.new(USER)
     jwt = authority.system_user(inbox_of(key), key=key)
     server = Server(administration.urls, jwt, key.seed, administration.certificate)

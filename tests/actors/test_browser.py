@@ -52,7 +52,8 @@ async def test_two_that_open_the_browser_get_one_server(home: Path, monkeypatch:
 
 async def test_an_open_page_hears_of_a_write_that_follows_its_first_event_at_once() -> None:
     writes = WriteNews()
-    shared = SimpleNamespace(writes=writes, access=SimpleNamespace(holds=lambda _grant: True))
+    access = SimpleNamespace(holds=lambda _grant: True)
+    shared = SimpleNamespace(next_write=lambda: writes.happened, access=access)
     response = await live(cast(View, SimpleNamespace(shared=shared, grant=None)))
     events = cast(AsyncIterator[bytes], response.body_iterator)  # type: ignore[attr-defined]
     for event in (b"event: here", b"event: written", b"event: written"):

@@ -154,7 +154,7 @@ class GatewayActor(Actor):
             self.spec.paths,
             self.access,
             named,
-            self.access.writes,
+            lambda: self.access.writes.happened,
             self.access.shown_log.read,
             no_token=self.spec.no_token,
         )
