@@ -20,17 +20,12 @@ T = TypeVar("T", bound=Named)
 
 
 class JsonList(Generic[T]):
-    """The list in a file. `thing` and `things` are the nouns for its items, `remedy` says how to repair a damaged
-    file."""
+    """The list in a file. `noun` is the word for an item."""
 
-    def __init__(
-        self, home: Path, path: Path, lock: Path, kind: type[T], *, thing: str, things: str, remedy: str
-    ) -> None:
-        self._home = home
-        self._path = path
-        self._lock = FileLock(lock)
+    def __init__(self, path: Path, kind: type[T], noun: str) -> None:
+        self._path, self._noun = path, noun
+        self._lock = FileLock(path.with_name(f"{path.name}.lock"))
         self._decoder: Final = msgspec.json.Decoder(tuple[kind, ...])  # type: ignore[valid-type]
-        self._thing, self._things, self._remedy = thing, things, remedy
 
     def all(self) -> tuple[T, ...]:
         """All items; empty if there is no file. Raises `HomeUnusable`: an unreadable file admits nobody."""
@@ -39,18 +34,16 @@ class JsonList(Generic[T]):
         except FileNotFoundError:
             return ()
         except (OSError, msgspec.DecodeError) as error:
-            raise HomeUnusable(
-                f"{self._path} cannot be read ({error}): fix or remove it, and {self._remedy}"
-            ) from error
+            advice = f"fix it, or remove it, which revokes every {self._noun}"
+            raise HomeUnusable(f"{self._path} cannot be read ({error}): {advice}") from error
 
     def add(self, new: T, *, replace: bool = False) -> None:
         """Add an item. `replace`: in place of one with the same name. Raises `InvalidInput` if the name is taken."""
         with self.writing():
             others = tuple(item for item in self.all() if item.name != new.name)
             if len(others) < len(self.all()) and not replace:
-                raise InvalidInput(
-                    f"there is {self._thing} {new.name!r}: revoke it first, or use another name for the new one"
-                )
+                remedy = "revoke it first, or use a different name"
+                raise InvalidInput(f"another {self._noun} has the name {new.name!r}: {remedy}")
             self.write((*others, new))
 
     def revoke(self, name: str) -> None:
@@ -60,18 +53,15 @@ class JsonList(Generic[T]):
             if len(remaining) == len(self.all()):
                 known = ", ".join(item.name for item in remaining)
                 listed = f"known are {known}" if known else "none exists"
-                raise InvalidInput(f"there is no {self._thing.partition(' ')[2]} {name!r}: {listed}")
+                raise InvalidInput(f"there is no {self._noun} {name!r}: {listed}")
             self.write(remaining)
 
     def writing(self) -> FileLock:
-        """Take the lock for changing the list, after creating the home and the file's directory.
-
-        Raises `InvalidInput` if another process has it.
-        """
-        for directory in (self._home, self._path.parent):  # each with this mode, which `parents` does not set
+        """Take the lock for changing the list. Raises `InvalidInput` if another process has it."""
+        for directory in (self._path.parent.parent, self._path.parent):  # `parents` does not set their mode
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.try_acquire():
-            raise InvalidInput(f"{self._things} are being changed by another process: try again")
+            raise InvalidInput(f"{self._path} is being changed by another process: try again")
         return self._lock
 
     def write(self, listed: tuple[T, ...]) -> None:

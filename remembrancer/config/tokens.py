@@ -51,9 +51,7 @@ class Tokens(JsonList[Grant]):
     """The tokens of a home that were not revoked, including expired ones."""
 
     def __init__(self, home: Path) -> None:
-        super().__init__(
-            home, home / FILE, home / f"{FILE}.lock", Grant, thing="a token", things="tokens", remedy="make new tokens"
-        )
+        super().__init__(home / FILE, Grant, "token")
 
     def find(self, token: str, now: float) -> Grant | None:
         """The rights of a token's holder; None if the token is unknown, revoked or expired."""

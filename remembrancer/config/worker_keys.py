@@ -20,7 +20,6 @@ from remembrancer.protocol.work import ModelChoice
 
 KEY_CHARACTERS: Final = 40
 """The length of a 32-byte key in Z85 (ZeroMQ RFC 32)."""
-INVITE_ANEW: Final = "invite the embedders again"
 
 
 class InvitedWorker(Named, frozen=True):
@@ -74,15 +73,7 @@ class WorkerKeys(JsonList[InvitedWorker]):
 
     def __init__(self, keys: Path) -> None:
         self._own = keys / "embedders.secret"
-        super().__init__(
-            keys.parent,
-            keys / "embedders.json",
-            keys / "embedders.lock",
-            InvitedWorker,
-            thing="an embedder",
-            things="the keys of embedders",
-            remedy=INVITE_ANEW,
-        )
+        super().__init__(keys / "embedders.json", InvitedWorker, "embedder")
 
     def own(self) -> CurveKeys:
         """The store's keys, which are created on first use. Raises `HomeUnusable`."""
@@ -93,7 +84,8 @@ class WorkerKeys(JsonList[InvitedWorker]):
         try:
             pair = _decode_pair(read_file(self._own))
         except (OSError, msgspec.DecodeError) as error:
-            raise HomeUnusable(f"{self._own} cannot be read ({error}): fix or remove it, and {INVITE_ANEW}") from error
+            advice = "fix it, or remove it and invite the embedders again"
+            raise HomeUnusable(f"{self._own} cannot be read ({error}): {advice}") from error
         return CurveKeys(pair.public, pair.secret)
 
     def find(self, public: str) -> InvitedWorker | None:
