@@ -20,7 +20,7 @@ from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
-from remembrancer.commands.hook_files import Session
+from remembrancer.commands.hook import Session
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.ids import derive_memory_id

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from remembrancer.actors.bridge.places import Places
-    from remembrancer.commands.hook_files import Session
+    from remembrancer.commands.hook import Session
 
 DEFAULT_TOKENS = 6000
 """The tool's own default, of which it uses less if not everything fits."""

@@ -19,11 +19,12 @@ from remembrancer.actors.gateway.hook_events import (
     summarized,
     to_operation,
 )
-from remembrancer.commands import hook_files
+from remembrancer.commands import hook
 from remembrancer.commands.hook import (
     EVENTS_BY_NAME,
     LONG_MEMBER_BYTES,
     MEMBER_BYTES,
+    Session,
     bounded,
     client_of,
     cut,
@@ -31,7 +32,6 @@ from remembrancer.commands.hook import (
     session_of,
 )
 from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
-from remembrancer.commands.hook_files import Session
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, StorageFull
@@ -236,7 +236,7 @@ async def test_an_event_that_can_be_written_nowhere_waits_and_one_that_never_can
 
 
 async def test_too_many_events_and_an_open_spool_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_files, "MAX_WAITING_EVENTS", 3)
+    monkeypatch.setattr(hook, "MAX_WAITING_EVENTS", 3)
     leave(tmp_path, "0", "1", "2", "3")
     with pytest.raises(OSError, match="doctor"):
         leave(tmp_path, "4")
@@ -249,7 +249,7 @@ async def test_too_many_events_and_an_open_spool_are_refused(tmp_path: Path, mon
 
 
 def test_notes_on_sessions_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_files, "MAX_NOTES", 10)
+    monkeypatch.setattr(hook, "MAX_NOTES", 10)
     for number in range(50):
         session_in(tmp_path).note(f"{number}", b"%d" % number)
     assert session_in(tmp_path).noted("49") == b"49"
