@@ -18,7 +18,7 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.actors.store.records.types import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import WORDS, HomeReader
+from remembrancer.commands.home_reader import HomeReader
 from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, directory_here, paths_here
@@ -36,9 +36,7 @@ from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import client_title, count
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.reads import AwaitEmbedding, EmbeddingState
 from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
-from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.wire import UNDECODABLE
 from remembrancer.protocol.writes import (
     ImportMemory,
@@ -71,8 +69,6 @@ class Contents(msgspec.Struct):
     skipped: list[str] = []
     """The memories that are not imported, because they look like credentials or the store refuses them, each by its
     place or id with the reason."""
-    refused: set[str] = set()
-    """The ids of those that the store refuses."""
     imported: int = 0
     cut_after: int | None = None
     """The number of the last whole line, if the one with the totals does not follow it."""
@@ -132,10 +128,8 @@ def read_export(
 
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
-COMPARED_S: Final = 10.0
-"""The time limit of the search for near-duplicates."""
 MOST_NAMED: Final = 10
-"""The maximum number of memories printed of those to be imported, of forgotten ones, and of near-duplicates."""
+"""The maximum number of memories printed of those to be imported, and of forgotten ones."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -152,7 +146,6 @@ def _import(operations: Sequence[Operation], contents: Contents) -> None:
                     contents.imported += sum(batch.pop(entry, None) is not None for entry in answer.applied)
                     for operation_id, failure in answer.rejected.items():
                         memory_id, reason = memory_id_of(batch.pop(operation_id).change) or "", failure.message
-                        contents.refused.add(memory_id)
                         contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
     except RemembrancerError:
         print(f"Imported before it ended: {count(contents.imported, 'memory')}.", file=sys.stderr)
@@ -193,27 +186,6 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
     return operations, forgotten
 
 
-def _near_copies(memories: Sequence[PortableMemory], project: ProjectRef) -> tuple[list[dict[str, str]], int]:
-    """The imported memories that say nearly the same as another one, each with its id, first words and the other's id;
-    and the number of memories that were not compared in time."""
-    copies: dict[str, str] = {}
-    named: list[dict[str, str]] = []
-    give_up_at = time.monotonic() + COMPARED_S
-    for place, memory in enumerate(memories):
-        question, left_s = AwaitEmbedding(project, SHELL_SESSION, memory.id), give_up_at - time.monotonic()
-        try:
-            state = ask_store(question, answer_s=max(0.0, left_s), slow="")
-        except RemembrancerError:  # what has no answer is not compared
-            state = EmbeddingState(embedded=False)
-        if not state.embedded:
-            return named, len(memories) - place
-        for other in state.near_duplicates[:1]:
-            if copies.get(other) != memory.id:  # each pair once
-                copies[memory.id] = other
-                named.append({"id": memory.id, "content": excerpt(memory.content, WORDS), "near_copy_of": other})
-    return named, 0
-
-
 @command(
     argument(
         "file",
@@ -250,13 +222,10 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
         _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")} | {"forgotten": forgotten}
-    memories = [operation.change.memory for operation in operations if isinstance(operation.change, ImportMemory)]
     if dry_run:
+        changes = [operation.change for operation in operations]
+        memories = [change.memory for change in changes if isinstance(change, ImportMemory)]
         facts["memories"] = [{"id": memory.id, "content": memory.content} for memory in memories]
-    elif client is not None:
-        imported = [memory for memory in memories if memory.id not in contents.refused]
-        with said_when_slow("Looking for near-duplicates"):
-            facts["near_copies"], facts["not_compared"] = _near_copies(imported, project_here)
     notices = list(contents.skipped)
     if contents.cut_after is not None:
         notices.append(
@@ -357,16 +326,6 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     return [
         *lines,
         "Search by words works at once; by meaning, as vectors are made ('remembrancer model' shows the progress).",
-        *_lines_of_copies(facts.get("near_copies", ()), facts.get("not_compared", 0)),
+        "Then 'remembrancer list --review' shows those that contradict or nearly repeat another memory.",
         f"'remembrancer undo {facts['run_id']}{everywhere}' undoes it.",
     ]
-
-
-def _lines_of_copies(copies: Sequence[Mapping[str, str]], not_compared: int) -> Iterator[str]:
-    review = "the page Review ('remembrancer ui')"
-    for copy in copies[:MOST_NAMED]:
-        yield f"Nearly the same as {short(copy['near_copy_of'])}: {short(copy['id'])}, {copy['content']}"
-    if copies:
-        yield f"{count(len(copies), 'near-duplicate')}: {review} shows each beside the other text."
-    if not_compared:
-        yield f"{count(not_compared, 'memory')} not compared with others yet: look for near-duplicates on {review}."

@@ -197,7 +197,7 @@ async def test_jobs_of_a_worker_whose_line_is_cut_go_to_another_and_it_comes_bac
 def test_names_of_invited_embedders_are_unique_and_their_files_private(tmp_path: Path) -> None:
     keys = WorkerKeys(tmp_path / "home" / "keys")
     invitation = keys.invite("gpu", CHOICE, 1.0)
-    with pytest.raises(InvalidInput, match="there is an embedder 'gpu'"):
+    with pytest.raises(InvalidInput, match="another embedder has the name 'gpu'"):
         keys.invite("gpu", CHOICE, 2.0)
     assert WorkerKeys(tmp_path / "home" / "keys").find(invitation.public) == keys.all()[0]
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "home").rglob("*")}
