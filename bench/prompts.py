@@ -20,7 +20,7 @@ from typing import Final
 
 from bench.client import Json, StdioClient
 from bench.harness import Figure, Runtime, answered, drained, play_in_projects, print_figures, wait_until
-from remembrancer.commands.hook_context import DEFAULT_TOKENS, question
+from remembrancer.commands.hook import DEFAULT_TOKENS, question
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import KINDS
 

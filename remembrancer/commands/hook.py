@@ -25,6 +25,7 @@ from remembrancer.protocol.system import started_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping
     from typing import Any
 
@@ -52,6 +53,26 @@ MAX_WAITING_EVENTS = 5000
 MAX_NOTES = 1000
 """The number of notes on what sessions were given."""
 MAX_NOTE_BYTES = 64 * 1024
+DEFAULT_TOKENS = 6000
+"""The tool's own default, of which it uses less if not everything fits."""
+LEAST_TOKENS, MOST_TOKENS = 100, 8000
+"""The limits of the tool."""
+DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
+"""The time for the first prompt's context, which may include the start of the runtime, and the limit for later ones."""
+STARTING = 4
+"""On a busy machine, the start of this process and the runtime may take this many times as long before the first
+prompt's context is requested: the assistant's own tools wait for the runtime as well."""
+MOST_WAIT_S = 10.0
+DEFAULT_ACTION_WAIT_S = 0.15
+"""The time limit for memories about a command or an edit, from the hook's question on."""
+TOLD_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
+"""The clients that accept context with a tool call; Codex does not support `ask`."""
+NO_ASK = ("codex",)
+LONGEST_TASK = 4000
+"""The number of characters used of a prompt; searches use no more."""
+SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
+"""The sections for a later prompt: the session knows what it did itself."""
+AGAIN_S = 0.1
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
 EVENTS_BY_NAME = {
     **{event: event for event in HOOK_EVENTS},
@@ -261,13 +282,12 @@ def _give_context(name: str, event: str, text: str, session: Session, *, is_due:
     """Print the memories for the assistant: with the first prompt everything relevant, later only likely and new ones.
     If none are due yet, start a runtime, so that the first prompt finds one. Raises `ValueError` if they cannot be
     read."""
-    from remembrancer.commands.hook_context import ask, question, start, wanted
-
     tokens, wait_s, later_s = wanted(session.places, session.environ)
     if tokens == 0:
         return
     if not is_due:
-        start(session)
+        if (link := _connection(session, time.monotonic())) is not None:
+            link.close()
         return
     before = session.noted("given")
     is_first = before is None or before == AGAIN
@@ -292,7 +312,7 @@ def _give_context(name: str, event: str, text: str, session: Session, *, is_due:
 def _give_before_action(name: str, called: Given, session: Session) -> None:
     """Print relevant memories about a command or an edit that this session was not given before an action: as context,
     or as a question to the user."""
-    from remembrancer.commands.hook_context import NO_ASK, TOLD_BEFORE_TOOLS, action_of, ask_about_action
+    from remembrancer.commands.hook_actions import action_of
 
     action = action_of(called) if session.client in TOLD_BEFORE_TOOLS else None
     if action is None:
@@ -370,6 +390,102 @@ def _write_all(descriptor: int, text: str) -> None:
     rest = memoryview(text.encode("utf-8", "replace"))
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+# --- asking the memory ---
+
+
+def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float, float]:
+    """The length of the context in tokens (0: off), and the time limits from the start of a hook, in seconds, for the
+    first prompt and for later ones."""
+    tokens = int(_setting("hook_context_length", DEFAULT_TOKENS, places, environ))
+    wait_s = min(MOST_WAIT_S, _setting("hook_wait_s", DEFAULT_WAIT_S, places, environ))
+    tokens = 0 if tokens <= 0 else min(MOST_TOKENS, max(LEAST_TOKENS, tokens))
+    return tokens, wait_s, min(LATER_WAIT_S, wait_s)
+
+
+def _setting(name: str, otherwise: float, places: Places, environ: Mapping[str, str]) -> float:
+    """A setting from the environment or the configuration file. The file is parsed, which takes some 50 ms, only if it
+    mentions the setting."""
+    named = environ.get(f"REMEMBRANCER_{name.upper()}")
+    try:
+        if named is None and places.config is not None:
+            from remembrancer.protocol.paths import read_file
+
+            if name.encode() in read_file(places.config):
+                from remembrancer.config.reading import load_settings
+
+                return float(getattr(load_settings(environ), name))
+        return float(named or otherwise)
+    except (OSError, ValueError):  # the file cannot be read, or that is no number
+        return otherwise
+
+
+def question(text: str, tokens: int, had: list[str], *, is_first: bool, is_again: bool) -> dict[str, Any]:
+    """The arguments of `get_memory_context` for a prompt; with the first prompt, for everything that a session should
+    know. `had` are the memories that were printed for the session.
+
+    `text` is empty if a session continues without a prompt; `is_again`: its conversation has lost its context.
+    """
+    arguments: dict[str, Any] = {"detail": True, "given": had}
+    if tokens != DEFAULT_TOKENS:
+        arguments["max_tokens"] = tokens
+    if text:
+        arguments["task_description"] = text[:LONGEST_TASK]
+    if not is_again:
+        arguments["unseen"] = True
+    return arguments if is_first else {**arguments, "sections": SECTIONS_OF_A_PROMPT}
+
+
+def ask_about_action(session: Session, action: dict[str, str], given: list[str]) -> dict[str, Any] | None:
+    """The memories that are relevant to an action and not in `given`; None if they do not arrive in time, which counts
+    from here, since the client has already waited for this process to start. Starts no runtime."""
+    from remembrancer.actors.bridge.starter import Starter
+
+    wait_s = min(MOST_WAIT_S, _setting("action_wait_s", DEFAULT_ACTION_WAIT_S, session.places, session.environ))
+    until = time.monotonic() + wait_s
+    return _answer(Starter(session.places, session.environ).dial(), session, {"action": action, "given": given}, until)
+
+
+def ask(session: Session, arguments: dict[str, Any], wait_s: float, *, is_first: bool) -> dict[str, Any] | None:
+    """The memory's answer with the ids of its memories; None if it does not arrive within `wait_s` of the start of this
+    process. With the first prompt, the time counts from the connection to the gateway, which may take `STARTING` times
+    as long."""
+    until = session.began + (STARTING if is_first else 1) * wait_s
+    link = _connection(session, until)
+    if is_first and time.monotonic() < until:
+        until = time.monotonic() + wait_s
+    return _answer(link, session, arguments, until)
+
+
+def _connection(session: Session, until: float) -> socket.socket | None:
+    """A connection to the gateway; None if there is none by `until`. Starts a runtime if none is up, even if that is
+    too late for this process."""
+    from remembrancer.actors.bridge.starter import Starter
+    from remembrancer.commands.gateway_client import reach
+
+    return reach(Starter(session.places, session.environ), until)
+
+
+def _answer(
+    link: socket.socket | None, session: Session, arguments: dict[str, Any], until: float
+) -> dict[str, Any] | None:
+    """The answer of `get_memory_context`; None if there is no connection, or it does not arrive by `until`."""
+    from remembrancer.commands.gateway_client import GatewayClient, pause
+
+    if link is None:
+        return None
+    with link:
+        try:
+            link.settimeout(max(0.0, until - time.monotonic()))
+            gateway = GatewayClient(link, session.places, session.name, session.directory, {}, "remembrancer hook")
+            answer = gateway.call("get_memory_context", arguments, until)
+            while answer.get("degraded") and not answer.get("memory_ids") and time.monotonic() + AGAIN_S < until:
+                pause(AGAIN_S)  # the gateway is up before the store
+                answer = gateway.call("get_memory_context", arguments, until)
+        except OSError:  # it disconnected, or is too slow
+            return None
+    return answer
 
 
 # --- files ---

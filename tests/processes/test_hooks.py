@@ -13,8 +13,7 @@ import pytest
 
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.gateway.shown_log import ShownLog
-from remembrancer.commands.hook import Session
-from remembrancer.commands.hook_context import ask_about_action
+from remembrancer.commands.hook import Session, ask_about_action
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths

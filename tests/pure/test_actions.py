@@ -14,7 +14,7 @@ from remembrancer.code.actions import (
     fact_of,
     says_never,
 )
-from remembrancer.commands.hook_context import action_of, only_looks
+from remembrancer.commands.hook_actions import action_of, only_looks
 from remembrancer.memory.replacement import forms_of
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind

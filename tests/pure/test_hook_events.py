@@ -21,7 +21,10 @@ from remembrancer.actors.gateway.hook_events import (
 )
 from remembrancer.commands import hook
 from remembrancer.commands.hook import (
+    DEFAULT_TOKENS,
+    DEFAULT_WAIT_S,
     EVENTS_BY_NAME,
+    LATER_WAIT_S,
     LONG_MEMBER_BYTES,
     MEMBER_BYTES,
     Session,
@@ -29,9 +32,10 @@ from remembrancer.commands.hook import (
     client_of,
     cut,
     directory_of,
+    question,
     session_of,
+    wanted,
 )
-from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, StorageFull

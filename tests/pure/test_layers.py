@@ -18,7 +18,12 @@ BRIDGE = (
     *("remembrancer.config.home", "remembrancer.protocol.environment", "remembrancer.protocol.paths"),
 )
 """The bridge, with what it imports only when it needs it."""
-HOOK, GATEWAY = "remembrancer.commands.hook", "remembrancer.actors.gateway.actor"
+GATEWAY = "remembrancer.actors.gateway.actor"
+HOOK = (
+    *(f"remembrancer.commands.{name}" for name in ("hook", "hook_actions", "gateway_client")),
+    "remembrancer.actors.bridge.starter",
+)
+"""A hook, likewise."""
 PROCESSES = (
     "remembrancer.actors.bridge.bridge",
     "remembrancer.actors.consolidator.actor",
@@ -53,7 +58,7 @@ def loaded_by(*modules: str) -> set[str]:
 @pytest.mark.parametrize(
     ("modules", "left_out"),
     [
-        ((HOOK, f"{HOOK}_context"), "pathlib asyncio subprocess argparse hashlib typing dataclasses"),
+        (HOOK, "pathlib asyncio subprocess argparse hashlib typing dataclasses"),
         (("remembrancer.command_line",), "argparse msgspec zmq"),
         (PROCESSES, "nats remembrancer.journal ulid"),  # who shares nothing pays nothing
         ((GATEWAY, "remembrancer.actors.gateway.http_server"), "jinja2 remembrancer.browser"),
@@ -65,7 +70,7 @@ def test_a_process_does_not_load_what_it_does_not_always_need(modules: tuple[str
     assert [name for name in loaded_by(*modules) if f"{name}.".startswith(within)] == []
 
 
-@pytest.mark.parametrize("modules", [BRIDGE, (HOOK, f"{HOOK}_context")])
+@pytest.mark.parametrize("modules", [BRIDGE, HOOK])
 def test_what_bridge_and_hooks_may_import_needs_the_standard_library_alone(modules: tuple[str, ...]) -> None:
     assert {name.partition(".")[0] for name in loaded_by(*modules)} - sys.stdlib_module_names == {"remembrancer"}
 
