@@ -74,10 +74,14 @@ if "remembrancer.actors.embedder" in sys.orig_argv:
 """Run by every process of the runtime that finds it on its path: a real embedder, with a text that it dies of."""
 
 
+def customized(directory: Path, program: str) -> dict[str, str]:
+    """The environment of processes that run a program first."""
+    (directory / "sitecustomize.py").write_text(program)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))}
+
+
 async def test_a_text_that_embedders_die_of_is_a_dead_letter_and_found_by_its_words(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(MORTAL)
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    async with Session(home, environ={"PYTHONPATH": path}) as client:
+    async with Session(home, environ=customized(tmp_path, MORTAL)) as client:
         for number in range(10):
             await client.store(f"Note {number} about cranes in the harbour.")
         deadly = await client.store("The poison cupboard is in the laboratory.")
@@ -246,7 +250,22 @@ def _models(status: dict[str, Any]) -> list[dict[str, Any]]:
     return list((status.get("embedding") or {}).get("models") or ())
 
 
-FILLER = "Among other things the minutes speak of gardening, soil, compost, seeds and the weather in April. " * 4
+UNHURRIED = """
+import os, pathlib, sys, time
+
+if "remembrancer.actors.embedder" in sys.orig_argv:
+    from remembrancer.actors.embedder import workers
+
+    passages_of = workers.passages_of
+
+    def passages_in_time(*given):
+        if pathlib.Path(os.environ["REMEMBRANCER_HOME"], "unhurried").exists():
+            time.sleep(0.1)
+        return passages_of(*given)
+
+    workers.passages_of = passages_in_time
+"""
+"""Run by every process of the runtime that finds it on its path: while that file is there, embedders take long."""
 TOPICS = {
     "how often is the deploy key changed?": "The deploy key of the staging cluster is rotated every ninety days.",
     "do divers inspect submarine cables?": "Submarine cables are inspected by divers in winter.",
@@ -269,11 +288,11 @@ async def test_meaning_is_searched_throughout_a_change_whatever_is_killed(home: 
     note = tmp_path / "shop" / "memory" / "decisions.md"
     note.parent.mkdir(parents=True)
     note.write_text("# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service.\n")
-    environ = {"REMEMBRANCER_TOOLSETS": "memory,files"}
+    environ = {"REMEMBRANCER_TOOLSETS": "memory,files", **customized(tmp_path, UNHURRIED)}
     async with Session(home, cwd=note.parent.parent, environ=environ) as client:
         ids = {query: (await client.store(text))["memory_id"] for query, text in TOPICS.items()}
-        for number in range(300):
-            await client.store(f"Minutes of meeting {number}. {FILLER}")
+        for number in range(60):
+            await client.store(f"Minutes of meeting {number}.")
         await until(runtime.is_drained)
         bills = partial(client.call, "memory_search", query="which database holds the bills?")
         await until(bills, lambda said: bool(said["results"]))  # its vector is made behind those of the memories
@@ -295,6 +314,7 @@ async def test_meaning_is_searched_throughout_a_change_whatever_is_killed(home: 
             return found
 
         await until(without_meaning, operator.not_)
+        (home / "unhurried").touch()
         before = await told(home, "use", "onnx", str(other))
         assert set(before) == {"active", "next"}
         await until(
@@ -313,6 +333,8 @@ async def test_meaning_is_searched_throughout_a_change_whatever_is_killed(home: 
 
             await until(is_back)
             assert "all-minilm-l6-v2" in passages_by_model(home) or "next" not in await told(home)
+
+        (home / "unhurried").unlink()
 
         async def is_changed() -> bool:
             assert await without_meaning() == []
