@@ -11,7 +11,7 @@ import pytest
 
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.cases import cases
-from tests.runtime import Runtime, done
+from tests.runtime import Runtime, done, start
 
 Command = dict[str, Any]
 
@@ -132,6 +132,7 @@ def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(home: Path,
 
     create = command("create", "/memories/repo/cache.md", file_text="The cache is Valkey 8.\n")
     change = command("str_replace", "/memories/repo/cache.md", old_str="8", new_str="9")
+    start(home)
     with MemoryTool(tmp_path, home=home) as tool:
         assert tool.to_dict() == {"type": "memory_20250818", "name": "memory"}
         assert tool.call(create) == "File created successfully at: /memories/repo/cache.md"
