@@ -41,7 +41,6 @@ class Assets(StaticFiles):
     """The files that pages load. Their address has the digest of all of them, so they may be kept for ever."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        """The response with a file."""
         response = super().file_response(*args, **kwargs)
         response.headers["Cache-Control"] = f"public, max-age={ASSET_AGE_S}, immutable"
         return response
@@ -77,7 +76,6 @@ class Browser:
         self._router = Router(routes, default=self._sorry(404, "There is no such page."))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         request = Request(scope, receive)
 
         async def sending(message: Message) -> None:

@@ -283,7 +283,6 @@ async def edit(view: View) -> Response:
 
 
 async def erase(view: View) -> Response:
-    """Delete a memory for good, after confirmation."""
     if view.field("sure") != "yes":
         raise InvalidInput("Erasing cannot be undone: tick the box to confirm.")
     await view.call("erase_memory", memory_id=_id_of(view))

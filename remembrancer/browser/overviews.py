@@ -160,7 +160,6 @@ async def graph(view: View) -> Response:
 
 
 async def graph_data(view: View) -> Response:
-    """The data for the drawing of the graph."""
     found, _ = await _entities(view, DRAWN)
     known = {each.name for each in found.entities}
     links: dict[tuple[str, str, str], None] = {}

@@ -183,7 +183,6 @@ def inline(text: str) -> Markup:
 
 
 def clock(at: float) -> str:
-    """The time of day."""
     return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
 
 

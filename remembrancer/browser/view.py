@@ -71,7 +71,6 @@ class Shared:
     """Reads the log of which memories were shown to whom, the latest entries first."""
 
     def render(self, template: str, **values: Any) -> str:
-        """The text of a page."""
         return self.templates.get_template(template).render(values)
 
 
@@ -144,7 +143,6 @@ class View:
 
     @property
     def may_change(self) -> bool:
-        """True if the visitor may make changes."""
         return self.grant is None or not self.grant.read_only
 
     def at(self, path: str = "", /, **query: Any) -> str:
@@ -192,7 +190,6 @@ class View:
         return await chosen.answer(call, chosen.decoder.decode(arguments))
 
     def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
-        """A page rendered from its template."""
         notices = list({each.message: each for each in self.notices}.values())
         common = {"view": self, "at": self.at, "csrf": self.shared.access.csrf(self.request), "notices": notices}
         return HTMLResponse(self.shared.render(template, **common, **values), status_code)

@@ -94,7 +94,6 @@ class PastActions:
         return math.log(total / (self.having[term] + 1)) / math.log(total)
 
     def add(self, terms: Iterable[str]) -> None:
-        """Count one more action."""
         self.number += 1
         self.having.update(terms)
         if self.number >= MOST_PAST:
@@ -195,7 +194,6 @@ def denied_in(content: str) -> frozenset[str]:
 
 
 def says_never(content: str) -> bool:
-    """True if a memory forbids something."""
     return re.search(r"\b(?:never|must not|do not|don't|nobody|nie(?:mals)?|jamais|nunca)\b", content, re.I) is not None
 
 

@@ -110,8 +110,6 @@ def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[C
 
 
 def answer(request: ReadFiles, output: BinaryIO) -> None:
-    """Read the files, and write their lines."""
-
     def write(line: bytes) -> None:
         output.write(line + b"\n")
         output.flush()

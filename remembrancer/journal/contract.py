@@ -50,8 +50,6 @@ class NewEntry(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An entry of a lane."""
-
     position: int
     id: str
     body: bytes
@@ -97,11 +95,9 @@ class Journal(Protocol):
 
     async def create(self, lane: str) -> LaneMark:
         """Begin a lane, and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
-        ...
 
     async def head(self, lane: str) -> int:
         """The newest position of a lane; 0 if it is empty. Raises `JournalChanged` if there is no such lane."""
-        ...
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
         """Append entries durably, somewhere after the mark `behind`, and return the mark after them. There are 1 to
@@ -112,7 +108,6 @@ class Journal(Protocol):
             StorageFull: the journal has no room. Nothing was appended.
             JournalChanged: this is not the journal of the mark.
         """
-        ...
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         """At most `limit` entries after a mark, without a gap, or fewer if they are large; none only if there are none.
@@ -124,43 +119,33 @@ class Journal(Protocol):
             returned.
             KeyMissing: it was sealed with a key that this host does not have.
         """
-        ...
 
     def watch(self, lane: str) -> AsyncIterator[None]:
         """Yields soon after each append (once for several), and occasionally without one: a hint to read."""
-        ...
 
     async def purge(self, lane: str, *, up_to: int) -> None:
         """Delete all entries up to a position for good; a snapshot must contain them."""
-        ...
 
     async def put_snapshot(self, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
         """Store the lane's snapshot at a mark. Others see it once it is complete."""
-        ...
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         """The snapshots of a lane, newest first, in the same order for all hosts."""
-        ...
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
         """The content of a snapshot. Raises `InvalidInput` if it was dropped, and as `read`."""
-        ...
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """Delete a snapshot."""
-        ...
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
         """Leave a notice for the members of a lane; it replaces this host's previous one."""
-        ...
 
     async def notices(self, lane: str) -> Mapping[str, bytes]:
         """The last notice of each host."""
-        ...
 
     async def aclose(self) -> None:
         """Close the connection. Can be called twice."""
-        ...
 
 
 def check_name(name: str) -> str:

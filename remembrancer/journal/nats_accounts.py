@@ -53,7 +53,6 @@ class KeyPair:
 
     @classmethod
     def new(cls, kind: int) -> KeyPair:
-        """A new key of a given kind."""
         return cls(_encoded(bytes([_SEED | kind >> 5, (kind & 31) << 3]) + secrets.token_bytes(_SEED_BYTES)))
 
     def answer(self, challenge: str) -> bytes:
@@ -91,7 +90,6 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def new(cls) -> Authority:
-        """New keys."""
         return cls(KeyPair.new(OPERATOR).seed, KeyPair.new(ACCOUNT).seed, KeyPair.new(ACCOUNT).seed)
 
     def operator_jwt(self) -> str:

@@ -39,7 +39,6 @@ class Address(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The server's URL for members."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'nats' if self.is_local else 'tls'}://{host}:{self.port}"
 
@@ -52,7 +51,6 @@ class Certificates(NamedTuple):
 
     @classmethod
     def new(cls) -> Certificates:
-        """A new authority for these servers alone."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "remembrancer")])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)

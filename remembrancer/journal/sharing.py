@@ -96,8 +96,6 @@ _decode_administration: Final = msgspec.json.Decoder(Administration).decode
 
 
 class Sharing:
-    """The sharing state of a home."""
-
     def __init__(self, home: Path) -> None:
         self._home = home
         self._directory = home / "sharing"

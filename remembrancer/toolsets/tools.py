@@ -100,7 +100,6 @@ class Call:
 
     @property
     def session(self) -> SessionState:
-        """The state of the caller's session."""
         return self.service.session(self.caller)
 
     @cached_property
@@ -168,7 +167,6 @@ class Call:
         return applied.result
 
     def warn(self, code: str, message: str) -> None:
-        """Add a caveat to the answer."""
         self.notices.append(Notice(code, message))
 
     def with_caveats(self, answer: Answer) -> Answer:
@@ -194,8 +192,6 @@ Handler = Callable[Concatenate[Call, P], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class Tool(Generic[T]):
-    """A tool: its description and its handler."""
-
     name: str
     toolset: str
     description: str
@@ -499,7 +495,6 @@ def answer_text(answer: Answer) -> str:
 
 
 def text_result(answer: Answer) -> CallResult:
-    """The result of a tool that answers with text."""
     warnings = [f"({warning['message']})" for warning in answer.get("warnings", ())]
     return CallResult(None, "\n".join([answer["text"], *warnings]))
 

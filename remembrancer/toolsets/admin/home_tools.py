@@ -61,7 +61,6 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
 
 
 async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemory], Answer]) -> Answer:
-    """The memories of a list."""
     reply = await call.ask(request)
     if reply.more:
         call.notices.append(cut_notice(len(reply.memories), request.offset))
@@ -79,7 +78,6 @@ def _listed(memory: ListedMemory) -> Answer:
 
 @tool("Open the memory browser; returns its address.", marks_data=False)
 async def open_browser(call: Call) -> Answer:
-    """Start the memory browser if necessary."""
     return {"url": await call.service.open_browser()}
 
 

@@ -88,7 +88,6 @@ async def get_index_status(call: Call, project_id: str) -> Answer:
 
 
 def described(tree: TreeDescription) -> Answer:
-    """A tree for an answer."""
     answer: Answer = {"project_id": tree.id, "path": tree.root}
     answer |= {name: getattr(tree, name) for name in ("status", "total_files", "indexed_files", "total_chunks")}
     times = {"started_at": tree.started_at, "completed_at": tree.completed_at}

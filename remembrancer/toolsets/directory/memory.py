@@ -69,7 +69,6 @@ class _Directory:
         self._parts = 0
 
     async def read(self, *scopes: Scope) -> dict[DirectoryPath, File]:
-        """Read all files of these scopes."""
         caller = self._call.caller
         memories: list[ListedMemory] = []
         while True:
@@ -117,7 +116,6 @@ class _Directory:
             await self.submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
 
     async def apply(self, file: File, wanted: Iterable[TextChange]) -> None:
-        """Apply changes to a file's memories."""
         for memory, text in wanted:
             if text is None:
                 assert memory is not None

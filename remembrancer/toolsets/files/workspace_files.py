@@ -74,7 +74,6 @@ class RealNote(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file's own name."""
         return self.parts[-1]
 
 

@@ -66,7 +66,6 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
 
 
 def unknown_entity(given: str, field: str) -> NotFound:
-    """The error for an id of no entity."""
     return NotFound(f"there is no entity with the id {given[:200]}", field=field)
 
 

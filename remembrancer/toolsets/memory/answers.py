@@ -38,7 +38,6 @@ def iso(seconds: float) -> str:
 
 
 def source_of(source: SourceRef) -> dict[str, Any]:
-    """The source of a memory."""
     fields = {name: getattr(source, name) for name in source.__struct_fields__}
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -170,7 +170,6 @@ def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str], today
 
 
 def group_of(memory: RecalledMemory) -> str:
-    """The group under which a memory is shown."""
     group = _GROUP_OF.get(memory.kind) if memory.kind is not None else None
     if group == "Open ends" and not memory.is_open:
         group = None

@@ -77,7 +77,6 @@ async def read_day(
 
 
 def verb_of(change: MemoryChanged) -> str:
-    """The verb for a change."""
     if change.undid:
         before = msgspec.structs.replace(change, change=change.undid, undid="", done=not change.done)
         is_the_newer = change.undid == "superseded" and not change.fields

@@ -53,7 +53,6 @@ def memory_id_in(uri: str) -> str | None:
 
 
 def is_known(uri: str) -> bool:
-    """True if this server knows the URI."""
     return uri in FIXED or memory_id_in(uri) is not None
 
 
@@ -63,7 +62,6 @@ def quoted(uri: str) -> str:
 
 
 def unknown_resource(uri: str) -> str:
-    """The error message for an unknown URI."""
     bare = MEMORY_PREFIX + "<ULID>"
     return f"there is no resource {shown(uri)}: known are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {bare})"
 

@@ -91,7 +91,6 @@ async def promote_memory(
 
 @tool("Change tags.")
 async def tag_memory(call: Call, memory_id: str, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()) -> Answer:
-    """Add and remove tags."""
     memory_id = parse_memory_id(memory_id)
     add, remove = clean_tag_changes(add, remove)
     if not (add or remove):
