@@ -22,12 +22,7 @@ import msgspec
 
 from remembrancer import toolsets
 from remembrancer.memory.credentials import refuse_credentials
-from remembrancer.memory.short_ids import (
-    only_one,
-    part_of_id,
-    replaced_in_answer,
-    replaced_in_arguments,
-)
+from remembrancer.memory.short_ids import only_one, part_of_id, replaced_in_answer, replaced_in_arguments
 from remembrancer.memory.text import neutralised, neutralised_value
 from remembrancer.protocol.environment import toolsets_in, unknown_toolsets
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
@@ -126,13 +121,7 @@ class Call:
         return asked.reply
 
     async def write(
-        self,
-        change: Change,
-        result: type[R],
-        *,
-        part: str = "",
-        allow_secrets: bool = False,
-        ids: Answer | None = None,
+        self, change: Change, result: type[R], *, part: str = "", allow_secrets: bool = False, ids: Answer | None = None
     ) -> R:
         """The result of a change, as `submit`; raises `Queued` with these `ids` (default: `memory_id`) if it is only
         queued."""

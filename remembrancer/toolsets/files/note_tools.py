@@ -259,9 +259,7 @@ async def memory_status(call: Call) -> Answer:
 
 @tool("Read changed notes now.")
 async def memory_sync(
-    call: Call,
-    force: Annotated[bool, Meta(description="Unchanged files too")] = False,
-    source: Source | None = None,
+    call: Call, force: Annotated[bool, Meta(description="Unchanged files too")] = False, source: Source | None = None
 ) -> Answer:
     """Read the files, and report the changes of the index. Vectors may take longer: see `memory_status`."""
     request = SyncFiles(workspace_of(call), force, None if source is None else SOURCES[source])

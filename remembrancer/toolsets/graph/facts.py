@@ -166,9 +166,7 @@ class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: Annotated[str, Meta(description="Since when; default now")] | None = None
 
 
-@tool(
-    'Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.',
-)
+@tool('Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.')
 async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
     """End a memory's period of validity, and keep the reason."""
     memory_id = parse_memory_id(arguments.id, field="id")

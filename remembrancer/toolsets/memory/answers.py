@@ -78,11 +78,7 @@ def with_lines(
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
     """The first words of an unlikely answer, from the sentence on that shares most terms with the query."""
     matching = from_best_sentence(without_preface(memory.content), lambda each: len(terms_of(each) & terms))
-    return {
-        **_place_of(memory),
-        "content": first_words(matching, WORDS_OF_LINE),
-        **_unusual(memory),
-    }
+    return {**_place_of(memory), "content": first_words(matching, WORDS_OF_LINE), **_unusual(memory)}
 
 
 def standing_line(memory: ListedMemory) -> Answer:

@@ -76,11 +76,7 @@ KINDS: Final = (("semantic", "Facts and preferences"), ("procedural", "Ways of w
 
 
 def session_summary(
-    session_id: str,
-    started_at: float,
-    story: SessionDescription,
-    served: tuple[int, int],
-    counted_since: float,
+    session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int], counted_since: float
 ) -> str:
     """The memories that a session stored, changed and was shown. `served` is the number of queries and of distinct
     memories from `counted_since` on, which is mentioned when the session is older."""

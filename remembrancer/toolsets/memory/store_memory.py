@@ -18,11 +18,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import SUPERSEDED, iso, near_of
-from remembrancer.toolsets.memory.fields import (
-    UNLISTED,
-    GivenFields,
-    cleaned,
-)
+from remembrancer.toolsets.memory.fields import UNLISTED, GivenFields, cleaned
 from remembrancer.toolsets.tools import LISTED, Answer, Call, Queued, non_empty, tool
 
 MOST_AT_ONCE: Final = 50

@@ -14,13 +14,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, GivenKind, Relation
 from remembrancer.protocol.writes import Clearable, EntityRef, LinkRef, TextEdit, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.answers import SUPERSEDED
-from remembrancer.toolsets.memory.fields import (
-    UNLISTED,
-    GivenFields,
-    clean_reason,
-    clean_tag_changes,
-    cleaned,
-)
+from remembrancer.toolsets.memory.fields import UNLISTED, GivenFields, clean_reason, clean_tag_changes, cleaned
 from remembrancer.toolsets.memory.store_memory import BECOMES_OPEN
 from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool
 

@@ -27,11 +27,7 @@ MOST_CHARACTERS: Final = 60_000
 
 def node_of(memory: ListedMemory) -> Answer:
     """A node. Its links are left out while the store is away."""
-    node: Answer = {
-        "id": memory.id,
-        "content": memory.content,
-        "tags": list(memory.tags),
-    }
+    node: Answer = {"id": memory.id, "content": memory.content, "tags": list(memory.tags)}
     last_accessed_at = memory.created_at
     if isinstance(memory, LinkedMemory):
         node["links"] = list(memory.related)
@@ -103,13 +99,7 @@ async def recall(
     if query.strip():
         check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
         recalling = Recall(
-            session_id,
-            project=project,
-            query=query,
-            tags=tags,
-            limit=limit,
-            sources=("memory",),
-            valid_only=True,
+            session_id, project=project, query=query, tags=tags, limit=limit, sources=("memory",), valid_only=True
         )
         recalled = (await call.ask(recalling, is_search=True)).memories
         found, used = recalled, used_in(recalled)
