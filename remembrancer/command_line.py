@@ -21,7 +21,7 @@ COMMANDS = {
     "forget": (MEMORIES, "changing", "hide a memory from search, or delete it (--for-good)"),
     "restore": (MEMORIES, "changing", "bring back a forgotten memory, or an earlier version"),
     "undo": (MEMORIES, "changing", "undo the last change, a memory's last change, or a maintenance run"),
-    "ui": (MEMORIES, "ui", "open the memory browser"),
+    "ui": (MEMORIES, "token", "open the memory browser"),
     "setup": (SETUP, "setup", "connect an assistant: setup claude-code"),
     "status": (SETUP, "status", "show the state of the processes, the write queue and the embedding"),
     "doctor": (SETUP, "doctor", "look for problems and suggest fixes"),
@@ -33,9 +33,19 @@ COMMANDS = {
     "model": (MORE, "model", "show or change the embedding model"),
     "up": (MORE, "runtime_commands", "run the runtime here until Ctrl-C (sessions start one automatically)"),
     "mcp": (MORE, "", "serve MCP on standard input and output (clients run this)"),
-    "admin": (MORE, "admin", "queue, maintain, scale, embedder, projects, hook, completion"),
+    "admin": (MORE, "", "queue, maintain, scale, embedder, projects, hook, completion"),
 }
 """By name: the section of the help, the module of `remembrancer.commands` with the command, and a line of help."""
+ADMIN = {
+    "queue": ("commands", "queue", "list waiting and rejected writes; export or drop the rejected ones"),
+    "maintain": ("commands", "maintain", "run maintenance now"),
+    "scale": ("commands", "runtime_commands", "change the number of embedders: scale embedder=2"),
+    "embedder": ("commands", "embedder", "make vectors for another host, or invite one"),
+    "projects": ("commands", "projects", "list the projects; move OLD NEW"),
+    "hook": ("commands", "", "record an event of a session (clients' hooks run this)"),
+    "completion": ("commands", "report", "print the completion script for bash, zsh or fish"),
+}
+"""The commands of `admin`, likewise."""
 FORMER = {
     "history": "show --history",
     "shown": "show --shown",
@@ -122,13 +132,15 @@ def group() -> click.Group:
             with formatter.section("Exit status"):
                 formatter.write_dl([(str(code), text) for code, text in exit_codes.MEANINGS.items()])
 
-    return Commands(
+    commands = Commands(
         "remembrancer",
         COMMANDS,
         params=[click.Option(["--version"], is_flag=True, help="Print the version.")],
         help="Long-term memory for AI assistants, served over MCP from this machine. Each command has its own --help.",
         no_args_is_help=True,
     )
+    commands.add_command(LazyGroup("admin", ADMIN, help="Commands that are rarely needed by hand."))
+    return commands
 
 
 def _is_backup(arguments: list[str]) -> bool:

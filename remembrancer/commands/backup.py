@@ -163,11 +163,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
 # --- restore ---
 
 
-@command(
-    argument("file", metavar="FILE", help="A file that 'remembrancer backup create' wrote."),
-    YES,
-    name="restore",
-)
+@command(argument("file", metavar="FILE", help="A file that 'remembrancer backup create' wrote."), YES, name="restore")
 def put_back(file: str, yes: bool) -> Report:
     """Replace the home's files with a backup. Nothing is deleted: the present files are kept in before-restore-<time>
     in the home."""

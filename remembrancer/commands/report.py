@@ -105,6 +105,19 @@ def command(*params: click.Parameter, name: str | None = None) -> Callable[[Call
     return declare
 
 
+@command(argument("shell", type=click.Choice(("bash", "zsh", "fish"))))
+def completion(shell: str) -> Report:
+    """Print the shell's completion script. bash: eval "$(remembrancer admin completion bash)" in ~/.bashrc; zsh: the
+    same in ~/.zshrc, after compinit; fish: remembrancer admin completion fish | source, in config.fish."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    group = click.get_current_context().find_root().command
+    script = made(group, {}, "remembrancer", "_REMEMBRANCER_COMPLETE").source()
+    return Report({"script": script}, script)
+
+
 class Group(click.Group):
     """A group of commands, one of which can be the default."""
 

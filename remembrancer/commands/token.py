@@ -1,7 +1,9 @@
-"""`remembrancer token`: who may connect over HTTP, and to which projects."""
+"""`remembrancer token` and `ui`: who may connect over HTTP, and to which projects; opening the memory browser there."""
 
+import html
 import re
 import time
+import webbrowser
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +13,13 @@ import click
 import msgspec
 
 from remembrancer.commands.report import Group, Report, argument, command, flag, option
-from remembrancer.commands.runtime_client import paths_here
+from remembrancer.commands.runtime_client import directory_here, paths_here
+from remembrancer.commands.selection import WHERE, GatewayConnection, Where
 from remembrancer.config.tokens import LINK, Grant, Tokens
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.paths import write_whole
 
 _SPAN: Final = re.compile(r"(\d{1,5})([hdw])")
 _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -93,3 +97,31 @@ def _line(grant: Grant, now: float) -> str:
     over = " (over)" if _is_over(grant, now) else ""
     may = f"{', read only' if grant.read_only else ''}{'' if grant.sees_user else ', not the user'}"
     return f"{grant.name}: {', '.join(grant.projects)}{may}{ends}{over}"
+
+
+# --- the browser ---
+
+
+@command(WHERE[0], flag("--print", "prints", help="Print the link instead of opening it."))
+def ui(project: str | None, prints: bool) -> Report:
+    """Open the memory browser: see, correct and undo what is remembered. It is served to this machine alone, and signs
+    you in by a link that works once, within 10 minutes."""
+    place = Where(project).places[0]
+    url = GatewayConnection(place).call("open_browser")["url"]
+    home = paths_here().home
+    # The directory of a project that is named by its id may be gone, or be a part of another project now.
+    tree, to = (str(directory_here().absolute()), f"&project={place.name}") if place.name else (place.tree, "")
+    link = f"{url}/enter?link={Tokens(home).link(tree, time.time())}{to}"
+    prints |= click.get_current_context().params["as_json"]
+    is_open = not prints and webbrowser.open(_page_to(link, home).as_uri())
+    return Report({"link": link}, f"The memory browser is at {url}/" if is_open else link)
+
+
+def _page_to(link: str, home: Path) -> Path:
+    """A private page that redirects to a link, since all users of a machine can see the arguments of a browser."""
+    page = home / "browse.html"
+    address = html.escape(link)
+    lead = f'<meta http-equiv="refresh" content="0; url={address}">'
+    text = f'<!doctype html><title>Remembrancer</title>{lead}<a href="{address}">Continue to your memories</a>\n'
+    write_whole(page, text.encode())
+    return page
