@@ -137,14 +137,8 @@ def create(file: str | None, force: bool) -> Report:
 
 
 def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int]:
-    """Write the backup of a home and read it back. Returns the numbers of its memories and of its queued writes.
-
-    Raises:
-        FileUnusable: there is nothing to back up, or the file cannot be written.
-        RecordsUnusable: a database of the home is damaged.
-        SchemaTooNew, SchemaTooOld: another release wrote one.
-        InvalidInput: the file already exists (and not `force`).
-    """
+    """Write the backup of a home and read it back. Returns the numbers of its memories and of its queued writes. Raises
+    as `new_file` and `copy_database`, and `FileUnusable` if there is nothing to back up."""
     with (
         new_file(target, force=force) as file,
         TemporaryDirectory(prefix="remembrancer-backup-", dir=target.parent) as directory,
@@ -207,12 +201,8 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
 
 def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
     """Put the files of an archive in place, inside `locked`. Returns the directory with the replaced files, if there
-    were any. `now` is in seconds since the epoch.
-
-    Raises, and has changed nothing then:
-        FileUnusable: the archive is damaged, or the disk is full.
-        SchemaTooNew, SchemaTooOld: another release made it.
-    """
+    were any. Raises `FileUnusable` if the archive is damaged or the disk is full, and `SchemaTooNew` or `SchemaTooOld`
+    if another release made it; nothing is changed then."""
     home, staging = paths.home, paths.home / STAGING
     try:
         shutil.rmtree(staging, ignore_errors=True)

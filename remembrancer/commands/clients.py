@@ -148,11 +148,9 @@ def client_named(name: str) -> Client:
 
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command line of `mcp`, from this process's `sys.argv[0]`, `sys.executable` and environment.
-
-    The program itself if it is the installed command (by the name used: a link in the user's `bin` outlives its
-    target), else the command beside the interpreter, else the one on the PATH, else the interpreter with the module.
-    """
+    """The command line of `mcp`: `program` (`sys.argv[0]`) if it is the installed command (by the name used: a link in
+    the user's `bin` outlives its target), else the command beside the interpreter, else the one on the PATH, else the
+    interpreter with the module."""
     on_path = shutil.which(COMMAND, path=environ.get("PATH", ""))
     candidates = [Path(program)] if Path(program).name == COMMAND else []
     candidates += [Path(interpreter).parent / COMMAND, *([Path(on_path)] if on_path else [])]
@@ -353,10 +351,8 @@ def read_text(path: Path) -> str:
 
 
 def write_text(place: ClientFile, text: str) -> None:
-    """Replace the content of a file, as a whole or not at all; an empty text deletes it. Raises `FileRefused`.
-
-    A symbolic link stays one: its target is replaced. The file keeps its mode; a new one of a user is private.
-    """
+    """Replace the content of a file, as a whole or not at all; an empty text deletes it. The target of a symbolic link
+    is replaced, the file keeps its mode, and a new one of a user is private. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:
         if not text:

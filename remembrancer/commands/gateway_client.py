@@ -30,10 +30,8 @@ LEAST_START_S = 0.25
 
 
 def reach(starter: Starter, until: float) -> socket.socket | None:
-    """A connection to the gateway by `until` (of `time.monotonic`), or None; the starter may know why.
-
-    A runtime is started if none is up, and continues to start even if it is too late for this caller.
-    """
+    """A connection to the gateway by `until` (of `time.monotonic`), or None; the starter may know why. Starts a runtime
+    if none is up, even if that is too late for this caller."""
     while (link := starter.dial()) is None:
         now = time.monotonic()
         starter.tend(now)
@@ -99,7 +97,6 @@ class GatewayClient:
                 return answer
 
     def close(self) -> None:
-        """Close the connection."""
         self._lines.close()
         self._link.close()
 

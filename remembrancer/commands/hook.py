@@ -459,8 +459,7 @@ def ask(session: Session, arguments: dict[str, Any], wait_s: float, *, is_first:
 
 
 def _connection(session: Session, until: float) -> socket.socket | None:
-    """A connection to the gateway; None if there is none by `until`. Starts a runtime if none is up, even if that is
-    too late for this process."""
+    """As `reach`."""
     from remembrancer.actors.bridge.starter import Starter
     from remembrancer.commands.gateway_client import reach
 

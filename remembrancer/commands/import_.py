@@ -94,12 +94,8 @@ class Contents(msgspec.Struct):
 def read_export(
     lines: Iterable[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, allow_secrets: bool = False
 ) -> Contents:
-    """Read and check every line of an export. A last line that was cut off is left out.
-
-    Raises:
-        FileUnusable: it is not an export, or a line of it is invalid; the message has its number.
-        SchemaTooNew: a newer release wrote it.
-    """
+    """Read and check every line of an export. A last line that was cut off is left out. Raises `FileUnusable` if it is
+    not an export, or a line of it is invalid (the message has its number), and `SchemaTooNew`."""
     numbered = enumerate(lines, 1)
     number, raw = next(numbered, (1, b""))
     contents = Contents(decode_header(raw).release, content_limit_bytes, allow_secrets)

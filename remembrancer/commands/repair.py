@@ -58,12 +58,8 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 def repair(path: Path, now: float) -> dict[str, Any]:
     """Replace a damaged or missing file by a sound one, while no process has it open. After a kill, either of them is
-    in place.
-
-    Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` are ids of memories, `other_rows` counts
-    such rows of other tables, `incomplete` names the tables that may lack unknown rows, and `copy` is the source of the
-    rows `as_of_copy`.
-    """
+    in place. Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` (from `copy`) are ids of
+    memories, `other_rows` counts those of other tables, and `incomplete` names the tables that may lack more."""
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:

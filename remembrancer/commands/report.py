@@ -36,7 +36,6 @@ class Rows:
         self.headings, self.rows, self.title = headings, rows, title
 
     def __rich__(self) -> RenderableType:
-        """The table as a terminal shows it."""
         from rich.text import Text
 
         from remembrancer.commands.terminal import table
@@ -61,7 +60,6 @@ class Report(NamedTuple):
 
 
 def option(*names: str, **settings: Any) -> click.Option:
-    """An option of a command."""
     return click.Option(names, **settings)
 
 
@@ -140,18 +138,15 @@ class Group(click.Group):
 
 
 class LazyGroup(click.Group):
-    """Commands that are imported only when they are run or their help is requested.
-
-    `table` has for each name its section in the help, the module of `remembrancer.commands` with the command of that
-    name (or none, if it runs without `click`), and a line of help.
-    """
+    """Commands that are imported only when they are run or their help is requested. `table` has for each name its
+    section in the help, the module of `remembrancer.commands` with the command of that name (or none, if it runs
+    without `click`), and a line of help."""
 
     def __init__(self, name: str, table: Table, **settings: Any) -> None:
         super().__init__(name, [click.Command(name, help=text) for name, (*_, text) in table.items()], **settings)
         self.table = table
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
         if cmd_name not in self.table or not (module := self.table[cmd_name][1]):
             return self.commands.get(cmd_name)
         commands = importlib.import_module(f"remembrancer.commands.{module}")
@@ -163,7 +158,6 @@ class LazyGroup(click.Group):
         return [CompletionItem(name, help=row[2]) for name, row in self.table.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the names in their sections."""
         for section in dict.fromkeys(section for section, *_ in self.table.values()):
             with formatter.section(section.capitalize()):
                 rows = [(name, text) for name, (of, _, text) in self.table.items() if of == section]

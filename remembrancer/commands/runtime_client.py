@@ -50,7 +50,6 @@ logging.getLogger("remembrancer").addHandler(logging.NullHandler())  # logs are 
 
 
 def paths_here() -> RuntimePaths:
-    """The paths of the home that the environment names."""
     return RuntimePaths(locate(os.environ).directory)
 
 
@@ -76,14 +75,8 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def ask(paths: RuntimePaths, question: Request[T]) -> T:
-    """The launcher's answer.
-
-    Raises:
-        PeerUnavailable: nothing listens.
-        PeerLost: the launcher ended before it answered.
-        DeadlineExceeded: it did not answer in time.
-        RemembrancerError: it refuses, with the reason.
-    """
+    """The launcher's answer. Raises `PeerUnavailable` if nothing listens, `PeerLost` or `DeadlineExceeded` if it did
+    not answer, and the error with which it refuses."""
 
     async def asked() -> T:
         async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:

@@ -67,7 +67,6 @@ class Place(NamedTuple):
 
     @property
     def project(self) -> ProjectRef:
-        """The project."""
         from remembrancer.config.project import project_of
         from remembrancer.protocol.writes import ProjectRef
 
@@ -87,7 +86,6 @@ class Place(NamedTuple):
 
 
 def known_places() -> list[Place]:
-    """The projects of the home."""
     from remembrancer.commands.home_reader import HomeReader
     from remembrancer.commands.runtime_client import paths_here
 
@@ -137,7 +135,6 @@ class Where:
             yield place, self._open[place]
 
     def first(self) -> GatewayConnection:
-        """The conversation in the first place."""
         return next(self.conversations())[1]
 
     def close(self) -> None:

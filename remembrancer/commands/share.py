@@ -293,7 +293,6 @@ def _invitation(named: str) -> str:
 
 async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, Any]]:
     """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
-
     `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
     `invited` are machines that have not joined yet, as far as this home has invited them.
     """

@@ -68,7 +68,6 @@ class CleanStream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text without control characters."""
         self.stream.write(printable(text))
         return len(text)
 

@@ -37,10 +37,8 @@ class Home(NamedTuple):
 
 
 def locate(environ: Mapping[str, str]) -> Home:
-    """The home: `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file, or the platform's data directory.
-
-    A configuration file that cannot be read is ignored here.
-    """
+    """The home: `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file (ignored here if it cannot be read), or the
+    platform's data directory."""
     named_by, named = named_home(environ)
     on_disk, named_file = Path(named), config_file(environ, named)
     file = Path(named_file) if named_file is not None else None

@@ -32,10 +32,8 @@ def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[st
 
 
 def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The variable that names the home (or `default`), and the home: absolute, with symbolic links resolved.
-
-    Raises `RelativeHome`.
-    """
+    """The variable that names the home (or `default`), and the home: absolute, with symbolic links resolved. Raises
+    `RelativeHome`."""
     variable, named = first_of(environ, HOME_VARIABLES)
     if named:
         home = os.path.expanduser(named)

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 
 def project_of(directory: Path) -> ProjectRef:
-    """The project of a working directory. Runs nothing and writes nothing; an unreadable `.git` is ignored.
-
-    Bytes of the path that are not UTF-8 count for the id, and are shown as U+FFFD, since messages can carry only text.
-    """
+    """The project of a working directory. Runs nothing and writes nothing; an unreadable `.git` is ignored. Bytes of
+    the path that are not UTF-8 count for the id, and are shown as U+FFFD, since messages can carry only text."""
     real = Path(real_path(directory))
     root = os.fsencode(_git_common_directory(real) or real)
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
@@ -60,7 +58,6 @@ def is_gone(project: ProjectRef) -> bool:
 
 def _git_common_directory(directory: Path) -> Path | None:
     """The git common directory of the working tree that contains a directory, given its real path; None outside of any.
-
     See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared one. A
     file or a link may have come with somebody else's files, so it is followed only if its target points back, as git
     checks for worktrees, or lies beside it, as `.bare` often does. Otherwise it counts as a repository of its own.
@@ -89,10 +86,8 @@ def _git_common_directory(directory: Path) -> Path | None:
 
 def _shared_by(target: Path, dot_git: Path) -> Path | None:
     """The directory that worktrees share, given the git directory that a `.git` file names; None if that belongs to
-    another tree.
-
-    A worktree's git directory has `gitdir`, the path of that file; a submodule's configuration has its working tree.
-    """
+    another tree. A worktree's git directory has `gitdir`, the path of that file; a submodule's configuration has its
+    working tree."""
     back = target / "gitdir"
     if back.is_file():
         if real_path(target / os.fsdecode(read_file(back)).strip()) != str(dot_git):

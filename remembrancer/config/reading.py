@@ -45,8 +45,6 @@ UNUSED_VARIABLE: Final = "MEMORY_MCP_CACHE_SIZE"
 REMOTE_URL: Final = "MEMORY_REMOTE_URL"
 """Another server's variable for the address of a Chroma server, in the mode `remote`."""
 DB_PATH: Final = "db_path"
-SYNONYMS: Final = {"log_level": {"warn": "warning"}}
-"""Other words for values of a setting."""
 LOCAL_CHROMA: Final = "http://127.0.0.1:8000"
 """The default server of the mode local-server: the address at which `chroma run` listens."""
 _INDEX_NAME: Final = re.compile(r"(?!memory\.db)[\w-][\w.-]{0,60}", re.ASCII)
@@ -181,7 +179,7 @@ class _Reader:
 
     def _take(self, name: str, value: object, origin: SettingOrigin, *, strict: bool) -> None:
         if isinstance(value, str):
-            value = SYNONYMS.get(name, {}).get(value, value)
+            value = "warning" if name == "log_level" and value == "warn" else value  # another server's word
             try:
                 value.encode()
             except UnicodeEncodeError:  # an environment may hold any bytes, which Python turns into lone surrogates
