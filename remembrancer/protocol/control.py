@@ -78,18 +78,12 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     """The gateway's health. `store` is the gateway's view of the store: `degraded` means that it is gone for good, as
-    far as the gateway can tell.
-
-    `store_attempts` counts the connection attempts since the store was lost; the next is in `store_next_attempt_s`
-    seconds (None: the store is connected).
-    """
+    far as the gateway can tell."""
 
     sessions: int
     queue_depth: int
     queue_rejected: int
     store: Literal["connected", "reconnecting", "away", "degraded"]
-    store_attempts: int = 0
-    store_next_attempt_s: float | None = None
     queue_stuck: dict[str, str] = {}
     """The projects (or `user`) whose oldest queued write is refused at the moment, with the reason."""
     queue_stuck_at: dict[str, str] = {}

@@ -113,9 +113,8 @@ def _of_gateway(status: RuntimeStatus, away: set[str], seen_by: ProjectRef | Non
         yield from _not_reported("gateway", away)
         return
     if gateway.store != "connected":
-        what = f"the gateway cannot reach the store ({gateway.store}, {gateway.store_attempts} attempts): "
-        advice = f"it is retried in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue is applied"
-        yield Problem("store_away", "warning", what + "writes are queued, reads come from the cache", advice)
+        what = f"the gateway cannot reach the store ({gateway.store}): writes are queued, reads come from the cache"
+        yield Problem("store_away", "warning", what, "it is retried automatically, and then the queue is applied")
     for lane, why in gateway.queue_stuck.items():
         if seen_by is None or lane in ("user", seen_by.id):
             what = f"queued writes to {_whose(lane, gateway.queue_stuck_at)} have to wait: {why}"

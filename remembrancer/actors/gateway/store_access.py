@@ -203,7 +203,7 @@ class StoreAccess(MemoryService):
         return find_problems(status, seen_by), status
 
     def health(self) -> GatewayHealth:
-        queue, store = self._queue, self.store_health
+        queue = self._queue
         return GatewayHealth(
             sessions=0,
             queue_depth=queue.depth,
@@ -212,9 +212,7 @@ class StoreAccess(MemoryService):
             queue_stuck_at={name: queue.lanes[name].refused_at for name in queue.stuck},
             queue_damage=queue.damage,
             queue_problem=queue.problem,
-            store=store.state,
-            store_attempts=store.attempts,
-            store_next_attempt_s=store.next_attempt_s,
+            store=self.store_health.state,
         )
 
     def session(self, of: Caller | Operation) -> SessionState:

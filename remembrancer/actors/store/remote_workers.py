@@ -6,19 +6,22 @@ false data gets no more work, and its texts go to another. Imported only if the 
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self
 
 import anyio
 import anyio.abc
 import msgspec
+import zmq
+import zmq.asyncio
+from zmq.auth.asyncio import AsyncioAuthenticator
 
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.protocol.control import RemoteEmbedder, RemoteEmbedders
-from remembrancer.protocol.errors import PeerLost, PeerUnavailable, RemembrancerError, WorkerRefused
-from remembrancer.protocol.network import NetworkRouter
-from remembrancer.protocol.sockets import Peer, Speaker
+from remembrancer.protocol.errors import ConfigurationError, PeerLost, PeerUnavailable, RemembrancerError, WorkerRefused
+from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
 from remembrancer.protocol.work import AskWorker, ModelIdentity, WorkerState, from_worker
 
@@ -41,6 +44,62 @@ class _Connection:
     error: str | None = None
 
 
+class NetworkRouter(Router[WorkerState]):
+    """A router for other hosts, over TCP with CURVE (RFC 26). It admits only peers whose public key is among the
+    `allowed` ones at that moment (ZAP, RFC 27), and identifies a peer by its authenticated key.
+
+    It has its own ZeroMQ context, so that it authenticates no other sockets' handshakes.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        speaker: Speaker,
+        handle: Callable[[Peer, Envelope, WorkerState], None],
+        allowed: WorkerKeys,
+    ) -> None:
+        super().__init__(endpoint, speaker, from_worker, handle, allowed.own())
+        self._allowed = allowed
+        self._authenticator: AsyncioAuthenticator | None = None
+        self.address = endpoint
+        """The address that it listens at, with the actual port where the endpoint leaves it open."""
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises `ConfigurationError` if the address is not available."""
+        self._context = zmq.asyncio.Context()
+        self._authenticator = AsyncioAuthenticator(self._context)
+        self._authenticator.configure_curve_callback(credentials_provider=self)
+        self._authenticator.start()
+        try:
+            await super().__aenter__()
+        except zmq.ZMQError as error:
+            self._end_context()
+            raise ConfigurationError(f"cannot listen at {self._endpoint}: {error.strerror}") from error
+        assert self._socket is not None
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        return self
+
+    async def aclose(self) -> None:
+        """Close. May be called twice."""
+        await super().aclose()
+        self._end_context()
+
+    def callback(self, _: str, key: bytes) -> bool:
+        """Answer ZAP's question whether the holder of that public key may connect."""
+        return self._allowed.find(key.decode()) is not None
+
+    def _end_context(self) -> None:
+        if self._authenticator is not None:
+            self._authenticator.stop()
+        if self._context is not None:
+            self._context.destroy(linger=0)
+        self._authenticator = self._context = None
+
+    def take(self, frames: list[Any], key: str = "") -> None:
+        """Process a message in ZeroMQ's own frames, which know the authenticated key of their sender."""
+        super().take([frame.bytes for frame in frames], str(frames[-1].get("User-Id")))
+
+
 class RemoteWorkers:
     """Listens for embedders on other hosts at `endpoint`, and hands verified ones to the scheduler.
 
@@ -58,7 +117,7 @@ class RemoteWorkers:
         self._connections: dict[bytes, _Connection] = {}
         self._refusals: dict[str, str] = {}
         """The reason for a worker's last refusal, by its public key, until it is admitted."""
-        self.router: NetworkRouter[WorkerState] | None = None
+        self.router: NetworkRouter | None = None
         """The socket that they connect to, once it listens."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
@@ -68,14 +127,7 @@ class RemoteWorkers:
         """Listen until cancelled. If the address or the keys are unavailable, try again."""
         while True:
             try:
-                router = NetworkRouter(
-                    self._endpoint,
-                    self._speaker,
-                    from_worker,
-                    self._hear,
-                    self._keys.own(),
-                    lambda key: self._keys.find(key) is not None,
-                )
+                router = NetworkRouter(self._endpoint, self._speaker, self._hear, self._keys)
                 router.on_mismatch = lambda peer, reason: self._note_refusal(peer.key, reason)
                 async with router, anyio.create_task_group() as self._tasks:
                     self.router, self._error = router, None
