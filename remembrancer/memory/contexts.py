@@ -67,7 +67,7 @@ def in_sections(memories: Iterable[M], sections: Sequence[Section]) -> tuple[M, 
     for memory in memories:
         if (name := section_of(memory, sections)) is not None:
             named[name].append(memory)
-    named.get("open_ends", []).sort(key=lambda each: each.place_in("due"), reverse=True)
+    named.get("open_ends", []).sort(key=lambda each: each.urgency, reverse=True)
     return tuple(memory for own in named.values() for memory in own)
 
 

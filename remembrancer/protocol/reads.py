@@ -107,20 +107,9 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
         return self.created_at if self.occurred_at is None else self.occurred_at
 
     @property
-    def valid_since(self) -> float:
-        """The beginning of its validity; if none is given, the time of the event or of storing."""
-        return min(self.created_at, self.happened_at) if self.valid_from is None else self.valid_from
-
-    def place_in(self, order: Order) -> tuple[float, float]:
-        """The sort key of the memory in a list of that order, in which the greatest comes first."""
-        match order:
-            case "important":
-                return self.importance, self.happened_at
-            case "valid":
-                return self.valid_since, 0.0
-            case "due":
-                return -math.inf if self.due is None else -self.due, self.happened_at
-        return self.happened_at, 0.0
+    def urgency(self) -> tuple[float, float]:
+        """The sort key of an open end, of which the most urgent has the greatest."""
+        return -math.inf if self.due is None else -self.due, self.happened_at
 
     def listed(self) -> dict[str, Any]:
         """The fields of every memory in a list, by name."""

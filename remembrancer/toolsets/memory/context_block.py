@@ -164,7 +164,7 @@ def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str], today
     for name, members in groups.items():
         if members:
             if name == "Open ends":
-                members.sort(key=lambda each: each.place_in("due"), reverse=True)
+                members.sort(key=lambda each: each.urgency, reverse=True)
             members.sort(key=lambda each: bool(each.possibly_superseded_by))
             yield "\n".join([f"### {name}", *(item(each, each.content, ids, today) for each in members)])
 
