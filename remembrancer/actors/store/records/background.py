@@ -91,14 +91,7 @@ class SqliteBackground:
                    AND m.forgotten_at IS NULL
                    AND m.kind NOT IN ('scratchpad', 'tool_outcome')
                    AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number DESC LIMIT ?""",
-                (
-                    COUNTED_USES,
-                    IMPORTANCE_SHARE,
-                    CONFIDENCE_SHARE,
-                    DIGITS,
-                    round(score - MOST_BESIDE, DIGITS),
-                    limit,
-                ),
+                (COUNTED_USES, IMPORTANCE_SHARE, CONFIDENCE_SHARE, DIGITS, round(score - MOST_BESIDE, DIGITS), limit),
             )
             oldest = query(
                 """SELECT created_at FROM memories WHERE space = @SPACE AND forgotten_at IS NULL

@@ -57,12 +57,7 @@ def log_entry(memory_id: str, before: MemoryVersion, change: PromoteMemory) -> L
 
 
 def join_promoted(
-    writer: Writer,
-    known: Memory,
-    again: StoreMemory,
-    before: MemoryVersion,
-    change: PromoteMemory,
-    project: str | None,
+    writer: Writer, known: Memory, again: StoreMemory, before: MemoryVersion, change: PromoteMemory, project: str | None
 ) -> None:
     """Merge a promoted memory into the one with the same text in the broader scope. `project` is the one that it
     leaves."""

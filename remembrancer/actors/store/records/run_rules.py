@@ -282,8 +282,7 @@ def _unknown(change: UndoRun) -> UndoneResult:
     if change.if_there:
         return UndoneResult(change.run_id, found=False)
     raise NotFound(
-        f"there is no run with the id {change.run_id} (runs older than 90 days can no longer be undone)",
-        field="run_id",
+        f"there is no run with the id {change.run_id} (runs older than 90 days can no longer be undone)", field="run_id"
     )
 
 

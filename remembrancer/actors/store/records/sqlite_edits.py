@@ -514,8 +514,7 @@ class ArrivingEdits(SqliteEdits):
         former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
         self.drop_history(memory_id)  # of an earlier stay here: its own tells that
         source.execute(
-            "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?",
-            (self.number, memory_id),
+            "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?", (self.number, memory_id)
         )
         self.execute("UPDATE memories SET space = @SPACE WHERE number = ?", (number,))
         self._add_words(number)

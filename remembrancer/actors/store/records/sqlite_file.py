@@ -85,13 +85,7 @@ class SqliteFile:
         RecordsUnusable: it is damaged or not a file, or its directory cannot be made.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        schema: Schema = MEMORY,
-        *,
-        synchronous: str = "FULL",
-    ) -> None:
+    def __init__(self, path: Path, schema: Schema = MEMORY, *, synchronous: str = "FULL") -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

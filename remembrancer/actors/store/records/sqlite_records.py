@@ -18,25 +18,14 @@ from remembrancer.actors.store.records.rules import apply_rule
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.records.space import Space, Spaces
-from remembrancer.actors.store.records.sqlite_edits import (
-    ArrivingEdits,
-    SqliteEdits,
-    read_applied,
-)
+from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
-from remembrancer.protocol.writes import (
-    Applied,
-    Operation,
-    PortableMemory,
-    PromotedResult,
-    Result,
-    needs_room,
-)
+from remembrancer.protocol.writes import Applied, Operation, PortableMemory, PromotedResult, Result, needs_room
 
 UNACCEPTABLE: Final = (
     sqlite3.IntegrityError,

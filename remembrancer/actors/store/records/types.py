@@ -13,18 +13,11 @@ from remembrancer.protocol.consolidation import Promotable
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import Filters as Filters
-from remembrancer.protocol.reads import (
-    ListedMemory,
-)
+from remembrancer.protocol.reads import ListedMemory
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import (
-    Applied,
-    MemoryType,
-    MemoryVersion,
-    Scope,
-)
+from remembrancer.protocol.writes import Applied, MemoryType, MemoryVersion, Scope
 
 EVERY: Final = 2**31
 """Exceeds the number of memories in any space."""

@@ -69,12 +69,7 @@ class Writer:
     memories that a session may store on this host."""
 
     def __init__(
-        self,
-        operation: Operation,
-        space: SqliteEdits,
-        member: str | None = None,
-        *,
-        session_limit: int | None = None,
+        self, operation: Operation, space: SqliteEdits, member: str | None = None, *, session_limit: int | None = None
     ) -> None:
         self.operation = operation
         self.space = space

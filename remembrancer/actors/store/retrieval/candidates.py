@@ -20,14 +20,7 @@ from numpy.typing import NDArray
 from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.passage_rows import mean_vectors
 from remembrancer.actors.store.records.search import ROWS
-from remembrancer.actors.store.records.types import (
-    EVERY,
-    Filters,
-    Hits,
-    PassageVectors,
-    RankingFacts,
-    Vectors,
-)
+from remembrancer.actors.store.records.types import EVERY, Filters, Hits, PassageVectors, RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.question import Question
 from remembrancer.actors.store.retrieval.view import Ref, Source, View
 from remembrancer.actors.store.vectors.exact_vectors import Nearest

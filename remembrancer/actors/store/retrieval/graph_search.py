@@ -19,14 +19,7 @@ from remembrancer.memory.features import standing
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.ranking import composite_score
 from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
-from remembrancer.protocol.reads import (
-    GraphEntity,
-    GraphFound,
-    GraphRelationship,
-    RecalledMemory,
-    Scores,
-    SearchGraph,
-)
+from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, RecalledMemory, Scores, SearchGraph
 from remembrancer.protocol.wire import Notice
 
 HOPS: Final = 2

@@ -60,11 +60,7 @@ TRUSTED_SIZE: Final = 10
 
 
 async def recall(
-    request: Recall,
-    view: View,
-    embed: Callable[[str], Awaitable[Vectors]],
-    threads: Executor,
-    now: float,
+    request: Recall, view: View, embed: Callable[[str], Awaitable[Vectors]], threads: Executor, now: float
 ) -> tuple[Recalled, list[MemoryRecord]]:
     """Answer a recall. Also returns the records of the memories in the answer.
 
