@@ -21,7 +21,7 @@ from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.commands.home_reader import FoundMemory, HomeReader
@@ -267,14 +267,15 @@ def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(path: Pat
     fill(path)
     reading, may_end = threading.Event(), threading.Event()
 
-    def read(ask: Query) -> int:
-        before = len(ask("SELECT number FROM memories", ()))
-        reading.set()
-        assert may_end.wait(PATIENCE_S)
-        return before + len(ask("SELECT number FROM memories", ()))
+    def read() -> int:
+        with records._file.reading() as ask:
+            before = len(ask("SELECT number FROM memories", ()))
+            reading.set()
+            assert may_end.wait(PATIENCE_S)
+            return before + len(ask("SELECT number FROM memories", ()))
 
     with ThreadPoolExecutor(2) as threads:
-        answer = threads.submit(records._file.read_together, read)
+        answer = threads.submit(read)
         assert reading.wait(PATIENCE_S)
         closed = threads.submit(records.close)
         assert not wait([closed], 0.05).done

@@ -319,7 +319,7 @@ def test_a_file_that_was_taken_away_is_not_begun_anew_by_who_reads_it(tmp_path: 
     for each in tmp_path.iterdir():
         each.unlink()
     assert records.proposals() == (), "what is open is still there"
-    with pytest.raises(FileLocked, match="removed or replaced"):
-        records._file.read_together(lambda _: records.proposals())  # while that is read, another has to be opened
+    with pytest.raises(FileLocked, match="removed or replaced"), records._file.reading():
+        records.proposals()  # while something is read, another has to be opened
     assert not path.exists()
     records.close()

@@ -1,6 +1,5 @@
 """The indexes of files as the store reads them: of a project's notes, which are embedded like memories, and of code."""
 
-import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -101,14 +100,11 @@ class CodeIndex(OpenIndex):
 
     def search(self, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
         """Like `CodeSearch.search`, but the whole search reads one state of the file."""
-
-        def search(connection: sqlite3.Connection) -> list[CodeChunk]:
+        with self.file.reading() as connection:
             try:
                 return self._search.search(connection, question, limit, tree_id)
             except (zlib.error, LookupError) as error:
-                raise ValueError(str(error)) from error  # as `read_together` reports damage
-
-        return self.file.read_together(search)
+                raise ValueError(str(error)) from error  # which means damage
 
 
 class FileIndex(OpenIndex, EmbeddedTexts, SqliteWords):

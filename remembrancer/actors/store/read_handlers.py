@@ -212,17 +212,18 @@ class ReadHandlers(Handlers):
             raise unknown_memory(request.memory_id)
         accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
         known, now = view.reader.surroundings(memory.id, memory.content, request.session_id), time.time()
-        records = view.records_of(ref)
+        records, forgets = view.records_of(ref), False
+        if request.with_undo:
+            with view.reader.spaces.file.reading() as connection:
+                edits = SqliteEdits(connection, records.space, 0.0)
+                forgets = undo_forgets(edits, memory.id, request.session_id)
         return MemoryShown(
             **msgspec.structs.asdict(known),
             memory=memory,
             embedded=self._scheduler.is_embedded(records, ref),
             near_duplicates=near_duplicates(view, ref, request.session_id),
             strength=strength_of(memory, now),
-            undo_forgets=request.with_undo
-            and view.reader.spaces.file.read_together(
-                lambda each: undo_forgets(SqliteEdits(each, records.space, 0.0), memory.id, request.session_id)
-            ),
+            undo_forgets=forgets,
             is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
             reasons=explain(memory, known.proposal),
         )

@@ -381,7 +381,8 @@ class SharedLane(Records):
             EntryTooLarge: the lane is too large for a snapshot.
         """
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
-            self._file.read_together(lambda query: write_space(query, copy, self.name))
+            with self._file.reading() as query:
+                write_space(query, copy, self.name)
             (mark,) = copy.execute("SELECT journal, position, entry_id FROM lane").fetchall()
             content = copy.serialize()
         if len(content) > MAX_SNAPSHOT_BYTES:

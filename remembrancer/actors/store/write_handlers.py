@@ -256,7 +256,8 @@ class MemoryWriter:
         calling thread."""
         with contextlib.suppress(RemembrancerError):
             seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
-            return self._files.database.read_together(lambda each: _with_copies(each, seen, operation, outcome))
+            with self._files.database.reading() as connection:
+                return _with_copies(connection, seen, operation, outcome)
         return outcome
 
     def _place(

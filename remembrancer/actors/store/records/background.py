@@ -37,8 +37,23 @@ class SqliteBackground:
     _file: Space
 
     def materials(self, request: ReadMemories, model: str | None = None) -> Memories[Material]:
-        """Return a page of memories for the consolidator, with vectors of `model`. `request.project` is ignored."""
-        return self._file.read_together(lambda query: _materials(query, request, model))
+        """Return a page of unforgotten memories for the consolidator, with vectors of `model`. `request.project` is
+        ignored."""
+        limit = max(1, min(request.limit, MOST_AT_ONCE))
+        clauses, arguments = _wanted(request)
+        with self._file.reading() as query:
+            rows = query(
+                f"""SELECT {", ".join(_COLUMNS.values())} FROM memories AS m WHERE {" AND ".join(clauses)}
+                    ORDER BY m.number {"DESC" if request.newest_first else "ASC"} LIMIT ?""",  # noqa: S608 - our columns
+                (*arguments, limit + 1),
+            )
+            page = [decoded(dict(zip(_COLUMNS, row, strict=True))) for row in rows[:limit]]
+            for each in page:
+                each |= {name: decode(each[name]) for name, decode in _DECODERS.items()}
+            numbers = [each["number"] for each in page]
+            vectors = _read_means(query, model, numbers) if request.with_vectors and model is not None else {}
+        memories = tuple(Material(**each, vector=vectors.get(each["number"], b"")) for each in page)
+        return Memories(memories, len(rows) > limit)
 
     def entity_edges(self) -> tuple[tuple[str, str, int], ...]:
         """Return pairs of entities with the number of memories that name both, best supported first.
@@ -76,13 +91,13 @@ class SqliteBackground:
 
     def proposals(self) -> tuple[Proposal, ...]:
         """Return the first memories that are proposed to the user and await an answer, most certain first."""
-        return self._file.read_together(_read_proposals)
+        with self._file.reading() as query:
+            return _read_proposals(query)
 
     def waiting_work(self, score: float, limit: int) -> WaitingWork:
         """Return the pending background work. Of the memories of running sessions, the newest `limit` with at
         least this promotion score are included."""
-
-        def read(query: Query) -> WaitingWork:
+        with self._file.reading() as query:
             promotable = query(
                 """SELECT m.id, m.version, min((SELECT count(*) FROM memory_sessions WHERE memory = m.number), ?)
                    FROM sessions AS s CROSS JOIN memories AS m
@@ -110,8 +125,6 @@ class SqliteBackground:
                 oldest[0][0] if oldest else None,
             )
 
-        return self._file.read_together(read)
-
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
         """Return the summaries that cover some of these memories, by number, each with the memories that it covers."""
         rows = self._file.read(
@@ -138,8 +151,7 @@ class SqliteBackground:
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
         space only its copies here are returned."""
-
-        def read(query: Query) -> Surroundings:
+        with self._file.reading() as query:
             incoming = query(
                 f"""SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
                    JOIN memories AS o ON o.number = l.source
@@ -174,8 +186,6 @@ class SqliteBackground:
                 read_copies(query, memory_id, content, session_id),
                 next(iter(_read_proposals(query, memory_id)), None),
             )
-
-        return self._file.read_together(read)
 
 
 MOST_PROPOSALS: Final = 50
@@ -284,24 +294,6 @@ _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
     "is_replaced": bool,
 }
 """Decoders of the columns that are made here."""
-
-
-def _materials(query: Query, request: ReadMemories, model: str | None) -> Memories[Material]:
-    """Return a page of memories that are not forgotten. Raises `ValueError` if a row cannot be decoded."""
-    limit = max(1, min(request.limit, MOST_AT_ONCE))
-    clauses, arguments = _wanted(request)
-    rows = query(
-        f"""SELECT {", ".join(_COLUMNS.values())} FROM memories AS m WHERE {" AND ".join(clauses)}
-            ORDER BY m.number {"DESC" if request.newest_first else "ASC"} LIMIT ?""",  # noqa: S608 - our columns
-        (*arguments, limit + 1),
-    )
-    page = [decoded(dict(zip(_COLUMNS, row, strict=True))) for row in rows[:limit]]
-    for each in page:
-        each |= {name: decode(each[name]) for name, decode in _DECODERS.items()}
-    numbers = [each["number"] for each in page]
-    vectors = _read_means(query, model, numbers) if request.with_vectors and model is not None else {}
-    memories = tuple(Material(**each, vector=vectors.get(each["number"], b"")) for each in page)
-    return Memories(memories, len(rows) > limit)
 
 
 def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:

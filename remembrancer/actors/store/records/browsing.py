@@ -94,7 +94,8 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     runs.sort(key=lambda row: -row[2])
     if request.with_undo:
         of_spaces = tuple((row[0], change) for row, change in zip(rows, changes, strict=False))
-        changes = spaces.file.read_together(lambda each: _with_undo(each, of_spaces, request))
+        with spaces.file.reading() as connection:
+            changes = _with_undo(connection, of_spaces, request)
     done = [(*row[:-2], row[-2] in records.users, bool(row[-1])) for row in runs if row[4]]
     return ActivityRead(changes, tuple(RunDone(*row) for row in done), len(rows) > limit)
 

@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.memory_rows import (
 )
 from remembrancer.actors.store.records.schema import STANDING_KINDS
 from remembrancer.actors.store.records.space import APART, Space, Spaces, shown_to, visible
-from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
+from remembrancer.actors.store.records.sqlite_file import AMONG, json_list, places_for
 from remembrancer.actors.store.records.types import (
     EVERY,
     Filters,
@@ -220,13 +220,28 @@ class SqliteSearch(SqliteWords):
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         """Return those of the memories that pass the filters; with None all of them, regardless of visibility."""
-        return self._file.read_together(lambda query: _load(query, numbers, filters))
+        condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
+        if filters is not None:
+            (condition, arguments), links, session = condition_of(filters), f", ({_LINKS})", [filters.session_id]
+        found: dict[int, MemoryRecord] = {}
+        with self._file.reading() as query:
+            for row in query(
+                f"SELECT {_LISTED}{links} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
+                (*session, json_list(numbers), *arguments),
+            ):
+                fields = _decoded_fields(row[: len(LISTED_COLUMNS)])
+                linked: dict[str, dict[str, None]] = {}
+                for field, other in _decode_links(row[-1]) if links else ():
+                    ids = linked.setdefault(field, {})
+                    if len(ids) < NAMED[field]:
+                        ids[other] = None
+                found[row[0]] = MemoryRecord(**fields | {field: tuple(ids) for field, ids in linked.items()})
+        return found
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
         """Return the memories of these ids and those related to them, by number, up to `depth` links away and at most
         `limit`, nearest first. Only memories that the session may see and that are not forgotten."""
-
-        def read(query: Query) -> dict[int, LinkedMemory]:
+        with self._file.reading() as query:
             known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
             start = [
                 memory.number for memory in known if not memory.now.forgotten and is_visible(memory.now, session_id)
@@ -255,8 +270,6 @@ class SqliteSearch(SqliteWords):
                 for number, distance in distances.items()
                 if number in listed
             }
-
-        return self._file.read_together(read)
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Return, for those of the memories that were merged into another, the other's id, in this space or another."""
@@ -313,26 +326,29 @@ class SqliteSearch(SqliteWords):
 
     def counts(self, session_id: str | None) -> Counts:
         """Count everything; of session memories only those of `session_id` (None: all)."""
-        return self._file.read_together(lambda query: _counts(query, session_id))
-
-
-def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-    condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
-    if filters is not None:
-        (condition, arguments), links, session = condition_of(filters), f", ({_LINKS})", [filters.session_id]
-    found: dict[int, MemoryRecord] = {}
-    for row in query(
-        f"SELECT {_LISTED}{links} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
-        (*session, json_list(numbers), *arguments),
-    ):
-        fields = _decoded_fields(row[: len(LISTED_COLUMNS)])
-        linked: dict[str, dict[str, None]] = {}
-        for field, other in _decode_links(row[-1]) if links else ():
-            ids = linked.setdefault(field, {})
-            if len(ids) < NAMED[field]:
-                ids[other] = None
-        found[row[0]] = MemoryRecord(**fields | {field: tuple(ids) for field, ids in linked.items()})
-    return found
+        hidden = f"SELECT a.number FROM {APART} WHERE a.space = @SPACE AND a.scope = 'session' AND a.session_id != ?1"  # noqa: S608 - fixed
+        with self._file.reading() as query:
+            sorts = query(
+                """SELECT scope, type, forgotten, count FROM tallies
+                   WHERE space = @SPACE AND count > 0 AND (?1 IS NULL OR scope != 'session')
+                   UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
+                   WHERE space = @SPACE AND session_id = ?1 AND scope = 'session' GROUP BY 1, 2, 3""",
+                (session_id,),
+            )
+            (graph,) = query(
+                f"""SELECT (SELECT count(*) FROM entities AS e WHERE e.space = @SPACE AND EXISTS (SELECT 1
+                        FROM memory_entities AS s WHERE s.entity = e.number AND s.memory NOT IN ({hidden}))),
+                    (SELECT count(*) FROM entities AS e CROSS JOIN memory_entities AS s ON s.entity = e.number
+                        WHERE e.space = @SPACE) - (SELECT count(*) FROM memory_entities WHERE memory IN ({hidden}))""",  # noqa: S608 - fixed
+                (session_id,),
+            )
+        by_scope, by_type = Counter[str](), Counter[str]()
+        for scope, kind, is_forgotten, count in sorts:
+            if not is_forgotten:
+                by_scope[scope] += count
+                by_type[kind] += count
+        forgotten = sum(count for *_, is_forgotten, count in sorts if is_forgotten)
+        return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, *graph)
 
 
 def _decoded_fields(row: Sequence[Any]) -> dict[str, Any]:
@@ -519,31 +535,3 @@ def _neighbours_of(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dic
             1,
         )
     }
-
-
-def _counts(query: Query, session_id: str | None) -> Counts:
-    sorts = query(
-        """SELECT scope, type, forgotten, count FROM tallies
-           WHERE space = @SPACE AND count > 0 AND (?1 IS NULL OR scope != 'session')
-           UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
-           WHERE space = @SPACE AND session_id = ?1 AND scope = 'session' GROUP BY 1, 2, 3""",
-        (session_id,),
-    )
-    hidden = f"SELECT a.number FROM {APART} WHERE a.space = @SPACE AND a.scope = 'session' AND a.session_id != ?1"  # noqa: S608 - fixed
-    graph = query(
-        f"""SELECT (SELECT count(*) FROM entities AS e WHERE e.space = @SPACE AND EXISTS (
-                    SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND s.memory NOT IN ({hidden}))),
-                (SELECT count(*) FROM entities AS e CROSS JOIN memory_entities AS s ON s.entity = e.number
-                    WHERE e.space = @SPACE) - (SELECT count(*) FROM memory_entities WHERE memory IN ({hidden}))""",  # noqa: S608 - fixed
-        (session_id,),
-    )
-    by_scope: Counter[str] = Counter()
-    by_type: Counter[str] = Counter()
-    forgotten = 0
-    for scope, kind, is_forgotten, count in sorts:
-        if is_forgotten:
-            forgotten += count
-        else:
-            by_scope[scope] += count
-            by_type[kind] += count
-    return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, *graph[0])

@@ -7,13 +7,12 @@ SQLite refuses a statement with a leftover `@SPACE`: full-text tables are querie
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from remembrancer.actors.store.records.schema import OWNED, make_space
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 
-T = TypeVar("T")
 Arguments = Sequence[object] | Mapping[str, object]
 
 
@@ -79,9 +78,11 @@ class Spaces:
         """As `SqliteFile.read`."""
         return self.file.read(query.replace(*self._spaces), arguments)
 
-    def read_together(self, work: Callable[[Query], T]) -> T:
-        """As `SqliteFile.read_together`, with a function that runs queries."""
-        return self.file.read_together(lambda connection: work(SpaceConnection(connection, *self.numbers).query))
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Query]:
+        """As `SqliteFile.reading`, with a function that runs queries."""
+        with self.file.reading() as connection:
+            yield SpaceConnection(connection, *self.numbers).query
 
 
 class Space(Spaces):

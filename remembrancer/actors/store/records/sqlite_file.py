@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -45,7 +45,6 @@ STATEMENTS: Final = 256
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -181,22 +180,13 @@ class SqliteFile:
 
     def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         """Return all rows of a query, as of the last commit. From any thread."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return connection.execute(query, arguments).fetchall()
 
-    def read_together(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the result of `work`, which reads with a connection on which all queries see one commit; values that
-        cannot be decoded mean a damaged file. From any thread."""
-        with self._reading() as connection:
-            connection.execute("BEGIN")
-            try:
-                return work(connection)
-            finally:
-                connection.execute("ROLLBACK")
-
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Provide a connection that no other thread uses meanwhile. Values that cannot be decoded mean a damaged file.
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Provide a connection that no other thread uses meanwhile, on which all queries see one commit. Values that
+        cannot be decoded mean a damaged file.
 
         Raises:
             FileLocked: the file was removed, and no connection is idle.
@@ -209,7 +199,11 @@ class SqliteFile:
                 connection = self._idle.pop() if self._idle else _connect(self.path)
                 self._lent += 1
             try:
-                yield connection
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.rollback()
             finally:
                 with self._pool:
                     self._idle.append(connection)

@@ -59,7 +59,8 @@ class Reader(SqliteSearch, SqliteBackground):
         return Reader(Spaces(file, numbers), clock, users)
 
     def describe_session(self, session_id: str) -> SessionDescription:
-        return self._file.read_together(lambda query: describe_session(query, self._file, self.users, session_id))
+        with self._file.reading() as query:
+            return describe_session(query, self._file, self.users, session_id)
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
         """Return a complete memory, forgotten or not; None if there is none that the session (None: anybody) may see.
@@ -67,7 +68,8 @@ class Reader(SqliteSearch, SqliteBackground):
         It includes outgoing links whose other end the session may see, and the versions that a session of this project
         may see.
         """
-        return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
+        with self._file.reading() as query:
+            return read_portable(query, memory_id, session_id, project_id)
 
     def spaces_of(self, numbers: Sequence[int]) -> dict[int, int]:
         asked = f"SELECT number, space FROM memories WHERE number IN {AMONG}"  # noqa: S608 - fixed
@@ -223,7 +225,8 @@ class Records(Reader, EmbeddedTexts):
 
     def outcome_of(self, operation_id: str) -> Applied | None:
         """Return the answer to an operation that was applied here, else None."""
-        return self._file.read_together(lambda query: read_applied(query, operation_id))
+        with self._file.reading() as query:
+            return read_applied(query, operation_id)
 
     # Maintenance.
 
