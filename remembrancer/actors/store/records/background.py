@@ -56,11 +56,9 @@ class SqliteBackground:
         return Memories(memories, len(rows) > limit)
 
     def entity_edges(self) -> tuple[tuple[str, str, int], ...]:
-        """Return pairs of entities with the number of memories that name both, best supported first.
-
-        Session memories and forgotten ones do not count. Names with the same key are one entity, with the first
-        spelling. A memory's subject counts as named.
-        """
+        """Return pairs of entities with the number of memories that name both, best supported first. Session memories
+        and forgotten ones do not count. Names with the same key are one entity, with the first spelling. A memory's
+        subject counts as named."""
         rows = self._file.read(
             """WITH named AS MATERIALIZED (
                    SELECT DISTINCT me.memory, e.key, me.ordinal < ? AS early, me.ordinal = 0 AS first

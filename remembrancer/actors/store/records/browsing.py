@@ -129,10 +129,8 @@ def _with_undo(
 def _last_undoable(
     space: SqliteEdits, memory_id: str, history: Sequence[HistoryEntry], viewer: ReadActivity
 ) -> tuple[int, int]:
-    """The version of the change of a memory that an undo takes back, and the present version.
-
-    Both are 0 if it is undone with a change of another memory, or if the undo is refused in this project.
-    """
+    """The version of the change of a memory that an undo takes back, and the present version. Both are 0 if it is
+    undone with a change of another memory, or if the undo is refused in this project."""
     memory = space.memory(memory_id)
     try:
         found = None if memory is None else next_undo(space, memory, history, viewer.session_id)

@@ -187,10 +187,7 @@ def read_ids_with(query: Query, keys: Collection[str]) -> list[str]:
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:
     """Return the relations of these memories to others: the time, the other's number, the memory's own, and the other's
-    id.
-
-    Oldest links come first.
-    """
+    id. Oldest links come first."""
     rows = query(
         f"""SELECT l.created_at, l.other, l.memory, o.id FROM (
                SELECT source AS memory, target AS other, created_at FROM memory_links
@@ -207,11 +204,9 @@ def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[
 def read_portable(
     query: Query, memory_id: str, session_id: str | None, project_id: str | None = None
 ) -> PortableMemory | None:
-    """Return a memory with its history and links, forgotten or not; None if there is none that the session may see.
-
-    For a session, only versions and links to memories that it may see; for None all, also links whose other end is not
-    here yet.
-    """
+    """Return a memory with its history and links, forgotten or not; None if there is none that the session may see. For
+    a session, only versions and links to memories that it may see; for None all, also links whose other end is not here
+    yet."""
     found = read_memory(query, memory_id)
     if found is None or not is_visible(found.now, session_id):
         return None

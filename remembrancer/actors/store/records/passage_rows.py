@@ -20,10 +20,8 @@ from remembrancer.actors.store.records.types import (
 
 class EmbeddedTexts:
     """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`. They are the
-    memories of a space, or the texts of a project's files; both are called memories here.
-
-    `_own` is the clause that selects the relevant rows and passages. Errors are as in `Records`.
-    """
+    memories of a space, or the texts of a project's files; both are called memories here. `_own` is the clause that
+    selects the relevant rows and passages. Errors are as in `Records`."""
 
     name: str
     """A unique name: `user`, a project's id, the latter with `.files`, or `records` for all memories."""
@@ -115,11 +113,8 @@ class EmbeddedTexts:
         return dict(rows)
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> list[int]:
-        """Store passages and vectors of `model`, and return the numbers of the passages.
-
-        Memories that are gone, already have vectors of that model, or have changed since they were embedded are
-        skipped.
-        """
+        """Store passages and vectors of `model`, and return the numbers of the passages. Memories that are gone,
+        already have vectors of that model, or have changed since they were embedded are skipped."""
         kept: list[int] = []
         with self._file.transaction(durable=False) as connection:
             for memory in embedded:
@@ -195,11 +190,9 @@ class EmbeddedTexts:
         return int(self._file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
-        """Return the number of memories with vectors of a model, and the number of its last passage (0: none).
-
-        The two change whenever passages are added or deleted, since every memory has a first passage and numbers are
-        never reused.
-        """
+        """Return the number of memories with vectors of a model, and the number of its last passage (0: none). The two
+        change whenever passages are added or deleted, since every memory has a first passage and numbers are never
+        reused."""
         ((memories, last),) = self._file.read(
             f"""SELECT (SELECT memories FROM embedded WHERE {self._own} AND model = ?1),
                        (SELECT max(number) FROM passages WHERE {self._own} AND model = ?1)""",  # noqa: S608 - our clause
@@ -267,10 +260,8 @@ class HomeTexts(EmbeddedTexts):
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
-    """Return the memories of the passages, ascending, and the normalised mean of each one's vectors.
-
-    (len(memories), dimensions), float32. Pure.
-    """
+    """Return the memories of the passages, ascending, and the normalised mean of each one's vectors. (len(memories),
+    dimensions), float32. Pure."""
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)
     owners = np.asarray(passages.memories)

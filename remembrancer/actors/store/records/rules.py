@@ -346,10 +346,8 @@ def _without_last(memory: Memory, history: Sequence[HistoryEntry]) -> NextUndo:
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     """Undo the last change of a memory, or of one that it has replaced since. The version that this makes names the one
-    that it goes back to, even if nothing differs.
-
-    A move between lanes is undone by a move; one that is found here came from elsewhere meanwhile.
-    """
+    that it goes back to, even if nothing differs. A move between lanes is undone by a move; one that is found here came
+    from elsewhere meanwhile."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
@@ -467,10 +465,8 @@ def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> None:
 
 
 def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
-    """Promote a session's memory to its project, in the same space. The session is recorded as its origin.
-
-    Promoting a project's memory to the project refuses the proposal to promote it to the user.
-    """
+    """Promote a session's memory to its project, in the same space. The session is recorded as its origin. Promoting a
+    project's memory to the project refuses the proposal to promote it to the user."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     if memory.now.scope == change.target_scope and refuse_proposal(writer, memory.id, change.reason):
@@ -542,11 +538,8 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
 
 def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:
     """Add links; True if one is new or has another strength. A superseding link ends the validity of its target, if
-    that is open.
-
-    This makes a version of the target, with the reason. The link itself makes a version of its source only if
-    it settles that both hold, of a pair that was waiting for a decision.
-    """
+    that is open. This makes a version of the target, with the reason. The link itself makes a version of its source
+    only if it settles that both hold, of a pair that was waiting for a decision."""
     changed = False
     for link, target in links:
         present = writer.link(source.id, target.id, link.relation)
@@ -600,10 +593,8 @@ def _restore_validity(writer: Writer, source_id: str, target_id: str) -> None:
 
 
 def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool = False) -> tuple[bool, tuple[str, ...]]:
-    """Relate a memory to others; with `alone`, all links to other memories are removed, in either direction.
-
-    Returns whether anything has changed, and the unknown ids.
-    """
+    """Relate a memory to others; with `alone`, all links to other memories are removed, in either direction. Returns
+    whether anything has changed, and the unknown ids."""
     wanted: dict[str, Memory] = {}
     missing: list[str] = []
     for memory_id in dict.fromkeys(ids):
@@ -693,10 +684,7 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
     """Record the end of a session and write its record; the rest is done later. Unknown and ended sessions stay as they
-    are.
-
-    A session that ended once, and continues without a second end, does not count as abandoned.
-    """
+    are. A session that ended once, and continues without a second end, does not count as abandoned."""
     ended = writer.space.execute(
         """UPDATE sessions SET ended_at = ?, ending = iif(? = 'abandoned', coalesce(ending, 'abandoned'), 'completed')
            WHERE space = @SPACE AND session_id = ? AND status = 'active' AND ended_at IS NULL""",

@@ -50,10 +50,8 @@ _UNDO: Final = "UPDATE runs SET undone_at = ? WHERE space = @SPACE AND run_id = 
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
-    """Apply the edits of a run in order. The result lists the skipped edits.
-
-    If the run was undone meanwhile, only the edit that closes its session is applied, since its job is done.
-    """
+    """Apply the edits of a run in order. The result lists the skipped edits. If the run was undone meanwhile, only the
+    edit that closes its session is applied, since its job is done."""
     carrying = _Carrying(writer, change)
     begin_run(writer, change.run_id, change.kind, change.session_id)
     ((undone_at,),) = writer.space.query(_UNDONE_AT, (change.run_id,))

@@ -422,11 +422,8 @@ def narrowed(
     phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int], most: int = ROWS, wide: int = WIDE_ROWS
 ) -> str | None:
     """Return an expression that scores fewer rows; None if nothing is gained. `rows` is the number of rows with each
-    phrase; `most` and `wide` are as `ROWS` and `WIDE_ROWS`.
-
-    FTS5 scores each occurrence of a phrase in the expression. Since `rare AND all` counts the rare phrases once more,
-    all others are doubled, which doubles the whole score.
-    """
+    phrase; `most` and `wide` are as `ROWS` and `WIDE_ROWS`. FTS5 scores each occurrence of a phrase in the expression.
+    Since `rare AND all` counts the rare phrases once more, all others are doubled, which doubles the whole score."""
     known = sorted((phrase for phrase in phrases if rows[phrase]), key=lambda phrase: rows[phrase])
     if sum(rows[phrase] for phrase in known) <= most:
         return None

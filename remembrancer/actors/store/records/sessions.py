@@ -81,8 +81,7 @@ _LATEST: Final = " UNION ALL ".join(
 def describe_session(query: Query, spaces: Spaces, users: Collection[int], session_id: str) -> SessionDescription:
     """Describe the work of a session, from its memories in all of these spaces, forgotten ones included (but not in its
     topics). `users` are the spaces with the user's memories. The registry and earlier sessions are the project's, since
-    the user's space has those of all projects.
-    """
+    the user's space has those of all projects."""
     entries = query(
         spaces.for_each(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND session_id = ?1"),  # noqa: S608
         (session_id,),

@@ -76,11 +76,8 @@ class SqliteEdits(SpaceConnection):
         self.now = now
 
     def record_result(self, operation: Operation, result: Result) -> None:
-        """Record the result of an operation, which answers repetitions of it.
-
-        It is kept for the full time from now on, however long the operation waited in the write queue, since its client
-        may repeat it.
-        """
+        """Record the result of an operation, which answers repetitions of it. It is kept for the full time from now on,
+        however long the operation waited in the write queue, since its client may repeat it."""
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
             (operation.operation_id, _encode_result(result), max(self.now, operation.requested_at)),
@@ -105,10 +102,8 @@ class SqliteEdits(SpaceConnection):
         return [memory_id for (memory_id,) in archived]
 
     def scrub(self, memory_id: str, at: float) -> bool:
-        """Delete the remains of an erased memory; True if it was erased here, or anything was left.
-
-        An existing memory of that id stays as it is: it was erased in another space.
-        """
+        """Delete the remains of an erased memory; True if it was erased here, or anything was left. An existing memory
+        of that id stays as it is: it was erased in another space."""
         if self.query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
         is_erased = self.erased_at(memory_id) is not None
@@ -224,10 +219,8 @@ class SqliteEdits(SpaceConnection):
             )
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
-        """Insert a memory with its history. `at` is the time of the operation, which is the same on every machine.
-
-        A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends
-        exist.
+        """Insert a memory with its history. `at` is the time of the operation, which is the same on every machine. A
+        memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends exist.
         """
         columns = columns_of(memory, STORED_FIELDS)
         columns |= {name: getattr(memory, name) for name in _INSERTED}
@@ -279,11 +272,9 @@ class SqliteEdits(SpaceConnection):
     def revise(
         self, before: Memory, entry: HistoryEntry, fields: tuple[str, ...], chain: Sequence[ChainLink] | None = None
     ) -> None:
-        """Add a version (`entry`) to a memory. `fields` are the changed ones.
-
-        `chain` is the new promotion chain, if it has changed. If the content changes, all data derived from the old one
-        (passages, near-duplicates, found names) is deleted.
-        """
+        """Add a version (`entry`) to a memory. `fields` are the changed ones. `chain` is the new promotion chain, if it
+        has changed. If the content changes, all data derived from the old one (passages, near-duplicates, found names)
+        is deleted."""
         after, at = entry.record, entry.changed_at
         columns = columns_of(after, fields) | {"version": entry.version}
         if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hidden, it is unchanged
@@ -441,10 +432,8 @@ class SqliteEdits(SpaceConnection):
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
 
     def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
-        """Add the edges of a memory to its entities, and new entities, as of a time.
-
-        Between two entities there is the edge that names both; the others are mentioned with the first one.
-        """
+        """Add the edges of a memory to its entities, and new entities, as of a time. Between two entities there is the
+        edge that names both; the others are mentioned with the first one."""
         numbers = [self.number_of_entity(entity, at) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):

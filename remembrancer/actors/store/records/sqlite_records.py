@@ -64,10 +64,8 @@ class Reader(SqliteSearch, SqliteBackground):
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
         """Return a complete memory, forgotten or not; None if there is none that the session (None: anybody) may see.
-
         It includes outgoing links whose other end the session may see, and the versions that a session of this project
-        may see.
-        """
+        may see."""
         with self._file.reading() as query:
             return read_portable(query, memory_id, session_id, project_id)
 
@@ -150,10 +148,7 @@ class Records(Reader, EmbeddedTexts):
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Apply the operations in order, in one durable transaction, and return an outcome for each. A repeated id gets
-        its earlier answer.
-
-        An operation that cannot be applied changes nothing and does not affect the others.
-        """
+        its earlier answer. An operation that cannot be applied changes nothing and does not affect the others."""
 
         def apply_one(operation: Operation) -> Outcome:
             earlier = read_applied(connection.query, operation.operation_id)
@@ -197,10 +192,8 @@ class Records(Reader, EmbeddedTexts):
         return [memory_id for (memory_id,) in rows]
 
     def complete(self, operation: Operation, step: Callable[[Writer], Result]) -> Outcome:
-        """Carry out the last step of an operation here, and record its outcome, in one durable transaction.
-
-        If it was completed before, the earlier outcome is returned.
-        """
+        """Carry out the last step of an operation here, and record its outcome, in one durable transaction. If it was
+        completed before, the earlier outcome is returned."""
         with self._edits() as edits:
             earlier = read_applied(edits.query, operation.operation_id)
             return earlier or Writer(operation, edits).carry_out(step)
@@ -211,11 +204,8 @@ class Records(Reader, EmbeddedTexts):
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """Count an access to each memory (twice in the list counts twice), and record the session of each used one.
-
-        `used` are ids; those that are not here, or that the session may not see, are skipped.
-
-        An archived memory becomes active by an access: a version of its own, which belongs to no operation.
-        """
+        `used` are ids; those that are not here, or that the session may not see, are skipped. An archived memory
+        becomes active by an access: a version of its own, which belongs to no operation."""
         with self._edits(durable=False) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)

@@ -61,10 +61,8 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
 
 
 class Phrase(NamedTuple):
-    """Words to be found in sequence, in lower case and separated by spaces.
-
-    With `begins` the last one may be the beginning of a word.
-    """
+    """Words to be found in sequence, in lower case and separated by spaces. With `begins` the last one may be the
+    beginning of a word."""
 
     words: str
     begins: bool = False
@@ -76,10 +74,8 @@ Hits = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedMemory:
-    """The passages of a memory with their vectors, (len(passages), dimensions), unit length.
-
-    `digest` is the SHA-256 of the text that was embedded.
-    """
+    """The passages of a memory with their vectors, (len(passages), dimensions), unit length. `digest` is the SHA-256 of
+    the text that was embedded."""
 
     number: int
     digest: bytes
@@ -161,10 +157,8 @@ class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
 
 
 class FailedText(NamedTuple):
-    """A text that could not be embedded, with the reason. `died`: its worker died.
-
-    As a dead letter it stays unembedded until `until` (seconds since the epoch) at least.
-    """
+    """A text that could not be embedded, with the reason. `died`: its worker died. As a dead letter it stays unembedded
+    until `until` (seconds since the epoch) at least."""
 
     number: int
     reason: str

@@ -193,10 +193,7 @@ class Writer:
 
     def _release(self, memory_id: str, links: Sequence[Link]) -> None:
         """Reactivate the memories that this one stood for until its text changed, unless another one stands for them.
-        `links` are its links before the change.
-
-        The resulting versions belong to no operation and no session.
-        """
+        `links` are its links before the change. The resulting versions belong to no operation and no session."""
         behind = []
         for link in links:
             if link.source == memory_id and link.relation == DERIVED:

@@ -139,10 +139,8 @@ def find_words(view: View, question: Question) -> Searches:
 
 def find_candidates(view: View, question: Question, searches: Searches) -> tuple[Rows, Strategy]:
     """Return the candidates of each side of each space that pass the filters, with all ranking data, and the strategy
-    that found them. Adds a notice if only a part was searched by vectors.
-
-    `searches` is the result of `find_words`, which is left aside if only vectors were requested and there are some.
-    """
+    that found them. Adds a notice if only a part was searched by vectors. `searches` is the result of `find_words`,
+    which is left aside if only vectors were requested and there are some."""
     begun, vector = {space: each for space, each in searches.items() if each.sides}, question.vector
     near: dict[int, Nearest] = {}
     hits: dict[int, Sequence[Hits]] = {}
@@ -202,10 +200,8 @@ def describe(
     bm25: Mapping[Ref, float] = MappingProxyType({}),
     first: Collection[Ref] = (),
 ) -> Rows:
-    """Return these memories, and the neighbours of those in `first`, as candidates.
-
-    Their passages, and the question's words in them, are read only once.
-    """
+    """Return these memories, and the neighbours of those in `first`, as candidates. Their passages, and the question's
+    words in them, are read only once."""
     known = dict(facts)
     around: dict[Ref, dict[Ref, int]] = {}
     turns = [ref for ref, each in facts.items() if each.type == "episodic"]

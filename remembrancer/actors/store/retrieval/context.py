@@ -49,10 +49,8 @@ T = TypeVar("T")
 
 
 class Gathering:
-    """A running request for a context.
-
-    `embed` returns the task's vector; if it raises `EmbeddingUnavailable`, only words are searched.
-    """
+    """A running request for a context. `embed` returns the task's vector; if it raises `EmbeddingUnavailable`, only
+    words are searched."""
 
     def __init__(
         self,

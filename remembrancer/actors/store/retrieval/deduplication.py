@@ -39,10 +39,7 @@ Scored = Sequence[tuple[Ref, Scores]]
 
 class Ranking(NamedTuple):
     """Candidates, best first, of which the first `answering` may answer; those after them are only there if a request
-    asks for what was left out. `below` counts these.
-
-    `vectors` are the means of the candidates' passages, if known.
-    """
+    asks for what was left out. `below` counts these. `vectors` are the means of the candidates' passages, if known."""
 
     scored: Scored
     strategy: Strategy
@@ -53,10 +50,8 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory of an answer. `vector` is the mean of its passages, of unit length; None if there are none.
-
-    `tags` include those of the memories that it represents; see `RecalledMemory` for `found_in` and `stands_for`.
-    """
+    """A memory of an answer. `vector` is the mean of its passages, of unit length; None if there are none. `tags`
+    include those of the memories that it represents; see `RecalledMemory` for `found_in` and `stands_for`."""
 
     ref: Ref
     record: MemoryRecord
@@ -135,11 +130,8 @@ def _ids_in(entries: Sequence[Entry]) -> set[str]:
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
     """Move each entry that others supersede right behind these, and one that others probably supersede if these answer
-    well enough (`CLOSE`); otherwise these come right behind it.
-
-    The successor gets the scores of the entry that it replaces, if they are better: it is the valid answer to the same
-    questions.
-    """
+    well enough (`CLOSE`); otherwise these come right behind it. The successor gets the scores of the entry that it
+    replaces, if they are better: it is the valid answer to the same questions."""
     known = {entry.record.id: entry for entry in entries}
     ordered: dict[str, Entry] = {}
     waiting: set[str] = set()
@@ -170,8 +162,7 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
 def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     """Return the missing memories that replace these according to links, each with its own scores, or with those of the
     replaced memory if it was no candidate; one that only probably replaces it is `UNRANKED` then. Also return summaries
-    of two or more of them, with the best of their scores.
-    """
+    of two or more of them, with the best of their scores."""
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}
@@ -254,11 +245,9 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
-    """Replace several sources of a summary by the summary, at the rank of the first one.
-
-    A summary with a source that is probably replaced stands for none, until that is settled. If all of its sources are
-    there, it is left out, and the first one gets its scores if they are better.
-    """
+    """Replace several sources of a summary by the summary, at the rank of the first one. A summary with a source that
+    is probably replaced stands for none, until that is settled. If all of its sources are there, it is left out, and
+    the first one gets its scores if they are better."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
@@ -297,11 +286,9 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
 
 
 def _is_kept(earlier: Entry, later: Entry) -> bool:
-    """True if the earlier of two duplicates is kept.
-
-    Within one scope it is. Of two scopes the broader one's is kept, unless the other is more than twice as strong; if
-    both are records of one memory, unless the other was updated later.
-    """
+    """True if the earlier of two duplicates is kept. Within one scope it is. Of two scopes the broader one's is kept,
+    unless the other is more than twice as strong; if both are records of one memory, unless the other was updated
+    later."""
     one, other = earlier.record, later.record
     if one.scope == other.scope and one.id != other.id:
         return True
@@ -325,11 +312,9 @@ def _cosines(entries: Sequence[Entry]) -> list[list[float]]:
 
 
 def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:
-    """True for records of one memory, and for texts with the same words.
-
-    Vectors alone do not distinguish "the threshold is 5" from "the threshold is 7": they select the texts to compare,
-    and the words decide. Entries that are not current only match by id.
-    """
+    """True for records of one memory, and for texts with the same words. Vectors alone do not distinguish "the
+    threshold is 5" from "the threshold is 7": they select the texts to compare, and the words decide. Entries that are
+    not current only match by id."""
     a, b = one.record, other.record
     if a.id == b.id:
         return True

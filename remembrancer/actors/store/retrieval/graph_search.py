@@ -55,10 +55,8 @@ class Support(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The result of a walk. `reached` is ordered by distance, then current before stale, then by connections.
-
-    `edges` are those of every node nearer than the walk's depth. `cut`: the walk was incomplete.
-    """
+    """The result of a walk. `reached` is ordered by distance, then current before stale, then by connections. `edges`
+    are those of every node nearer than the walk's depth. `cut`: the walk was incomplete."""
 
     reached: dict[Node, Reached]
     edges: dict[Edge, Support]
@@ -120,11 +118,8 @@ def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
 
 def connection(entities: Iterable[Reached]) -> float:
     """Return the worth of a memory by its entities, in [0, 1]: the nearest one counts, and the number of equally near
-    ones.
-
-    A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer entity is
-    never worth less than one with farther ones.
-    """
+    ones. A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer entity
+    is never worth less than one with farther ones."""
     worths = [(STALE_WORTH if each.stale else 1.0) / (1 + each.distance) for each in entities]
     if not worths:
         return 0.0
@@ -136,10 +131,8 @@ def connections(
     graph: Graph, query: str, filters: Filters, matching: Mapping[Ref, RankingFacts]
 ) -> dict[Ref, tuple[RankingFacts, float]] | None:
     """Return the memories that pass the filters and are connected with the entities in the query, with their ranking
-    facts and their nearness in (0, 1]. None: the query names no entity.
-
-    `matching` are memories from another search that pass the filters; the connected ones among them are included.
-    """
+    facts and their nearness in (0, 1]. None: the query names no entity. `matching` are memories from another search
+    that pass the filters; the connected ones among them are included."""
     starts = named_in(graph, query)
     if not starts:
         return None
@@ -159,11 +152,8 @@ def near_memories(
     enough: int,
     relationships: Collection[str] | None = None,
 ) -> dict[Ref, RankingFacts]:
-    """Return memories that name the reached entities: of the nearest, the most important and the latest of each
-    space.
-
-    Goes from level to level until there are `enough` memories in total.
-    """
+    """Return memories that name the reached entities: of the nearest, the most important and the latest of each space.
+    Goes from level to level until there are `enough` memories in total."""
     found: dict[Ref, RankingFacts] = {}
     nodes = list(reached)[: WIDEST * HOPS]
     for distance in sorted({reached[node].distance for node in nodes}):
@@ -224,10 +214,8 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
 
 
 def _overview(request: SearchGraph, graph: Graph, view: View, wanted: frozenset[str] | None) -> GraphFound:
-    """Return the project's best connected entities with their relationships, and total counts. No memories.
-
-    Statements of the user's memories about these entities are included; the user's other entities are not.
-    """
+    """Return the project's best connected entities with their relationships, and total counts. No memories. Statements
+    of the user's memories about these entities are included; the user's other entities are not."""
     project = [records.space for records in view.records if not records.is_users]
     if not project:
         return GraphFound(())
@@ -306,9 +294,7 @@ def _memories(
     wanted: Collection[str] | None,
 ) -> tuple[RecalledMemory, ...]:
     """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing.
-
-    `wanted`: only memories with one of these relationships to the entity.
-    """
+    `wanted`: only memories with one of these relationships to the entity."""
     filters = Filters(request.session_id)
     ranked: list[tuple[int, float, Ref]] = []
     scores: dict[Ref, Scores] = {}

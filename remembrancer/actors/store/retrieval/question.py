@@ -134,10 +134,8 @@ def _units(query: str, groups: Sequence[Sequence[Phrase]]) -> list[tuple[Phrase,
 
 
 class _Piece(NamedTuple):
-    """A part of a question between spaces: its search terms, its length, and whether it is a name.
-
-    A name has parts, digits or punctuation inside.
-    """
+    """A part of a question between spaces: its search terms, its length, and whether it is a name. A name has parts,
+    digits or punctuation inside."""
 
     terms: tuple[Phrase, ...]
     length: int
@@ -145,10 +143,8 @@ class _Piece(NamedTuple):
 
 
 def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
-    """Return a question's terms, grouped by piece, and its quoted phrases.
-
-    They are in text order if all fit, else ordered by value.
-    """
+    """Return a question's terms, grouped by piece, and its quoted phrases. They are in text order if all fit, else
+    ordered by value."""
     text = bare(query[:READ].replace("\x00", " ").replace("\u2019", "'"))
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
     pieces: dict[tuple[Phrase, ...], _Piece] = {}

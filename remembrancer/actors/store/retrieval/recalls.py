@@ -62,11 +62,8 @@ TRUSTED_SIZE: Final = 10
 async def recall(
     request: Recall, view: View, embed: Callable[[str], Awaitable[Vectors]], threads: Executor, now: float
 ) -> tuple[Recalled, list[MemoryRecord]]:
-    """Answer a recall. Also returns the records of the memories in the answer.
-
-    `embed` returns the query's vector, or raises `EmbeddingUnavailable`. If the vectors cannot be searched, words are,
-    even if only vectors were requested.
-    """
+    """Answer a recall. Also returns the records of the memories in the answer. `embed` returns the query's vector, or
+    raises `EmbeddingUnavailable`. If the vectors cannot be searched, words are, even if only vectors were requested."""
 
     async def make_vector() -> Vectors | None:
         try:

@@ -76,9 +76,7 @@ class Server(NamedTuple):
 
 class Chroma:
     """The collections of one home, in `folder` or on a server, where their names have a prefix of the home's own.
-
-    Methods block, and raise `ChromaUnavailable`.
-    """
+    Methods block, and raise `ChromaUnavailable`."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         self._is_remote = server is not None
@@ -134,11 +132,8 @@ class Chroma:
 
 class ChromaVectors(ExactVectors):
     """The vectors of one large space: searched in a collection, which has all passages but the newest, and in memory
-    once that has failed.
-
-    A collection that disagrees with the records is rebuilt. Methods block, and raise `ChromaUnavailable`,
-    apart from searches.
-    """
+    once that has failed. A collection that disagrees with the records is rebuilt. Methods block, and raise
+    `ChromaUnavailable`, apart from searches."""
 
     def __init__(
         self, records: EmbeddedTexts, model: str, scale: CosineScale, chroma: Chroma, name: str, dimensions: int

@@ -90,11 +90,8 @@ logger = logging.getLogger(__name__)
 
 class EmbeddingScheduler:
     """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket that a worker is
-    connected to.
-
-    The model in the settings is `configured`; `fallbacks` stand in for a model on another machine. `open_all` opens the
-    other embedded texts besides memories, which otherwise open on demand.
-    """
+    connected to. The model in the settings is `configured`; `fallbacks` stand in for a model on another machine.
+    `open_all` opens the other embedded texts besides memories, which otherwise open on demand."""
 
     def __init__(
         self,
@@ -302,11 +299,9 @@ class EmbeddingScheduler:
         self._woken.set()
 
     async def _carry_out(self) -> None:
-        """Store what was decided, let the chosen model take over once it may, and delete other models' vectors.
-
-        These stay until the decision is stored, since a store that is killed before goes on with the previous one, and
-        until the recalls that search them have been answered.
-        """
+        """Store what was decided, let the chosen model take over once it may, and delete other models' vectors. These
+        stay until the decision is stored, since a store that is killed before goes on with the previous one, and until
+        the recalls that search them have been answered."""
         keys, self._to_try_again = self._to_try_again, set()
         for key in keys:
             await self._write_each(partial(EmbeddedTexts.try_again, model=key, now=time.time()))
@@ -460,10 +455,8 @@ class EmbeddingScheduler:
     # --- Texts.
 
     async def wait_for(self, records: EmbeddedTexts, number: int, timeout_s: float) -> tuple[bool, str | None]:
-        """Wait until a memory has its vectors. Returns whether it has them, and the error if it cannot have any.
-
-        If no worker could make them, the error is returned at once.
-        """
+        """Wait until a memory has its vectors. Returns whether it has them, and the error if it cannot have any. If no
+        worker could make them, the error is returned at once."""
         with anyio.move_on_after(timeout_s):
             while True:
                 saved, key = self._saved, self.answering.key
@@ -577,10 +570,8 @@ class EmbeddingScheduler:
             self._saving.clear()
 
     async def _write(self, key: str, name: str, results: list[EmbeddedMemory | FailedText]) -> None:
-        """Save a model's vectors, and count failed attempts.
-
-        Vectors of outdated texts are dropped, and made again. Some texts without vectors become dead letters.
-        """
+        """Save a model's vectors, and count failed attempts. Vectors of outdated texts are dropped, and made again.
+        Some texts without vectors become dead letters."""
         texts = next((each for each in self._files.texts() if each.name == name), None)
         if texts is None or all(model.key != key for model in self._models):
             return

@@ -54,9 +54,7 @@ class ExactVectors:
 
     def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
         """Return the `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
-
-        `allowed` are the numbers of the memories to search (None: all).
-        """
+        `allowed` are the numbers of the memories to search (None: all)."""
         (nearest,) = self.nearest_each(query.reshape(1, -1), limit, allowed)
         if self.scale == CALIBRATED:
             return nearest

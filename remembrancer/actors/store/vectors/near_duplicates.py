@@ -19,10 +19,8 @@ LEAST_HITS: Final = 32
 
 def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
     """Return the near-duplicates of the memories whose first passages are given, and all memories near them, with the
-    cosines of their nearest passages, on the default model's scale.
-
-    Memories are compared by their first passages, so two that begin alike and differ later are near-duplicates as well.
-    """
+    cosines of their nearest passages, on the default model's scale. Memories are compared by their first passages, so
+    two that begin alike and differ later are near-duplicates as well."""
     own = [place for place, ordinal in enumerate(passages.ordinals) if ordinal == 0]
     if not own:
         return [], []

@@ -48,11 +48,8 @@ logger = logging.getLogger(__name__)
 
 class VectorSpaces:
     """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
-    files. `judge` returns the links that similar memories get besides those between near-duplicates.
-
-    Texts with more than `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a
-    server.
-    """
+    files. `judge` returns the links that similar memories get besides those between near-duplicates. Texts with more
+    than `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a server."""
 
     def __init__(
         self,
@@ -119,10 +116,8 @@ class VectorSpaces:
             self.note_kept(texts.name)
 
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
-        """Find and store the near-duplicates of one memory at once.
-
-        Uses other `threads` than the upkeep's own, which may be busy for minutes.
-        """
+        """Find and store the near-duplicates of one memory at once. Uses other `threads` than the upkeep's own, which
+        may be busy for minutes."""
         vectors = self.searchable(name)
         if vectors is not None and vectors.records.links_duplicates:
             await self._link(vectors, partial(vectors.records.passages, vectors.model, [memory]), threads)
