@@ -64,6 +64,10 @@ _NAME_IN_USE: Final = 10058
 _FULL: Final = (10023, 10028, 10047, 10077, 10110)
 _decode_snapshot: Final = msgspec.json.Decoder(LaneSnapshot).decode
 _decode_answer: Final = msgspec.json.Decoder(dict[str, Any]).decode
+REMOVED: Final = (
+    ". If this machine was removed, it needs a new invitation; 'remembrancer share leave' keeps its copy of the "
+    "memories"
+)
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _ID: Final = "Nats-Msg-Id"
 _IDENTITY: Final = "remembrancer_id"
@@ -143,7 +147,7 @@ class JetStreamJournal(Journal):
         state = {"subjects": [f"rmb.{lane}.s.>"], "max_msgs_per_subject": 1}
         for stream, config in ((entries_stream(lane), entries), (state_stream(lane), state)):
             answer = await self._call(f"STREAM.CREATE.{stream}", {"name": stream, **shared, **config})
-            if _code(answer) == _NAME_IN_USE:
+            if answer.get("error", {}).get("err_code") == _NAME_IN_USE:
                 raise InvalidInput(f"the lane {lane!r} already exists")
             _check(answer)
         return LaneMark(identity, 0, "")
@@ -210,9 +214,8 @@ class JetStreamJournal(Journal):
             if asyncio.get_running_loop().time() > patience:
                 raise JournalChanged.shorter(after.position, state["last_seq"])
             await asyncio.sleep(0.2)
-        if following <= state["last_seq"] and (
-            following < state["first_seq"] or following in (state.get("deleted") or ())
-        ):
+        is_deleted = following < state["first_seq"] or following in (state.get("deleted") or ())
+        if following <= state["last_seq"] and is_deleted:
             raise Trimmed(max(state["first_seq"], following + 1))
         return EntryPage((), msgspec.structs.replace(after, journal=identity), state["last_seq"])
 
@@ -331,14 +334,8 @@ class JetStreamJournal(Journal):
     def _refused(self) -> JournalRefused | None:
         if not self._refusal:
             return None
-        hint = ""
-        if "authorization" in self._refusal.lower():
-            hint = (
-                ". If this machine was removed, it needs a new invitation; 'remembrancer share leave' keeps its copy "
-                "of the memories"
-            )
-        text = f"the server of the journal does not admit this host, or refuses this action: {self._refusal}{hint}"
-        return JournalRefused(text)
+        text = f"the server of the journal does not admit this host, or refuses this action: {self._refusal}"
+        return JournalRefused(text + REMOVED if "authorization" in self._refusal.lower() else text)
 
     async def _connection(self) -> Client:
         async with self._connecting:
@@ -489,20 +486,11 @@ def _subject(message: Msg) -> str:
     return _header(message, "Nats-Subject")
 
 
-def _code(answer: Mapping[str, Any]) -> int:
-    """The error code in an answer; 0 if there is none."""
-    return int(answer["error"].get("err_code", -1)) if "error" in answer else 0
-
-
-def _description(answer: Mapping[str, Any]) -> str:
-    return str(answer.get("error", {}).get("description", ""))
-
-
 def _check(answer: Mapping[str, Any]) -> None:
     """Raises our error for one of JetStream's."""
     if "error" not in answer:
         return
-    code, message = _code(answer), _description(answer)
+    code, message = answer["error"].get("err_code"), answer["error"].get("description", "")
     if code == _STREAM_NOT_FOUND:
         raise JournalChanged.missing()
     if code in _FULL or "no space left" in message:

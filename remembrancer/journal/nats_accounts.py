@@ -129,17 +129,17 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def user(self, name: str, publishes: Sequence[str], hears: Sequence[str], *, key: KeyPair) -> str:
         """The account's statement about a member."""
-        return _user(KeyPair(self.account_seed), name, publishes, hears, key)
+        return _user(self.account_seed, name, publishes, hears, key)
 
     def system_user(self, inbox: str, *, key: KeyPair) -> str:
         """The statement about the user that sends new versions of an account to the servers."""
-        return _user(KeyPair(self.system_seed), "authority", ["$SYS.REQ.CLAIMS.UPDATE"], [f"{inbox}.>"], key)
+        return _user(self.system_seed, "authority", ["$SYS.REQ.CLAIMS.UPDATE"], [f"{inbox}.>"], key)
 
 
-def _user(account: KeyPair, name: str, publishes: Sequence[str], hears: Sequence[str], key: KeyPair) -> str:
+def _user(account_seed: str, name: str, publishes: Sequence[str], hears: Sequence[str], key: KeyPair) -> str:
     unlimited = dict.fromkeys(("subs", "data", "payload"), _UNLIMITED)
     rights = {"type": "user", "pub": {"allow": list(publishes)}, "sub": {"allow": list(hears)}, **unlimited}
-    return account.claim(key.public, name, rights)
+    return KeyPair(account_seed).claim(key.public, name, rights)
 
 
 def _encoded(raw: bytes) -> str:

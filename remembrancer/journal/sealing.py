@@ -63,27 +63,18 @@ def seal(keyring: Keyring, plain: bytes, *belongs_to: str) -> bytes:
 
 def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
     """Open a seal. Raises `EntryDamaged` or `KeyMissing`."""
-    header_bytes = len(_VERSION) + _KEY_ID_BYTES
-    if len(sealed) < SEAL_BYTES:
-        raise EntryDamaged("it is too short to be sealed")
-    key = _key(keyring, sealed)
-    nonce, rest = sealed[header_bytes : header_bytes + _NONCE_BYTES], sealed[header_bytes + _NONCE_BYTES :]
-    try:
-        return AESGCM(key).decrypt(nonce, rest, sealed[:header_bytes] + _joined(belongs_to))
-    except InvalidTag as error:
-        raise EntryDamaged("its seal is broken: it was changed, or belongs elsewhere") from error
-
-
-def _key(keyring: Keyring, sealed: bytes) -> bytes:
-    """The key that a seal names. Raises `EntryDamaged` or `KeyMissing`."""
-    if sealed[:1] != _VERSION:
+    if len(sealed) < SEAL_BYTES or sealed[:1] != _VERSION:
         raise EntryDamaged("it is not sealed, or was sealed by a newer release")
-    name = sealed[1 : 1 + _KEY_ID_BYTES].hex()
-    if name not in keyring.keys:
+    header, rest = sealed[: 1 + _KEY_ID_BYTES], sealed[1 + _KEY_ID_BYTES :]
+    key = keyring.keys.get(header[1:].hex())
+    if key is None:
         raise KeyMissing(
             "it is sealed with a key that has not reached this host: if none comes, join again with a new invitation"
         )
-    return keyring.keys[name]
+    try:
+        return AESGCM(key).decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], header + _joined(belongs_to))
+    except InvalidTag as error:
+        raise EntryDamaged("its seal is broken: it was changed, or belongs elsewhere") from error
 
 
 def _joined(parts: Sequence[str]) -> bytes:

@@ -39,8 +39,7 @@ class Address(NamedTuple):
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'nats' if self.is_local else 'tls'}://{host}:{self.port}"
+        return f"{'nats' if self.is_local else 'tls'}://{_bracketed(self.host)}:{self.port}"
 
 
 class Certificates(NamedTuple):

@@ -176,13 +176,12 @@ class Sharing:
 
     @property
     def administration(self) -> Administration | None:
-        """The server for new lanes; None if `configure` has made none yet. Release 0.2.0 could also use a PostgreSQL,
-        and a server that admits everybody."""
-        if not self._administration.exists():
+        """The server for new lanes; None if `configure` has made none yet."""
+        path = self._administration
+        # Release 0.2.0 could also use a PostgreSQL, and a server that admits everybody.
+        if not (path.exists() and _read(path, _decode_any_administration).get("authority")):
             return None
-        if not _read(self._administration, _decode_any_administration).get("authority"):
-            return None
-        return _read(self._administration, _decode_administration)
+        return _read(path, _decode_administration)
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:

@@ -49,16 +49,6 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
     return flat
 
 
-def at_path(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
-    """The part of a schema at a path of field names (through the items of lists)."""
-    node = schema
-    for name in path:
-        while node.get("type") == "array":
-            node = node.get("items", {})
-        node = node.get("properties", {}).get(name, {})
-    return node
-
-
 T = TypeVar("T", bound=msgspec.Struct)
 _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _MISSING: Final = re.compile(r"missing required field `(?P<name>[^`]*)`")
@@ -93,7 +83,11 @@ class ArgumentDecoder(Generic[T]):
         field = f"{path}.{missing['name']}" if missing else path
         if missing:
             return InvalidInput(f"{field[1:]} is missing", field=field[1:])
-        node = at_path(self.schema, re.sub(r"\[\d+\]", "", path).split(".")[1:])
+        node = self.schema
+        for name in re.sub(r"\[\d+\]", "", path).split(".")[1:]:
+            while node.get("type") == "array":
+                node = node.get("items", {})
+            node = node.get("properties", {}).get(name, {})
         allowed = node.get("enum") or node.get("items", {}).get("enum") or ()
         hint = f": one of {', '.join(allowed)}" if allowed else ""
         return InvalidInput(f"{field[1:]}: {types_in_words(_PLACE.sub('', message))}{hint}", field=field[1:])

@@ -65,12 +65,8 @@ async def get_memory_status(call: Call) -> Answer:
     }
     if store is not None and store.proposals:
         answer["proposals"] = [
-            {
-                "memory_id": proposal.memory_id,
-                "content": cut_at_word(proposal.content, PROPOSED),
-                "reason": proposal.reason,
-            }
-            for proposal in store.proposals
+            {"memory_id": each.memory_id, "content": cut_at_word(each.content, PROPOSED), "reason": each.reason}
+            for each in store.proposals
         ]
         answer["review"] = REVIEW
     if store is not None and store.doubts:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.memory.text import clean_name, shown
+from remembrancer.memory.text import clean_name, count, shown
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.protocol.runs import IMPORTS, ApplyRun, UndoneResult, UndoRun
@@ -96,8 +96,8 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
     }
     answer |= non_empty(run_id=reflected.run_id, skipped=reflected.skipped or None)
     if reflected.not_embedded:
-        count = "1 memory has" if reflected.not_embedded == 1 else f"{reflected.not_embedded} memories have"
-        call.warn("not_embedded", f"{count} no vectors yet and could not be considered: call again in a moment.")
+        memories = count(reflected.not_embedded, "memory")
+        call.warn("not_embedded", f"Without vectors yet, and not considered: {memories}. Call again in a moment.")
     return answer
 
 
