@@ -171,12 +171,8 @@ def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:
     for each in changes:
         if each.is_undone or each.change == UNDONE:
             continue
-        done.setdefault(_verb(each), set()).add(each.memory_id)
+        done.setdefault(verb_of(each), set()).add(each.memory_id)
     return dict(sorted(((verb, len(ids)) for verb, ids in done.items()), key=lambda each: -each[1]))
-
-
-def _verb(change: MemoryChanged) -> str:
-    return verb_of(change).partition(" (")[0]
 
 
 def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
@@ -190,11 +186,11 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
         undo = f"undo/{undone.undo_at}" if undone.undo_at else ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
-        verbs = list(dict.fromkeys(_verb(each) for each in reversed(several)))
+        verbs = list(dict.fromkeys(map(verb_of, reversed(several))))
         did = ", ".join(verbs if len(verbs) <= MOST_VERBS else [verbs[0], "…", *verbs[-2:]])
         did += " (undone)" if all(each.is_undone for each in several) else ""
         did += f" by {last.member}" if last.member else ""
-        button = "restore" if undo == "restore" else f"undo: {_verb(undone)}" if len(verbs) > 1 else "undo"
+        button = "restore" if undo == "restore" else f"undo: {verb_of(undone)}" if len(verbs) > 1 else "undo"
         lines.append(Line(last, did, undo, button))
     return lines
 

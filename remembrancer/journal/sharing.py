@@ -225,8 +225,7 @@ class Sharing:
             lane = f"l_{secrets.token_hex(6)}"
             async with aclosing(_connection(_everything(administration))) as journal:
                 await journal.create(lane)
-            membership = await self._member(administration, lane, title, member, Keyring.new())
-            membership = msgspec.structs.replace(membership, is_users=is_users)
+            membership = await self._member(administration, lane, title, member, Keyring.new(), is_users=is_users)
             self.keep(membership)
             async with aclosing(self.open(membership)) as own:
                 await own.notify(lane, member, JOINED)
@@ -242,13 +241,12 @@ class Sharing:
                     f"('remembrancer share remove {member}' revokes an invitation that was lost)"
                 )
             keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
-            invited = await self._member(administration, lane, own.title, member, keyring)
-            invited = msgspec.structs.replace(invited, is_users=own.is_users)
+            invited = await self._member(administration, lane, own.title, member, keyring, is_users=own.is_users)
             packed = zlib.compress(msgspec.msgpack.encode(invited), 9)
             return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
     async def _member(
-        self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring
+        self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, is_users: bool
     ) -> Membership:
         """A membership in a lane, recorded among the invited ones."""
         key = KeyPair.new(USER)
@@ -262,7 +260,7 @@ class Sharing:
             lane: known | {check_name(member): Member(key.public, secret, time.time())},
         }
         self._write(self._administration, msgspec.structs.replace(administration, members=members))
-        return Membership(lane, title, member, server, keyring, secret)
+        return Membership(lane, title, member, server, keyring, secret, is_users=is_users)
 
     async def remove(self, lane: str, member: str) -> None:
         """Remove a member, and deliver a new key to the others. Can be repeated if it was interrupted."""

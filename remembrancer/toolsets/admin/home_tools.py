@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from remembrancer.memory.fields import DETAILS
 from remembrancer.memory.times.windows import TimeWindow
+from remembrancer.protocol.browsing import MemoryChanged
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import EraseMemory, Operation
@@ -96,7 +97,7 @@ async def read_log(
         call, period, with_forgotten=include_forgotten, with_archived=include_archived, with_undone=True
     )
     entries = [
-        {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins, "version": each.version}
+        {"at": iso(each.at), "did": _did(each), "id": each.memory_id, "text": each.begins, "version": each.version}
         | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone)
         | ({"undo_at": each.undo_at} if each.undo_at else {})
         for each in changes
@@ -107,3 +108,8 @@ async def read_log(
         for each in imports
     ]
     return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries, "imports": runs}
+
+
+def _did(change: MemoryChanged) -> str:
+    verb = verb_of(change)
+    return f"{verb} ({', '.join(change.fields)})" if verb.endswith("changed") else verb

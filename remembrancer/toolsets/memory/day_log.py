@@ -86,7 +86,7 @@ def verb_of(change: MemoryChanged) -> str:
     if "done" in change.fields and "kind" not in change.fields:
         return "closed" if change.done else "reopened"
     if change.change in ("updated", "tagged", "stored again"):
-        return f"changed ({', '.join(change.fields)})"
+        return "changed"
     return CHANGE_WORDS.get(change.change, change.change)
 
 
@@ -152,5 +152,5 @@ def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
 def _verbs_of(changes: Sequence[MemoryChanged]) -> str:
     fields = dict.fromkeys(name for each in changes for name in each.fields)
     others = "" if "content" in fields else f" ({', '.join(fields)})"
-    verbs = dict.fromkeys(verb_of(each).partition(" (")[0] for each in changes)
+    verbs = dict.fromkeys(map(verb_of, changes))
     return ", ".join(f"{verb}{others if verb == 'changed' else ''}" for verb in verbs)
