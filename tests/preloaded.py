@@ -31,7 +31,8 @@ MODULES = (
     *(f"remembrancer.actors.store.{name}" for name in ("shared_lane", "lane_follower", "remote_workers")),
     "remembrancer.browser.app",
     *(f"remembrancer.commands.{module}" for _, module, _ in COMMANDS.values() if module),
-    *("remembrancer.commands.export", "click._textwrap", "rich._emoji_codes", "tests.forked", "onnxruntime"),
+    *("remembrancer.commands.export", "click._textwrap", "rich._emoji_codes", "onnxruntime"),
+    *("tests.forked", "tests.contracts.dying_process", "tests.processes.runtimes"),
 )
 
 
