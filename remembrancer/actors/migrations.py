@@ -250,11 +250,8 @@ def note_made(path: Path) -> None:
 
 
 def drop_copies(path: Path, *words: str) -> None:
-    """Delete the copies of a file that contain one of these words; all copies if no word is given.
-
-    Raises:
-        FileUnusable: one cannot be read or deleted.
-    """
+    """Delete the copies of a file that contain one of these words; all copies if no word is given. Raises
+    `FileUnusable` if one cannot be read or deleted."""
     daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # includes unfinished ones
     for copy in (*path.parent.glob(f"{path.name}.{COPY}-*"), *daily):
         _drop([copy], words)
@@ -262,11 +259,7 @@ def drop_copies(path: Path, *words: str) -> None:
 
 def drop_old_files(home: Path, *words: str) -> None:
     """Delete the files of release 0.2.0, with their logs and copies: those that contain one of these words, or all if
-    no word is given.
-
-    Raises:
-        FileUnusable: one cannot be read or deleted.
-    """
+    no word is given. Raises as `drop_copies`."""
     for path in [path for pattern in (*OLD_FILES, *OLD_CATALOGUE) for path in home.glob(pattern)]:
         _drop([*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")], words)
 
@@ -320,11 +313,7 @@ _ENDS: Final = {"memories": "promotion_chain || parts", "history": "details || i
 
 def damage_in(connection: sqlite3.Connection) -> str | None:
     """The first damage in a database; None if it is whole. SQLite does not notice that the last page of a long row is
-    empty, nor would a copy of it.
-
-    Raises:
-        sqlite3.Error, UnicodeDecodeError: it cannot be read.
-    """
+    empty, nor would a copy of it. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
         return found

@@ -93,7 +93,6 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     dry_run: bool = False
 
     def of(self, sort: Upkept) -> Done:
-        """The outcome of one sort."""
         return self.done.get(sort, Done(0))
 
 
@@ -201,7 +200,6 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_derived(self) -> bool:
-        """True if it was derived from other memories."""
         return bool(self.derived_from)
 
     @property

@@ -43,7 +43,6 @@ def unknown_toolsets(wanted: str) -> list[str]:
 
 
 def is_secret_variable(name: str) -> bool:
-    """True if a variable of that name may hold a secret."""
     *words, last = name.upper().split("_")
     return last not in _PLACES and any(word.endswith(_SECRET_WORDS) for word in (*words, last))
 

@@ -56,7 +56,6 @@ class RemembrancerError(Exception):
         self.details = dict(details or {})
 
     def to_failure(self) -> Failure:
-        """This error as a message."""
         return Failure(self.code, self.message, self.retry_possible, self.field, self.details, self.remedy)
 
 
@@ -84,7 +83,6 @@ class StorageFull(RemembrancerError, retry_possible=True):
 
     @classmethod
     def at_limit(cls, message: str, *, current_bytes: int, limit_bytes: int) -> StorageFull:
-        """The error with both sizes."""
         sizes: dict[str, str | int] = {
             "current_size": size_in_words(current_bytes),
             "limit": size_in_words(limit_bytes),
@@ -117,7 +115,6 @@ class EmbeddingStarting(EmbeddingUnavailable):
 
     @property
     def effect(self) -> str:
-        """The effect on a search, as a sentence for the caller."""
         return "Only words were searched: the model is still loading, and meaning follows in a moment. (keyword_only)"
 
 
@@ -196,7 +193,6 @@ class JournalChanged(RemembrancerError):
 
     @classmethod
     def missing(cls) -> JournalChanged:
-        """The error for a journal that does not exist."""
         return cls(
             "the server no longer has this journal: have it restored, or 'remembrancer share leave' on every "
             "machine, share it again from one, and invite the others"

@@ -64,11 +64,8 @@ def parse_entity_id(text: str, *, field: str) -> tuple[str, str]:
 
 
 def parse_memory_id(text: str, *, field: str = "memory_id") -> str:
-    """The memory id in `text`, with its prefix and in upper case.
-
-    Raises:
-        InvalidInput: it is not `memory:` and a ULID.
-    """
+    """The memory id in `text`, with its prefix and in upper case. Raises `InvalidInput` if it is not `memory:` and a
+    ULID."""
     ulid = text.removeprefix(MEMORY_PREFIX).upper()
     if not _ULID.fullmatch(ulid):
         message = f"{field} must be a memory's id, or at least 4 characters of its beginning or end, not {text[:60]!r}"

@@ -56,7 +56,6 @@ _TYPES: Final = {kind: memory_type for memory_type, kinds in _OF_TYPES.items() f
 
 
 def type_of_kind(kind: Kind) -> MemoryType:
-    """The type that a kind belongs to."""
     return _TYPES[kind]
 
 

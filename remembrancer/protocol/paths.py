@@ -106,11 +106,8 @@ def delete_database(path: Path) -> None:
 
 
 def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
-    """Read a regular file. Never blocks on a pipe or a terminal.
-
-    Raises:
-        OSError: it is not a regular file, cannot be read, or is larger than the limit.
-    """
+    """Read a regular file. Never blocks on a pipe or a terminal. Raises `OSError` if it is not one, or is larger than
+    the limit."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:  # raises for a directory
         about = os.fstat(descriptor)
@@ -139,7 +136,6 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the entries of a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

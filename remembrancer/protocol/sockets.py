@@ -461,14 +461,7 @@ class Router(_Endpoint[In]):
         return True
 
     async def ask(self, peer: Peer, question: Request[T], *, timeout_s: float | None) -> T:
-        """A peer's answer to a request.
-
-        Raises:
-            PeerUnavailable: the peer is gone or its queue is full.
-            PeerLost: `lose` was called with the peer.
-            DeadlineExceeded: no answer within `timeout_s` seconds.
-            RemembrancerError: the peer refuses the request.
-        """
+        """A peer's answer to a request. Raises the errors of `exchange`, and the peer's refusal as an error."""
         return unless_refused((await self.exchange(question, timeout_s=timeout_s, to=peer.routing_id)).body)
 
     def lose(self, peer: Peer) -> None:
@@ -476,7 +469,6 @@ class Router(_Endpoint[In]):
         self._fail_pending(PeerLost, f"{peer.name} is gone", peer.routing_id)
 
     def refuse(self, peer: Peer, error: RemembrancerError, *, in_reply_to: int | None) -> bool:
-        """Answer a request with an error."""
         return self.send(peer, error.to_failure(), in_reply_to=in_reply_to)
 
     def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:

@@ -74,7 +74,6 @@ class StoreAvailability:
 
     @property
     def state(self) -> StoreState:
-        """The state as one word."""
         if self.usable:
             return "connected"
         if self.attempts >= len(PAUSES_S):
@@ -102,7 +101,6 @@ class StoreAvailability:
         return 0.0 if self.usable else time.monotonic() - self._since
 
     def explain_away(self) -> str:
-        """The reason why the store is unusable, for a person."""
         if self.failure is not None:
             return f"the store cannot be started: {self.failure}"
         if self.state in ("away", "degraded"):
@@ -122,7 +120,6 @@ class StoreAvailability:
         return True
 
     def note_silence(self) -> None:
-        """Note that a request had no answer in time."""
         if self.usable:
             logger.info("the store does not answer")
             self._since = time.monotonic()
@@ -146,8 +143,6 @@ class StoreAvailability:
 
 
 class StoreClient(Dealer[OthersWrote]):
-    """A connection to the store."""
-
     def __init__(
         self,
         endpoint: str,

@@ -25,5 +25,4 @@ def note_call(tool: str, began: float) -> None:
 
 
 def last_durations_s() -> list[float]:
-    """The durations of the last calls in this process, in order."""
     return list(_durations)

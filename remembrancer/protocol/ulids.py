@@ -14,6 +14,5 @@ def new_identity(now: float) -> bytes:
 
 
 def as_ulid(identity: bytes) -> str:
-    """A ULID as text, 26 characters."""
     number = int.from_bytes(identity, "big")
     return "".join(_DIGITS[number >> shift & 31] for shift in range(125, -1, -5))

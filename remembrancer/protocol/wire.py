@@ -28,7 +28,6 @@ class Request(msgspec.Struct, Generic[T_co], frozen=True, tag=True):
 
 @cache
 def answer_decoder(question: type[Request[T]]) -> msgspec.msgpack.Decoder[T | Failure]:
-    """The decoder of the answers to requests of that type."""
     bases = [base for kind in question.__mro__ for base in kind.__dict__.get("__orig_bases__", ())]
     answers = [get_args(base)[0] for base in bases if issubclass(get_origin(base) or object, Request)]
     decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(answers[0] | Failure)
@@ -70,12 +69,8 @@ _int_decoder = msgspec.msgpack.Decoder(int)
 
 
 def decode_envelope(frame: bytes) -> Envelope:
-    """Decode an envelope.
-
-    Raises:
-        VersionMismatch: the first element is not our version.
-        FrameRejected: the frame is not an envelope at all.
-    """
+    """Decode an envelope. Raises `VersionMismatch` if its first element is not our version, `FrameRejected` if it is no
+    envelope."""
     try:
         envelope = _decoder.decode(frame)
     except UNDECODABLE as error:

@@ -34,7 +34,6 @@ class ModelIdentity(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """True for the default model in any precision."""
         return DEFAULT_MODEL in self.key
 
 

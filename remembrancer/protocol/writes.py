@@ -466,7 +466,6 @@ class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
 
     @property
     def gone(self) -> tuple[str, ...]:
-        """The ids of all erased memories."""
         return (self.memory_id, *self.also_erased)
 
 

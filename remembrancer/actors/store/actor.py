@@ -220,7 +220,6 @@ class StoreActor(Actor):
         self._scheduler.wake()
 
     async def _work_in_background(self) -> None:
-        """Run the background work until the store is about to stop."""
         with self._background:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_house)

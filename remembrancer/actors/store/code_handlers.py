@@ -78,8 +78,6 @@ _decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
 
 
 class CodeHandlers(Handlers):
-    """Requests about trees of code."""
-
     def __init__(self, parts: StoreParts, indexer: IndexerPoll) -> None:
         super().__init__(parts)
         self._indexer = indexer
@@ -178,7 +176,6 @@ class CodeHandlers(Handlers):
         self._trees[project_id] = trees
 
     def _readable(self, project: ProjectRef) -> dict[str, CodeTree]:
-        """The trees of a project that the caller may read."""
         trees = self._trees.get(project.id, {})
         return {each: tree for each, tree in trees.items() if _is_readable(tree.root, project)}
 
@@ -217,11 +214,8 @@ class CodeHandlers(Handlers):
         return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 
     async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
-        """Ask the index of a tree. A damaged index is deleted, and a lost one is rebuilt.
-
-        Raises:
-            RemembrancerError: it cannot be read.
-        """
+        """Ask the index of a tree. A damaged index is deleted, and a lost one is rebuilt; meanwhile the error is
+        raised."""
         database = self._indexed(project_id, tree).database
         if not await asyncio.to_thread(os.path.exists, database):
             self._asked_at[project_id] = time.monotonic()

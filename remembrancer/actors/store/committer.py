@@ -54,12 +54,8 @@ class Committer:
         self._closing = False
 
     def submit(self, target: Target, operation: Operation) -> asyncio.Future[Outcome]:
-        """Commit an operation, after those that were submitted before. The future gets its outcome.
-
-        Raises:
-            QueueFull: `MAX_WAITING` operations already wait for that thread.
-            MemoryUnavailable: the committer is closed.
-        """
+        """Commit an operation, after those that were submitted before. The future gets its outcome. Raises `QueueFull`
+        if `MAX_WAITING` operations already wait for that thread."""
         writer = self._writer_of(target.name)
         if len(writer.operations) >= MAX_WAITING:
             raise QueueFull(f"{MAX_WAITING} operations are already waiting to be committed: try again in a moment")

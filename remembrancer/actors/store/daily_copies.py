@@ -58,11 +58,7 @@ class DailyCopies:
                 logger.warning("no copy", extra={"code": error.code, "reason": error.message})
 
     def check(self) -> None:
-        """Check the whole database.
-
-        Raises:
-            RecordsUnusable: it is damaged.
-        """
+        """Check the whole database. Raises `RecordsUnusable` if it is damaged."""
         try:
             with opened(self._path) as connection:
                 found = damage_in(connection)

@@ -86,12 +86,10 @@ class Dispatcher:
         self._handlers.update(handlers)
 
     def listen(self, listeners: Mapping[type, Listener]) -> None:
-        """Add listeners for messages that need no answer."""
         assert self._listeners.keys().isdisjoint(listeners), f"two listeners for one of {list(listeners)}"
         self._listeners.update(listeners)
 
     def decoder(self) -> msgspec.msgpack.Decoder[Any]:
-        """Return a decoder for all types with a handler or a listener."""
         return msgspec.msgpack.Decoder(Union[(*self._handlers, *self._listeners)])
 
     def take(self, peer: Peer, envelope: Envelope, message: Any) -> None:
@@ -130,8 +128,6 @@ def _refuse(context: RequestContext, name: str, error: Exception) -> None:
 
 
 class StoreParts(NamedTuple):
-    """The parts of a store."""
-
     paths: RuntimePaths
     settings: Settings
     files: HomeSpaces

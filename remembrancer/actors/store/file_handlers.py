@@ -65,8 +65,6 @@ logger = logging.getLogger(__name__)
 
 
 class FileHandlers(Handlers):
-    """Requests about notes."""
-
     def __init__(self, parts: StoreParts, indexer: IndexerPoll) -> None:
         super().__init__(parts)
         self._indexer = indexer
@@ -231,11 +229,7 @@ class FileHandlers(Handlers):
         return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
-        """Read the files now, and wait for it.
-
-        Raises:
-            DeadlineExceeded: the indexer is not done in time, and continues.
-        """
+        """Read the files now, and wait for it; an indexer that is not done in time continues."""
         self.has_files = True  # the caller needs an indexer
         tree = self._tree_of(request.workspace)
         self._used_at.setdefault(tree, time.monotonic())
@@ -266,11 +260,8 @@ class FileHandlers(Handlers):
                 logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project_id: str) -> FileIndex | None:
-        """The open index of a project's notes; None if there is none that can be opened.
-
-        Raises:
-            InvalidInput: this is not the id of a project.
-        """
+        """The open index of a project's notes; None if there is none that can be opened. Raises `InvalidInput` for what
+        is not a project's id."""
         index = self._files.indexes.get(check_project_id(project_id))
         if index is not None and index.file.is_replaced:
             await self._make_anew(index)

@@ -154,7 +154,6 @@ class FileMemories:
         return int(count)
 
     def files(self) -> int:
-        """Return the number of files."""
         condition, arguments = self._condition()
         ((count,),) = self._read(f"SELECT count(*) FROM files AS f WHERE skipped = '' AND {condition}", arguments)  # noqa: S608
         return int(count)

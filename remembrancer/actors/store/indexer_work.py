@@ -50,7 +50,6 @@ class IndexerPoll:
     def ask(
         self, tree: IndexedTree, *, force: bool = False, source: FileSource | None = None
     ) -> asyncio.Future[SyncDone]:
-        """Have a tree read now."""
         sync_id = next(self._ids)
         self._waiting[sync_id] = asyncio.get_running_loop().create_future()
         trees = tuple({*self.work.trees, tree})
@@ -58,7 +57,6 @@ class IndexerPoll:
         return self._waiting[sync_id]
 
     def is_asked(self, tree: IndexedTree) -> bool:
-        """True if a request to read a tree is not done."""
         return any(each.tree == tree for each in self.work.asked.values())
 
     def note(self, done: SyncDone) -> None:

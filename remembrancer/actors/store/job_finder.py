@@ -228,7 +228,6 @@ class SessionWatch:
         self._seen_at: dict[SessionKey, float] = {}
 
     def note(self, present: Iterable[SessionKey], now: float) -> None:
-        """Record that these sessions are connected, begin, or are active."""
         for key in present:
             self._seen_at[key] = now
 

@@ -91,19 +91,12 @@ class JobHandlers(Handlers):
         return self._settings.consolidator and (bool(self._asked) or is_due)
 
     def consolidator_failed(self, why: str) -> None:
-        """Refuse waiting clients, since the consolidator cannot be started."""
         self._refusal = f"the consolidator has failed: {why}"
         for asked in self._asked.values():
             asked.settle(ConsolidatorUnavailable(self._refusal))
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
-        """Have the consolidator do this now, before all other jobs, and return its answer.
-
-        Raises:
-            InvalidInput: the token may not see the user's memories.
-            ConsolidatorUnavailable: there is none, or it does not accept the job in time.
-            DeadlineExceeded: the job has started, but is not finished in time.
-        """
+        """Have the consolidator do this now, before all other jobs, and return its answer."""
         if isinstance(request, Reflect) and not request.project.sees_user:
             raise InvalidInput("a reflection also reads the user's memories, which this token may not see")
         if self._refusal is not None:

@@ -87,11 +87,7 @@ class LaneFollower:
 
     async def catch_up(self) -> None:
         """Apply the entries of others. A host that has nothing yet, or has missed entries, loads a snapshot first.
-
-        Raises:
-            Trimmed: there is no valid snapshot.
-            RemembrancerError: as `SharedLane.catch_up`.
-        """
+        Raises as `SharedLane.catch_up`, `Trimmed` if there is no valid snapshot."""
         try:
             async with self._one_at_a_time:
                 if self.lane.mark.position == 0 and self.lane.problem is None:
@@ -138,11 +134,8 @@ class LaneFollower:
 
     async def keep(self) -> None:
         """Write a snapshot that quotes no erased memory, unless there is one, and delete all entries and snapshots
-        before it. A snapshot of release 0.2.0 is replaced. Does nothing if no memory was erased since.
-
-        Raises:
-            RemembrancerError: the journal cannot be written now. The call can be repeated.
-        """
+        before it. A snapshot of release 0.2.0 is replaced. Does nothing if no memory was erased since. If it fails, the
+        call can be repeated."""
         async with self._one_at_a_time:
             lane, journal, erased_at = self.lane, self.lane.journal, self.lane.erased_at
             if erased_at <= self._purged:
@@ -172,11 +165,8 @@ class LaneFollower:
         logger.info("a snapshot was written", extra={"lane": lane.name, "position": mark.position})
 
     async def _take_newest(self) -> bool:
-        """Load the newest valid snapshot into the lane; False if none is ahead of the lane.
-
-        Raises:
-            SchemaTooNew: a newer release wrote it.
-        """
+        """Load the newest valid snapshot into the lane; False if none is ahead of the lane. Raises `SchemaTooNew` if a
+        newer release wrote it."""
         lane = self.lane
         for snapshot in await lane.journal.snapshots(lane.name):
             if snapshot.mark.position <= lane.mark.position:

@@ -49,13 +49,11 @@ logger = logging.getLogger(__name__)
 async def write_note(
     records: Records, run: Callable[[str, Callable[[], Any]], Awaitable[Any]], operation: Operation
 ) -> Outcome:
-    """Write a note durably, and return the outcome. A write that takes too long may still happen, once.
+    """Write a note durably, and return the outcome. A write that takes too long raises an error, and may still happen,
+    once.
 
     `run` runs work on the thread of that name: each project's notes have one, so that nothing else waits for their
     disk.
-
-    Raises:
-        RemembrancerError: the note is not written, or not yet.
     """
     work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
     done, _ = await asyncio.wait([work], timeout=WRITE_S)

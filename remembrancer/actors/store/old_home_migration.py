@@ -94,7 +94,6 @@ def migrate_old_home(paths: RuntimePaths) -> None:
 
 
 def _copy_whole(path: Path, copy: Path, no_room: str) -> None:
-    """Copy an old file. Raises as `migrate_old_home`."""
     try:
         write_checked_copy(path, copy, no_room)
     except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
@@ -136,7 +135,6 @@ def former_shares(paths: RuntimePaths) -> dict[str, str]:
 
 
 def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> None:
-    """Import the catalogue. Raises as `migrate_old_home`."""
     if not os.path.lexists(paths.catalog):
         return
     try:

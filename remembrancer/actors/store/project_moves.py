@@ -31,13 +31,6 @@ class ProjectMoves(Handlers):
         return by_request(self._move)
 
     async def _move(self, request: MoveProject, _context: RequestContext) -> MemoriesMoved:
-        """Move a project.
-
-        Raises:
-            InvalidInput: a client is connected in the old place, or one of the places is shared.
-            NotFound: the old place has no memories.
-            RemembrancerError: a file cannot be used.
-        """
         async with self._moving:
             old, new, files, committer = request.old, request.new, self._files, self._committer
             if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:

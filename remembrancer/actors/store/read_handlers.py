@@ -103,7 +103,6 @@ class ReadHandlers(Handlers):
         return searches | others | {kind: partial(self._read, work) for kind, work in readings.items()}
 
     async def _read(self, work: Callable[[Any, View], Any], request: Any, context: RequestContext) -> Any:
-        """Run `work` on a reading thread and return its answer."""
         scopes = (request.scopes if isinstance(request, Filters) else ()) or SCOPES
         view = await self._view(request.project, scopes)
         context.notices = view.notices
@@ -137,7 +136,6 @@ class ReadHandlers(Handlers):
         return _sendable(answer, context.notices)
 
     async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, list[Notice]]:
-        """Return the notes to search, or the notice that their index cannot be read."""
         try:
             return await self._notes_of(request, model), []
         except RemembrancerError as error:
@@ -201,11 +199,7 @@ class ReadHandlers(Handlers):
         return EmbeddingState(embedded, similar, error, near)
 
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
-        """Return a memory, forgotten or not.
-
-        Raises:
-            NotFound: there is no such memory that the session may see.
-        """
+        """Return a memory, forgotten or not."""
         memory = view.reader.portable(request.memory_id, request.session_id, request.project.id)
         ref = view.reader.number_of(request.memory_id)
         if memory is None or ref is None:

@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """A connected worker."""
-
     peer: Peer
     heard_at: float
     refused: str | None = None
@@ -185,7 +183,6 @@ class RemoteWorkers:
         self._take(connection, state)
 
     def _take(self, connection: _Connection, state: WorkerState) -> None:
-        """Handle the state of a worker, as it was announced or asked for."""
         connection.heard_at = time.monotonic()
         if connection.refused is not None:
             return
@@ -217,7 +214,6 @@ class RemoteWorkers:
         self._scheduler.hear(connection.peer, msgspec.structs.replace(state, credit=credit))
 
     async def _watch(self, connection: _Connection) -> None:
-        """Ask a worker for its state, again and again, until it is gone."""
         peer, router = connection.peer, self.router
         assert router is not None
         while self._connections.get(peer.routing_id) is connection:

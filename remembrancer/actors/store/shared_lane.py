@@ -165,12 +165,7 @@ class Ask(Protocol):
 
 
 def decode_entry(body: bytes) -> LaneEntry:
-    """Decode a journal entry.
-
-    Raises:
-        SchemaTooNew: a newer release wrote it.
-        EntryDamaged: it is not a valid entry.
-    """
+    """Decode a journal entry. Raises `SchemaTooNew` if a newer release wrote it, `EntryDamaged` if it is not valid."""
     try:
         if _decode_header(body).format > FORMAT:
             raise SchemaTooNew(NEWER)
@@ -374,12 +369,8 @@ class SharedLane(Records):
         return int(position)
 
     def snapshot(self) -> tuple[LaneMark, bytes]:
-        """Return the lane's current mark and state, as a database. May be called from any thread.
-
-        Raises:
-            RecordsUnusable: the database is damaged.
-            EntryTooLarge: the lane is too large for a snapshot.
-        """
+        """Return the lane's current mark and state, as a database. May be called from any thread. Raises
+        `EntryTooLarge` if that is too large for a snapshot."""
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
             with self._file.reading() as query:
                 write_space(query, copy, self.name)
@@ -391,12 +382,8 @@ class SharedLane(Records):
 
     def take_in(self, content: bytes, mark: LaneMark) -> None:
         """Replace everything here with a snapshot of that mark, and keep the vectors of unchanged texts. Atomic, even
-        if the process is killed.
-
-        Raises:
-            EntryDamaged: it is damaged, or has another mark.
-            SchemaTooNew: a newer release wrote it.
-        """
+        if the process is killed. Raises `EntryDamaged` if it is damaged or has another mark, `SchemaTooNew` if a newer
+        release wrote it."""
         known = set(self._file.read(_ERASED))
         with closing(sqlite3.connect(":memory:")) as source:
             _load(source, content, mark)

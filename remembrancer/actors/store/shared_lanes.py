@@ -192,7 +192,6 @@ class SharedLanes:
             raise JournalAway("the server of this shared lane does not answer in time") from error
 
     def _tell(self, name: str, operations: Sequence[Operation]) -> None:
-        """Tell the store of the operations of others."""
         project = ProjectRef(self._files.sharer_of(name) or "", "")
         self._follow_up.wake()
         self._follow_up.tell([msgspec.structs.replace(each, project=project) for each in operations])
@@ -235,7 +234,6 @@ class SharedLanes:
             return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
 
     async def _own(self, project: ProjectRef | None) -> Records:
-        """Return the space that a lane belongs to."""
         return self._files.user_file if project is None else await self._files.project(project)
 
     async def _move_into(self, lane: SharedLane, own: Records, project: ProjectRef) -> MemoriesMoved:
@@ -322,12 +320,8 @@ class SharedLanes:
 
 
 def _connection(paths: RuntimePaths, lane: str) -> Connection:
-    """Return the journal of a lane that this home is a member of.
-
-    Raises:
-        KeyMissing: this home is not a member.
-        ConfigurationError: the packages for sharing are not installed.
-    """
+    """Return the journal of a lane. Raises `KeyMissing` if this home is not a member, `ConfigurationError` if the
+    packages for sharing are not installed."""
     from remembrancer.journal import sharing_of
 
     sharing = sharing_of(paths.home)

@@ -101,11 +101,7 @@ class HomeSpaces:
 
     @property
     def database(self) -> SqliteFile:
-        """The database.
-
-        Raises:
-            RemembrancerError: the database cannot be opened. `wait_for_opening` tries again.
-        """
+        """The database. Raises the reason if it cannot be opened; `wait_for_opening` tries again."""
         if self._database is None:
             raise from_failure(self._refusal)
         return self._database
@@ -198,7 +194,6 @@ class HomeSpaces:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the database on disk in bytes, with its write-ahead log."""
         return size_on_disk(self._paths.database)
 
     @property
@@ -244,12 +239,8 @@ class HomeSpaces:
         return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """Return the records of a project, making its space if needed.
-
-        Raises:
-            InvalidInput: the id is not a project id.
-            RemembrancerError: as `database`.
-        """
+        """Return the records of a project, making its space if needed. Raises `InvalidInput` for what is not a
+        project's id."""
         records = self._open.get(project.id)
         if records is None:
             check_project_id(project.id)
@@ -284,7 +275,6 @@ class HomeSpaces:
         return next((lane for lane in list(self.shared.values()) if lane.name == name), None)
 
     def sharer_of(self, lane: str) -> str | None:
-        """Return the project that shares the lane of that name, or None."""
         return next((project_id for project_id, shared in self.shared.items() if shared.name == lane), None)
 
     async def share(self, name: str, lane: SharedLane) -> None:

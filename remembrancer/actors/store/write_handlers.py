@@ -105,11 +105,8 @@ class WriteHandlers(Handlers):
         await self._committer.run(USER, work)
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
-        """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch.
-
-        Raises:
-            RemembrancerError: the error of the first operation, if it ended the batch.
-        """
+        """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch, and
+        is raised if it is that of the first operation."""
         applied: list[str] = []
         rejected: dict[str, Failure] = {}
         left = list(operations)
@@ -264,13 +261,7 @@ class MemoryWriter:
         self, connection: sqlite3.Connection, query: Query, lanes: Lanes, seen: Lanes, operation: Operation
     ) -> tuple[Records, Records]:
         """Return the lane that an operation changes, and the one to which it moves the memory: the same if it moves
-        none.
-
-        Raises:
-            NotFound: no lane has the memory.
-            InvalidInput: the memory cannot move there, or the project's token is not for the user's memories.
-            FileLocked: the project is not open.
-        """
+        none."""
         change, own = operation.change, lanes.get("session")
         match change:
             case StoreMemory(scope=scope):
@@ -352,7 +343,7 @@ def _with_copies(connection: sqlite3.Connection, seen: Lanes, operation: Operati
 def _from_known(
     connection: sqlite3.Connection, lanes: Lanes, seen: Lanes, operation: Operation, found: Records
 ) -> tuple[Records, Records]:
-    """Return the lane that has a memory, and the one to which its operation moves it. Raises as `_place`."""
+    """Return the lane that has a memory, and the one to which its operation moves it."""
     change = operation.change
     destination = lanes.get(change.target_scope) if isinstance(change, PromoteMemory) else None
     if destination is None or destination is found or (found.is_users and destination.is_users):
