@@ -173,7 +173,6 @@ def edit(
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
     if (done and reopen) or (text and content is not None):
         raise click.UsageError("give one of --done and --reopen, and the new text once")
-    undo = f"'remembrancer undo {short(memory)}{where.repeated}'"
     content = content if not text else " ".join(text) if text != ("-",) else _input_text()
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     if sum((pair is not None, to is not None, bool(changes))) > 1:
@@ -186,7 +185,7 @@ def edit(
         name = _name_of(where, memory, answer)
         outcome = f"It stays in the {to}: {name}" if stays else f"Moved to the {to}: {name}"
         if not stays and answer.get("previous_scope") != "session":
-            outcome += f"; {undo} in the same project moves it back"
+            outcome += f"; {where.undo(memory)} in the same project moves it back"
         if "merged_into" in answer:
             outcome = f"Merged into {short(answer['merged_into'])}, which says the same"
         return _done(answer, outcome)
@@ -203,8 +202,7 @@ def edit(
         if changed == []:
             return _done(answer, f"It replaces {old} already")
         name = _name_of(where, given["supersedes"], answer)
-        undo = f"'remembrancer undo {old}{where.repeated}'"
-        return _done(answer, f"{short(memory)} replaces “{name}” now; {undo} takes that back")
+        return _done(answer, f"{short(memory)} replaces “{name}” now; {where.undo(old)} takes that back")
     states = {
         "done": "closed" if done else "reopened" if reopen else "no longer done",
         "due": _due_in_words(given["due"]) if given["due"] else "due date removed",
@@ -214,7 +212,7 @@ def edit(
     if others := ", ".join(name for name in changed if name not in (*states, "type")):  # the type follows from the kind
         effects.append(f"{others} changed")
     outcome = ", ".join(effects)
-    line = f"{outcome[:1].upper()}{outcome[1:]}: {_name_of(where, memory, answer)}; {undo} undoes it"
+    line = f"{outcome[:1].upper()}{outcome[1:]}: {_name_of(where, memory, answer)}; {where.undo(memory)} undoes it"
     return _done(answer, line if changed else UNCHANGED)
 
 
@@ -232,8 +230,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                 newer = excerpt(pair.newer.content)
                 if relation == "supersedes":
                     return _done(answer, f"“{excerpt(pair.older.content, NAMED)}” is replaced by: {newer}")
-                undo = f"'remembrancer undo {short(pair.newer.id)}{where.repeated}'"
-                return _done(answer, f"Both hold. The newer one: {newer}; {undo} takes that back")
+                return _done(answer, f"Both hold. The newer one: {newer}; {where.undo(pair.newer.id)} takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
 
 
@@ -270,10 +267,9 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
         return _done(answer, f"{UNCHANGED} Tags: {tags_now or 'none'}")
-    undo = f"'remembrancer undo {short(memory)}{where.repeated}' undoes it"
     tagged = f"Tagged {tags_now}" if tags_now else "No tags left"
     tagged += f", no longer {', '.join(remove)}" if remove and tags_now else ""
-    return _done(answer, f"{tagged}: {_name_of(where, memory, answer)}; {undo}")
+    return _done(answer, f"{tagged}: {_name_of(where, memory, answer)}; {where.undo(memory)} undoes it")
 
 
 # --- forgetting and restoring ---
@@ -300,13 +296,11 @@ def forget(
     for memory, answer in zip(map(short, memories), answers, strict=True):
         name = _name_of(where, memory, answer)
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
-        undo = f"'remembrancer undo {memory}{where.repeated}'"
-        line = f"Forgotten: {name}; {undo} brings it back, 'forget --for-good' deletes it"
+        line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
         line += f". Its text is also in {also} (--copies takes these too)" if also else ""
         for older in map(short, answer.get("supersedes", ())):
-            undo = f"'remembrancer undo {older}{where.repeated}'"
             replaced = _name_of(where, older, answer)
-            line += f". It replaced “{replaced}”, which stays expired: {undo} makes it valid again"
+            line += f". It replaced “{replaced}”, which stays expired: {where.undo(older)} makes it valid again"
         if answer.get("already_forgotten"):
             line = f"{memory} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))

@@ -52,7 +52,6 @@ MAX_WAITING_EVENTS = 5000
 """The most events that wait for a gateway. Beyond that none is recorded."""
 MAX_NOTES = 1000
 """The number of notes on what sessions were given."""
-MAX_NOTE_BYTES = 64 * 1024
 DEFAULT_TOKENS = 6000
 """The tool's own default, of which it uses less if not everything fits."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
@@ -141,7 +140,7 @@ class Session:
         """The ids that were given to the session; None if nothing was."""
         try:
             with open(self._note(kind), "rb", buffering=0) as file:
-                return file.read(MAX_NOTE_BYTES)
+                return file.read()
         except OSError:
             return None
 

@@ -160,6 +160,10 @@ class Where:
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
         return " --all-projects" if self.all_projects else named
 
+    def undo(self, memory: str) -> str:
+        """The command that takes the last change of a memory back."""
+        return f"'remembrancer undo {short(memory)}{self.repeated}'"
+
     def check_session(self) -> None:
         """Raises `InvalidInput` if a session is named of which nothing is known in the selected places."""
         from remembrancer.commands.runtime_client import ask_store

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -179,22 +180,15 @@ def duration(seconds: float) -> str:
 # --- slow calls, from the gateway's log ---
 
 
-class SlowCall(msgspec.Struct, frozen=True):
-    """One slow tool call, as it is logged at its end."""
-
-    time: str
-    tool: str
-    total_ms: float
-
-
 def _slow(paths: RuntimePaths) -> Report:
     """All slow calls that the gateway has logged, oldest first."""
     calls = []
     with contextlib.suppress(FileNotFoundError):
         for line in read_file(paths.logs / "gateway.log").splitlines():
             if SLOW_CALL.encode() in line:
-                with contextlib.suppress(msgspec.DecodeError):
-                    calls.append(msgspec.json.decode(line, type=SlowCall))
-    rows = [(call.time, call.tool, f"{call.total_ms:.0f}") for call in calls]
+                with contextlib.suppress(ValueError, LookupError):  # a line that a crash has cut
+                    call = json.loads(line)
+                    calls.append({name: call[name] for name in ("time", "tool", "total_ms")})
+    rows = [(call["time"], call["tool"], f"{call['total_ms']:.0f}") for call in calls]
     none = f"the log has no call that took over {SLOW_S * 1000:.0f} ms"
     return Report(calls, Rows(("ended", "tool", ">ms"), rows) if rows else none)
