@@ -29,7 +29,7 @@ from remembrancer.actors.snapshots import copy_database, damage_of, fold_log
 from remembrancer.actors.store.old_home_migration import migrate_old_home
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.commands.export import export
-from remembrancer.commands.home_reader import RECORDS, HomeReader, memories_in
+from remembrancer.commands.home_reader import RECORDS, copy_records, memories_in
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import YES, Group, Report, argument, command, confirm, flag
@@ -146,7 +146,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
         staged = Path(directory)
         # The queue first: an operation leaves it only once the records have it.
         copy_database(paths.write_queue, write_queue.SCHEMA, staged / QUEUE)
-        if not HomeReader(paths).copy(staged / RECORDS):
+        if not copy_records(paths, staged / RECORDS):
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
         write_archive(file, staged)
         file.flush()

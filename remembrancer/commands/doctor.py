@@ -30,7 +30,7 @@ from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_a
 from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import ClientEnvironment, FileRefused, clients, our_entries
-from remembrancer.commands.home_reader import HomeReader, has_later
+from remembrancer.commands.home_reader import examine_files, has_later, known_projects, read_models, recent_clients
 from remembrancer.commands.projects import gone_of
 from remembrancer.commands.report import Line, Report, command, flag
 from remembrancer.commands.runtime_client import look, paths_here
@@ -200,7 +200,7 @@ def check_model(at: Examination) -> Finding:
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
 
-    state = ModelState.read(HomeReader(at.paths).models(), model_choices(at.settings)[0])
+    state = ModelState.read(read_models(at.paths), model_choices(at.settings)[0])
     choice, last_key = state.chosen, state.active and state.active.key
     if at.settings.embedder_listen is not None and not at.settings.embedders:
         return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts only")
@@ -323,7 +323,7 @@ def check_processes(at: Examination) -> Finding:
 
 def check_records(at: Examination) -> Finding:
     """Check that every file of records is intact and of a supported release; copies kept for a downgrade are named."""
-    files = HomeReader(at.paths).examine()
+    files = examine_files(at.paths)
     if not files:
         return Finding("ok", "nothing is stored yet")
     copies = sorted(at.paths.home.rglob(f"*.{COPY}-*"))
@@ -389,7 +389,7 @@ def check_queue(at: Examination) -> Finding:
 def check_projects(at: Examination) -> Finding:
     """Name the projects with memories whose directories are gone."""
     try:
-        known = HomeReader(at.paths).projects()
+        known = known_projects(at.paths)
     except RemembrancerError:
         return Finding("ok", "not checked: see the records")
     return Finding("ok", count(len(known), "project"), gone_of(known))
@@ -429,7 +429,7 @@ def check_clients(at: Examination) -> Finding:
     if not checked:
         used: dict[str, float] = {}
         with suppress(RemembrancerError):  # the check of the records reports it
-            used = HomeReader(at.paths).clients()
+            used = recent_clients(at.paths)
         if used:
             last, when = next(iter(used.items()))
             ago = duration(time.time() - when)

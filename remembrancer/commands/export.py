@@ -15,7 +15,7 @@ import msgspec
 
 from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import HomeReader
+from remembrancer.commands.home_reader import export_records
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
@@ -51,7 +51,7 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
     queued = len(read_queue(paths.write_queue)[0])
     with TemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
         name = f"a temporary file in {gettempdir()}" if target is None or markdown else str(target)
-        written = HomeReader(paths).export(projects, lines, name)
+        written = export_records(paths, projects, lines, name)
         lines.seek(0)
         if target is None:
             shutil.copyfileobj(lines, sys.stdout.buffer)

@@ -528,7 +528,7 @@ def clients_of(where: Where) -> dict[str, str]:
 
 def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[Line]:
     """A memory for a person: its text, kind and dates, and the texts of linked memories."""
-    from remembrancer.commands.home_reader import HomeReader
+    from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import paths_here
     from remembrancer.memory.fields import DETAILS
 
@@ -557,7 +557,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     links += [("says nearly the same", other) for other in answer.get("near_duplicates", ()) if isinstance(other, str)]
     links += [("copy", copy["id"]) for copy in answer.get("copies", ())]
     projects = [place.project.id for place in where.places] if links else []
-    words = HomeReader(paths_here()).words(projects, [other for _, other in links])
+    words = first_words(paths_here(), projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {short(other)}" for relation, other in links]
     session = f"session {answer['session_id']}"
     for why in answer.get("why", ()):
@@ -607,7 +607,7 @@ def _changed(before: str, after: str) -> tuple[str, str]:
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     """The answers in which memories were shown to sessions, according to the log."""
     from remembrancer.actors.gateway.shown_log import ShownLog
-    from remembrancer.commands.home_reader import HomeReader
+    from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import paths_here
 
     log = ShownLog(paths_here().home, kept_s=0.0)
@@ -617,7 +617,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     entries = [row for rows in latest for row in rows[:number]]
     clients = clients_of(where) if entries else {}
     named = [entry.memory_id for entry in entries if entry.memory_id]
-    words = HomeReader(paths_here()).words({entry.project for entry in entries}, named)
+    words = first_words(paths_here(), {entry.project for entry in entries}, named)
     lines = []
     for (at, session, tool, question), rows in groupby(entries, attrgetter("at", "session_id", "tool", "question")):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,6 +1,8 @@
 """Reads a whole home for commands: its projects, a copy, an export, the state of its files.
 
-It reads one snapshot of the records, beside a running store or without one.
+It reads one snapshot of the records, beside a running store or without one. Unless they say otherwise, its functions
+raise `SchemaTooNew`, `SchemaTooOld`, `RecordsUnusable`, `FileLocked` or `StorageFull` if a file of the home cannot be
+read.
 """
 
 import json
@@ -124,126 +126,126 @@ class ExaminedFile(msgspec.Struct, frozen=True):
     advice: str = ""
 
 
-class HomeReader:
-    """The records of a home and their files.
+def _records(paths: RuntimePaths, *, leaves_no_log: bool = False) -> AbstractContextManager[Snapshot | None]:
+    """Open a snapshot of the records; None if there are none yet."""
+    _refuse_older(paths)
+    return snapshot_of(paths.database, MEMORY, leaves_no_log=leaves_no_log)
 
-    Raises, in its methods:
-        FileUnusable: an output file cannot be written.
-        SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
+
+def _refuse_older(paths: RuntimePaths) -> None:
+    if is_old(paths) or MEMORY.is_older(paths.database):
+        raise RecordsUnusable(
+            f"{paths.home} was last used by an earlier release: 'remembrancer list' upgrades it, and "
+            "keeps its files; then run this again"
+        )
+
+
+def known_projects(paths: RuntimePaths) -> list[KnownProject]:
+    """The projects that have memories, the last used first."""
+    with _records(paths, leaves_no_log=True) as file:
+        rows = [] if file is None else file.rows(PROJECTS)
+    return [
+        KnownProject(name, path, (directory or path) and directory_of(directory or path), *others)
+        for name, path, directory, *others in rows
+        if PROJECT_ID.fullmatch(name)
+    ]
+
+
+def recent_clients(paths: RuntimePaths) -> dict[str, float]:
+    """The assistants that have used this memory, the most recent first, with the time of the last use."""
+    with _records(paths, leaves_no_log=True) as file:
+        return {} if file is None else dict(file.rows(CLIENTS))
+
+
+def find_memories(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
+    """Find memories by their ids among those of projects, with the lanes that they share, and of the user."""
+    ids = list(memory_ids)
+    if not ids:
+        return []
+    with _records(paths) as file:
+        rows = [] if file is None else file.rows(FIND, (json.dumps([USER, *projects]), json.dumps(ids)))
+    return [FoundMemory(place, name, excerpt(content, WORDS), why) for place, name, content, why in rows]
+
+
+def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
+    """The first words of the memories that `find_memories` finds, by their ids."""
+    return {memory.id: memory.words for memory in find_memories(paths, projects, memory_ids)}
+
+
+# --- file states ---
+
+
+def read_models(paths: RuntimePaths) -> bytes | None:
+    """Read what the records say about models; None if they say nothing or cannot be read."""
+    with suppress(sqlite3.Error), opened(paths.database) as connection:
+        for (state,) in connection.execute("SELECT state FROM models"):
+            return bytes(state)
+    return None
+
+
+def examine_files(paths: RuntimePaths) -> list[ExaminedFile]:
+    """Read every file of records completely, or those that release 0.2.0 left, and report damage."""
+    database, files = paths.database, []
+    has_database = os.path.lexists(database)
+    for path in [database] if has_database else old_files(paths).values():
+        schema = MEMORY if has_database else FORMER
+        condition = examine_file(path, schema)
+        # A store may have moved pages during the read, so a bad result is checked once more.
+        files.append(condition if condition.status == "ok" else examine_file(path, schema))
+    return files
+
+
+# --- copies ---
+
+
+def copy_records(paths: RuntimePaths, target: Path) -> bool:
+    """Copy the records into a file, as of one moment. Returns False if there are none."""
+    _refuse_older(paths)
+    return copy_database(paths.database, MEMORY, target)
+
+
+# --- export ---
+
+
+def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
+    """Write the lines of an export into a file with that name, all as of one moment: the memories of the projects
+    with these ids, or (none given) of all of them and the user. A project that shares a lane includes the lane's.
+    Returns the numbers of `projects`, `memories`, and the `forgotten` ones among these.
+
+    Raises `InvalidInput` if such a project does not exist, `FileUnusable` also if the home has no memories.
     """
-
-    def __init__(self, paths: RuntimePaths) -> None:
-        self._paths = paths
-
-    def _records(self, *, leaves_no_log: bool = False) -> AbstractContextManager[Snapshot | None]:
-        """Open a snapshot of the records; None if there are none yet."""
-        self._refuse_older()
-        return snapshot_of(self._paths.database, MEMORY, leaves_no_log=leaves_no_log)
-
-    def _refuse_older(self) -> None:
-        if is_old(self._paths) or MEMORY.is_older(self._paths.database):
-            raise RecordsUnusable(
-                f"{self._paths.home} was last used by an earlier release: 'remembrancer list' upgrades it, and "
-                "keeps its files; then run this again"
-            )
-
-    def projects(self) -> list[KnownProject]:
-        """The projects that have memories, the last used first."""
-        with self._records(leaves_no_log=True) as file:
-            rows = [] if file is None else file.rows(PROJECTS)
-        return [
-            KnownProject(name, path, (directory or path) and directory_of(directory or path), *others)
-            for name, path, directory, *others in rows
-            if PROJECT_ID.fullmatch(name)
-        ]
-
-    def clients(self) -> dict[str, float]:
-        """The assistants that have used this memory, the most recent first, with the time of the last use."""
-        with self._records(leaves_no_log=True) as file:
-            return {} if file is None else dict(file.rows(CLIENTS))
-
-    def find(self, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
-        """Find memories by their ids among those of projects, with the lanes that they share, and of the user."""
-        ids = list(memory_ids)
-        if not ids:
-            return []
-        with self._records() as file:
-            rows = [] if file is None else file.rows(FIND, (json.dumps([USER, *projects]), json.dumps(ids)))
-        return [FoundMemory(place, name, excerpt(content, WORDS), why) for place, name, content, why in rows]
-
-    def words(self, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
-        """The first words of the memories that `find` finds, by their ids."""
-        return {memory.id: memory.words for memory in self.find(projects, memory_ids)}
-
-    # --- file states ---
-
-    def models(self) -> bytes | None:
-        """Read what the records say about models; None if they say nothing or cannot be read."""
-        with suppress(sqlite3.Error), opened(self._paths.database) as connection:
-            for (state,) in connection.execute("SELECT state FROM models"):
-                return bytes(state)
-        return None
-
-    def examine(self) -> list[ExaminedFile]:
-        """Read every file of records completely, or those that release 0.2.0 left, and report damage."""
-        database, files = self._paths.database, []
-        has_database = os.path.lexists(database)
-        for path in [database] if has_database else old_files(self._paths).values():
-            schema = MEMORY if has_database else FORMER
-            condition = examine_file(path, schema)
-            # A store may have moved pages during the read, so a bad result is checked once more.
-            files.append(condition if condition.status == "ok" else examine_file(path, schema))
-        return files
-
-    # --- copies ---
-
-    def copy(self, target: Path) -> bool:
-        """Copy the records into a file, as of one moment. Returns False if there are none."""
-        self._refuse_older()
-        return copy_database(self._paths.database, MEMORY, target)
-
-    # --- export ---
-
-    def export(self, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
-        """Write the lines of an export into a file with that name, all as of one moment: the memories of the projects
-        with these ids, or (none given) of all of them and the user. A project that shares a lane includes the lane's.
-        Returns the numbers of `projects`, `memories`, and the `forgotten` ones among these.
-
-        Raises `InvalidInput` if such a project does not exist, `FileUnusable` also if the home has no memories.
-        """
-        with self._records() as file:
-            rows = [] if file is None else file.rows(SPACES)
-            spaces = {name: (path or "", list(filter(None, numbers))) for name, path, *numbers in rows}
-            known = list(filter(PROJECT_ID.fullmatch, spaces))
-            missing = sorted(set(projects).difference(known))
-            if missing:
-                raise InvalidInput(
-                    f"this home has no memories of {', '.join(missing)}: known are {', '.join(known) or '-'}"
-                )
-            if file is None or not spaces:
-                raise FileUnusable(f"there are no memories in {self._paths.home}: nothing to export")
-            written = {"projects": 0, "memories": 0, "forgotten": 0}
-            wanted = projects or [*known, *({USER} & spaces.keys())]
-            lines = chain.from_iterable(_lines_of(file.connection, space, *spaces[space], written) for space in wanted)
-            exported = json.dumps([number for space in wanted for number in spaces[space][1]])
-            counted = "SELECT count(*) FROM memories WHERE space IN (SELECT value FROM json_each(?))"
-            try:
-                (total,) = file.rows(counted, (exported,))[0]
-                with (
-                    # Its own buffer: on a full disk, closing fails as the write did, and has to do so here.
-                    open(output.fileno(), "wb", closefd=False) as buffered,
-                    tracked(lines, "Exporting", len(wanted) + total) as taken,
-                ):
-                    buffered.write(encode_header(time.time()))
-                    buffered.writelines(map(encode_line, taken))
-                    buffered.write(encode_line(EndLine(written["projects"], written["memories"])))
-            except sqlite3.Error as error:
-                raise unreadable(file.path, error) from error
-            except ValueError as error:  # stored JSON that does not decode
-                raise RecordsUnusable(f"{file.path} is damaged ({error}): restore a backup of it") from error
-            except OSError as error:
-                raise FileUnusable(f"{name} cannot be written: {error.strerror or error}") from error
-        return written
+    with _records(paths) as file:
+        rows = [] if file is None else file.rows(SPACES)
+        spaces = {name: (path or "", list(filter(None, numbers))) for name, path, *numbers in rows}
+        known = list(filter(PROJECT_ID.fullmatch, spaces))
+        missing = sorted(set(projects).difference(known))
+        if missing:
+            known_ids = ", ".join(known) or "-"
+            raise InvalidInput(f"this home has no memories of {', '.join(missing)}: known are {known_ids}")
+        if file is None or not spaces:
+            raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
+        written = {"projects": 0, "memories": 0, "forgotten": 0}
+        wanted = projects or [*known, *({USER} & spaces.keys())]
+        lines = chain.from_iterable(_lines_of(file.connection, space, *spaces[space], written) for space in wanted)
+        exported = json.dumps([number for space in wanted for number in spaces[space][1]])
+        counted = "SELECT count(*) FROM memories WHERE space IN (SELECT value FROM json_each(?))"
+        try:
+            (total,) = file.rows(counted, (exported,))[0]
+            with (
+                # Its own buffer: on a full disk, closing fails as the write did, and has to do so here.
+                open(output.fileno(), "wb", closefd=False) as buffered,
+                tracked(lines, "Exporting", len(wanted) + total) as taken,
+            ):
+                buffered.write(encode_header(time.time()))
+                buffered.writelines(map(encode_line, taken))
+                buffered.write(encode_line(EndLine(written["projects"], written["memories"])))
+        except sqlite3.Error as error:
+            raise unreadable(file.path, error) from error
+        except ValueError as error:  # stored JSON that does not decode
+            raise RecordsUnusable(f"{file.path} is damaged ({error}): restore a backup of it") from error
+        except OSError as error:
+            raise FileUnusable(f"{name} cannot be written: {error.strerror or error}") from error
+    return written
 
 
 def _lines_of(

@@ -18,7 +18,7 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.actors.store.records.types import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import HomeReader
+from remembrancer.commands.home_reader import find_memories
 from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, directory_here, paths_here
@@ -167,7 +167,7 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
     no operation for a memory that exists already, in its project or, after a promotion, among the user's, unless
     undoing an import has forgotten it and the file has not. The second of two with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
-    known = HomeReader(paths_here()).find(projects, [memory.id for _, memory in memories])
+    known = find_memories(paths_here(), projects, [memory.id for _, memory in memories])
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
     operations, forgotten = [], []
     for project, memory in memories:

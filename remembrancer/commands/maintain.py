@@ -6,7 +6,7 @@ from typing import Final, get_args
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import HomeReader
+from remembrancer.commands.home_reader import first_words, known_projects
 from remembrancer.commands.report import DRY_RUN, Report, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import WHERE, Where, short
@@ -69,7 +69,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
 def parts_of(where: Where) -> list[OwnedPart]:
     """The selected projects, each followed by its shared part, and the user. Raises `InvalidInput` if the only one has
     no memories."""
-    known = {project.id: project for project in HomeReader(paths_here()).projects() if project.path is not None}
+    known = {project.id: project for project in known_projects(paths_here()) if project.path is not None}
     if where.user or where.all_projects:
         ids = sorted(known, key=lambda project_id: str(known[project_id].path)) if where.all_projects else []
     else:
@@ -111,6 +111,6 @@ def _memory_lines(place: Owner, report: Maintained) -> Iterator[str]:
     """The memories concerned, each with its fate and its first words."""
     named = [(sort.removesuffix("s"), memory_id) for sort in SORTS for memory_id in report.of(sort).ids]
     ids = [memory_id for _, memory_id in named]
-    words = HomeReader(paths_here()).words([] if place is None else [place.id], ids)
+    words = first_words(paths_here(), [] if place is None else [place.id], ids)
     for what, memory_id in named:
         yield f"{what}: {words.get(memory_id, 'gone')}  {short(memory_id)}"

@@ -12,7 +12,7 @@ import msgspec
 
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, read_queue
-from remembrancer.commands.home_reader import HomeReader, KnownProject
+from remembrancer.commands.home_reader import KnownProject, known_projects
 from remembrancer.commands.report import DRY_RUN, Group, Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import directory_of, is_gone, project_of, working_tree_of
@@ -40,7 +40,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     if not place.is_dir():
         raise InvalidInput(f"{new} is not a directory: give the one where the project is now")
     target = project_of(place)
-    source = _old_place(old, HomeReader(paths).projects(), target)
+    source = _old_place(old, known_projects(paths), target)
     if not yes and not is_gone(source):
         raise InvalidInput(
             f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; what both need "
@@ -89,7 +89,7 @@ def list_projects() -> Report:
     """List the projects of this home: where each is, when a session last started in it, and its number of memories.
     Works with and without a runtime."""
     paths = paths_here()
-    known = HomeReader(paths).projects()
+    known = known_projects(paths)
     nothing = f"The home {paths.home} has no project's memories yet."
     gone = gone_of(known)
     facts = {"home": str(paths.home), "projects": known}
@@ -100,7 +100,7 @@ def notice_of_move(directory: Path) -> str:
     """The advice if a directory may be the new place of a project that was moved; empty if it has memories, if nothing
     is missing, or if the records cannot be read."""
     with suppress(RemembrancerError):  # who asked reports it
-        known = HomeReader(paths_here()).projects()
+        known = known_projects(paths_here())
         own_id = project_of(directory).id
         if not any(project.id == own_id and project.memories for project in known):
             return gone_of(known, directory)

@@ -86,10 +86,10 @@ class Place(NamedTuple):
 
 
 def known_places() -> list[Place]:
-    from remembrancer.commands.home_reader import HomeReader
+    from remembrancer.commands.home_reader import known_projects
     from remembrancer.commands.runtime_client import paths_here
 
-    known = HomeReader(paths_here()).projects()
+    known = known_projects(paths_here())
     return [Place(project.path, project.id) for project in known if project.path is not None]
 
 

@@ -26,7 +26,13 @@ from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingSched
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
-from remembrancer.commands.home_reader import FoundMemory, HomeReader
+from remembrancer.commands.home_reader import (
+    FoundMemory,
+    examine_files,
+    export_records,
+    find_memories,
+    known_projects,
+)
 from remembrancer.config.settings import Settings
 from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
 from remembrancer.protocol.browsing import ReadActivity
@@ -409,9 +415,8 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     await here.store("lantern", "the lantern burns oil")
     torch = await there.store("torch", "the torch burns pitch")
     await until(lambda: here.finds("project", "torch"))
-    reader = HomeReader(here.paths)
     with (tmp_path / "export").open("wb") as file:
-        assert reader.export((PROJECT.id,), file, "export")["memories"] == 3
+        assert export_records(here.paths, (PROJECT.id,), file, "export")["memories"] == 3
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
     said = {
@@ -428,11 +433,11 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
         "the torch burns pitch": (PROJECT.id, "project", "there"),
     }
     found = [FoundMemory(PROJECT.id, torch, "the torch burns pitch", None)]
-    assert reader.find([PROJECT.id], [torch]) == found, "so that an import says that it is there"
-    known = reader.projects()
+    assert find_memories(here.paths, [PROJECT.id], [torch]) == found, "so that an import says that it is there"
+    known = known_projects(here.paths)
     assert [(each.lane, each.memories) for each in known] == [(LANE, 3)]
     lane = here.paths.database
-    examined = reader.examine()
+    examined = examine_files(here.paths)
     assert {file.path: (file.status, file.found) for file in examined}[str(lane)] == ("ok", "")
 
 

@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
-from remembrancer.commands.home_reader import FoundMemory, HomeReader
+from remembrancer.commands.home_reader import FoundMemory, copy_records, find_memories, first_words, known_projects
 from remembrancer.protocol.errors import (
     FileLocked,
     FileUnusable,
@@ -440,7 +440,7 @@ def test_a_home_of_an_earlier_schema_has_to_be_upgraded(paths: RuntimePaths, mon
     monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     before = paths.database.read_bytes()
     with pytest.raises(RecordsUnusable, match="'remembrancer list' upgrades it"):
-        HomeReader(paths).projects()
+        known_projects(paths)
     assert paths.database.read_bytes() == before
 
 
@@ -449,11 +449,11 @@ def test_a_copy_without_room_does_not_call_the_memories_damaged(paths: RuntimePa
         full_disk(paths.database.stat().st_size // 2),
         pytest.raises(FileUnusable, match="cannot be written: No space left"),
     ):
-        HomeReader(paths).copy(tmp_path / "copy.db")
+        copy_records(paths, tmp_path / "copy.db")
 
 
 def test_nothing_outside_what_is_asked_for_is_looked_into(paths: RuntimePaths) -> None:
     ids = [MOVED, OTHER]
     users = FoundMemory("user", MOVED, "I prefer tabs.", None)
-    assert HomeReader(paths).find([], ids) == HomeReader(paths).find([OTHER_PROJECT.id], ids) == [users]
-    assert set(HomeReader(paths).words([PROJECT.id], ids)) == {MOVED, OTHER}
+    assert find_memories(paths, [], ids) == find_memories(paths, [OTHER_PROJECT.id], ids) == [users]
+    assert set(first_words(paths, [PROJECT.id], ids)) == {MOVED, OTHER}

@@ -23,7 +23,7 @@ from remembrancer.actors.migrations import Schema, Step
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import GIB, Examination, Finding, worst
-from remembrancer.commands.home_reader import HomeReader, KnownProject, examine_file
+from remembrancer.commands.home_reader import KnownProject, examine_file
 from remembrancer.commands.status import duration, lines_of, report
 from remembrancer.commands.terminal import print_lines
 from remembrancer.config.project import project_of
@@ -336,7 +336,7 @@ def test_homes_of_others_and_projects_that_are_gone_are_said(at: Examination, mo
     assert "another user" in doctor.check_home(at).found
     paths = ("/gone/shop/.git", "/")
     gone, present = (KnownProject(project_of(Path(path)).id, path, None, None, None, 1, 0, 1) for path in paths)
-    monkeypatch.setattr(HomeReader, "projects", lambda _: [gone, present])
+    monkeypatch.setattr(doctor, "known_projects", lambda _: [gone, present])
     finding = doctor.check_projects(at)
     assert (finding.status, finding.found) == ("ok", "2 projects")
     assert "with memories: /gone/shop. " in finding.advice

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes, finding, maintain, terminal
-from remembrancer.commands.home_reader import HomeReader, KnownProject
+from remembrancer.commands import exit_codes, finding, home_reader, maintain, terminal
+from remembrancer.commands.home_reader import KnownProject
 from remembrancer.commands.projects import gone_of
 from remembrancer.commands.selection import Place, Where
 from remembrancer.config.project import project_of
@@ -235,7 +235,8 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
             raise refusals[place]
         return Maintained("project", 12)
 
-    monkeypatch.setattr(HomeReader, "projects", lambda _: known)
+    for module in (home_reader, maintain):
+        monkeypatch.setattr(module, "known_projects", lambda _: known)
     monkeypatch.setattr(maintain, "ask_store", answer)
     return refusals
 
