@@ -170,8 +170,7 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
-    """One memory in full. `unsaved` are edited fields that were `refused` for a reason, or without one since the text
-    has changed meanwhile."""
+    """One memory in full. `unsaved` are edited fields, `refused` the reason; none: the text has changed meanwhile."""
     memory_id = await view.whole_id(_id_of(view))
     answer = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []

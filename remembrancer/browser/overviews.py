@@ -115,8 +115,7 @@ async def save_note(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note, or what was typed, as a memory. One that was known has no undo, which would forget
-    it."""
+    """Store a passage of a note, or what was typed. One that was known has no undo, which would forget it."""
     path, text = view.field("path"), view.exactly("passage")
     if not text.strip():
         raise InvalidInput("There is nothing to remember: the text is empty.")
@@ -176,8 +175,7 @@ async def graph_data(view: View) -> Response:
 
 
 async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
-    """The entities around the named one, else the most important ones worth showing (with `all`, all), and the number
-    of those left out."""
+    """The entities around the named one, else those worth showing (with `all`, all), and the number of others."""
     if entity := view.asked("entity"):
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0

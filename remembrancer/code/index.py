@@ -96,8 +96,7 @@ def _loaded(connection: sqlite3.Connection, before: _Loaded) -> _Loaded:
 
 
 def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit: int) -> list[NDArray[np.int64]]:
-    """The places of the best chunks of the best files, best first. A file has several places if they tie; chunks that
-    score 0 are left out."""
+    """The places of the best chunks of the best files, best first; several of a file if they tie."""
     places = np.flatnonzero(scores > 0)
     best = np.zeros(int(files.max(initial=-1)) + 1)
     np.maximum.at(best, files[places], scores[places])

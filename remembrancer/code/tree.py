@@ -142,8 +142,7 @@ def _is_ignored(path: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]]) -> b
 
 
 def read_source(root: str, path: str) -> str:
-    """The text of a file, whatever its encoding. Raises `Unreadable` for a link and for text that nobody wrote, and
-    `OSError`."""
+    """The text of a file in any encoding. Raises `Unreadable`, also for text that nobody wrote, and `OSError`."""
     whole = f"{root}/{path}"
     if os.path.realpath(whole) != whole:
         raise Unreadable("link")

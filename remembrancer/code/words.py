@@ -50,8 +50,7 @@ def question_words(question: str) -> list[str]:
 
 
 def names_in(question: str) -> list[str]:
-    """The names in a question, with dots between their parts: `Class.method`, `snake_case`, `camelCase`, `call()`, or a
-    question of one word."""
+    """The names in a question: `Class.method`, `snake_case`, `camelCase`, `call()`, or a question of one word."""
     question = question.strip()
     names = [_plain(found.group()) for found in _NAME.finditer(question) if _is_name(found, question)]
     return list(dict.fromkeys(name for name in names if name))

@@ -396,8 +396,7 @@ class JetStreamJournal(Journal):
     async def _ask(
         self, subject: str, body: bytes, headers: dict[str, str] | None = None, *, lane: str = ""
     ) -> dict[str, Any]:
-        """The answer to a request, or to a message published into a stream of a `lane`. Raises as soon as the
-        connection is lost."""
+        """The answer to a request, or to a message for a stream of a `lane`. Raises if the connection is lost."""
         async with self._connected() as client:
             answer = await client._request_new_style(subject, body, ANSWER_S, headers)
         if _header(answer, "Status") != "503":
@@ -439,8 +438,7 @@ class JetStreamJournal(Journal):
 
 
 def _know_encrypted(client: Client) -> None:
-    """Tell a connection's stream reader that it is encrypted, as the library does not: otherwise asyncio complains
-    about each connection that ends."""
+    """Tell a connection's stream reader that it is encrypted: otherwise asyncio complains when the connection ends."""
     transport = cast("Any", client._transport)._io_writer.transport
     if transport.get_extra_info("sslcontext") is not None:
         transport.get_protocol()._over_ssl = True

@@ -185,8 +185,7 @@ class Sharing:
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
-        """Excludes other commands of this home that change memberships. Blocks, since a command has nothing else to
-        do."""
+        """Excludes other commands of this home that change memberships. Blocks."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self._directory / "administration.lock") as lock:
             while not lock.try_acquire():
@@ -353,8 +352,7 @@ def _everything(administration: Administration) -> Server:
 
 
 async def _tell_servers(administration: Administration, authority: Authority) -> None:
-    """Send the account with its revocations to the servers, which disconnect revoked users. Raises if they have not
-    accepted it."""
+    """Send the account to the servers, which disconnect revoked users. Raises if they do not accept it."""
     key = KeyPair.new(USER)
     jwt = authority.system_user(inbox_of(key), key=key)
     server = Server(administration.urls, jwt, key.seed, administration.certificate)

@@ -13,8 +13,7 @@ from remembrancer.memory.text import nearest, shown, types_in_words
 from remembrancer.protocol.errors import InvalidInput
 
 _DROPPED: Final = frozenset({"title", "additionalProperties"})
-"""Schema keywords that cost every session tokens and tell a model little. Unknown fields are refused at every depth,
-with a hint."""
+"""Schema keywords that cost every session tokens and tell a model little."""
 
 
 def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:

@@ -132,8 +132,7 @@ class MemoryService(Protocol):
         """True once for each connection, whose client has to be told that memories are data."""
 
     async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
-        """The problems of the runtime, as far as they concern a project (None: all), and its state, if the launcher
-        answers."""
+        """The problems of the runtime for a project (None: all), and its state, if the launcher answers."""
 
     def health(self) -> GatewayHealth:
         """The state of the write queue and of the store."""

@@ -52,8 +52,7 @@ ID_ARGUMENTS: Final = (MEMORY_ID, "id", "node_id")
 ABSENT: Final = frozenset({"memory_unavailable", "query_timeout", "queued"})
 """Codes of warnings that mean the store did not answer, so that it is not waited for again."""
 LISTED: Final = "listed"
-"""The schema key with the values to list; others are rarely used, but accepted. An empty list names none, because
-another tool names them."""
+"""The schema key with the values to list; others are accepted. An empty list: another tool names them."""
 MOST_SHORT_IDS: Final = 20_000
 """The number of a session's short ids that are remembered."""
 
@@ -123,8 +122,7 @@ class Call:
     async def write(
         self, change: Change, result: type[R], *, part: str = "", allow_secrets: bool = False, ids: Answer | None = None
     ) -> R:
-        """The result of a change, as `submit`; raises `Queued` with these `ids` (default: `memory_id`) if it is only
-        queued."""
+        """The result of a change, as `submit`; raises `Queued` with these `ids` (default: `memory_id`)."""
         done = await self.submit(change, part=part, allow_secrets=allow_secrets)
         if done is None:
             raise Queued(ids or {MEMORY_ID: memory_id_of(change)})

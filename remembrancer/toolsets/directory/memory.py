@@ -219,8 +219,7 @@ def inserted(text: str, line: int, new: str) -> str:
 
 
 def changes(file: File, after: str) -> list[TextChange]:
-    """The memory changes that turn the content of a file into `after`. Raises `InvalidInput` if a file that is one
-    memory would become empty."""
+    """The memory changes that turn the content of a file into `after`. Raises `InvalidInput` if nothing remains."""
     if not file.is_group:
         if not after.strip():
             raise InvalidInput(f"{file.place.path} would be empty: delete it instead", field="new_str")

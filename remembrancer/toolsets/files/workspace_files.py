@@ -225,8 +225,7 @@ def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str]]:
-    """The files of a workspace in the order of their paths, each once, whatever its names, and the skipped ones with
-    the reason."""
+    """The files of a workspace by path, each once, whatever its names, and the skipped ones with the reason."""
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: dict[str, str] = {}
     places = places_of(settings, root)

@@ -21,8 +21,7 @@ SETTLED: Final = {"if_replaced": "forget_memory(id)", "if_both_hold": "restore_m
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
 MOST_LINES, MOST_BESIDE_LIKELY = 5, 2
-"""The numbers of memories that get a line in an answer when the caller names no limit: otherwise, and beside a likely
-answer."""
+"""The most memories with a line where the caller names no limit: usually, and beside a likely answer."""
 WORDS_OF_LINE: Final = 14
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 """The fields that say when a memory is valid, and why it no longer is."""

@@ -110,17 +110,13 @@ def build_block(
         del included[-max(1, len(included) * (tokens - max_tokens) // (2 * tokens)) :]
     if included and (block := _cut_block(included[0], max_tokens, count, ids)):
         return block
-    unknown = NOTHING if is_whole_memory else NOTHING_OF_THIS
-    if any(left_out.values()):
-        unknown = _but(NOTHING_ELSE if is_whole_memory else NOTHING_OF_THIS, left_out, ids)
-    unknown = " ".join([unknown, *beside])
+    none = NOTHING_OF_THIS if not is_whole_memory else NOTHING_ELSE if any(left_out.values()) else NOTHING
+    unknown = " ".join([_but(none, left_out, ids), *beside])
     nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN
     is_full = bool(memories) or not (gathered.is_all or away)
-    for text in (f"{TITLE}\n\n{NO_ROOM if is_full else nothing}", TITLE):
-        tokens = count(text)
-        if tokens <= max_tokens:
-            return ContextBlock(text, (), tokens, truncated=is_full)
-    return ContextBlock("", (), count(""), truncated=is_full)
+    texts = (f"{TITLE}\n\n{NO_ROOM if is_full else nothing}", TITLE)
+    text = next((each for each in texts if count(each) <= max_tokens), "")
+    return ContextBlock(text, (), count(text), truncated=is_full)
 
 
 def _but(all_of_it: str, left_out: Mapping[str, Sequence[RecalledMemory]], ids: Mapping[str, str]) -> str:

@@ -101,8 +101,7 @@ UNLISTED: Final = GivenFields.__struct_fields__
 
 
 def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
-    """The given fields of a memory by name, cleaned by their type; those named in `but` are left out. Raises
-    `InvalidInput`."""
+    """The given fields of a memory, cleaned by their type, without those in `but`. Raises `InvalidInput`."""
     fields: dict[str, Any] = {}
     for row in FIELDS:
         value, rule = getattr(arguments, row.name, None), RULES.get(row.sort)

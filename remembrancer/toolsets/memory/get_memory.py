@@ -73,8 +73,7 @@ def short(details: Answer) -> Answer:
 
 
 def shown(reply: MemoryShown, version: int | None = None) -> Answer:
-    """One memory in full; with `version`, the content and fields that it had in that version. Raises `InvalidInput`,
-    which names the existing versions."""
+    """One memory in full; with `version`, as it was then. Raises `InvalidInput`, which names the existing ones."""
     memory = reply.memory
     if version is None:
         answer = _all_fields(memory) | {"embedded": reply.embedded}

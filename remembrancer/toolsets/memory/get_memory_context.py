@@ -142,8 +142,7 @@ def to_gather(
 
 
 async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answer:
-    """Up to two facts that are not `known` yet, or none. `ask` is set if one of them forbids something and the user
-    should be asked."""
+    """Up to two facts that are not `known` yet; `ask` is set if one of them forbids what the user should confirm."""
     service, caller = call.service, call.caller
     nothing: Answer = {"context_block": "", "memory_ids": []}
     if service.settings.before_actions == "off" or service.settings.hook_context_length == 0 or not action.query:

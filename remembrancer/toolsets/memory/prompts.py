@@ -101,8 +101,7 @@ def check_arguments(name: str, prompt: Prompt, arguments: Mapping[str, str]) -> 
 
 
 def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> str:
-    """The user message of a prompt: its text with the arguments in quotes. Raises as `find_prompt` and
-    `check_arguments`."""
+    """The user message of a prompt: its text with the arguments in quotes. Raises `InvalidInput`."""
     prompt = find_prompt(name, tools)
     check_arguments(name, prompt, arguments)
     wording = next(each for each in prompt.says if each.fits(arguments))

@@ -119,18 +119,16 @@ def changes_of(
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
     """The memories of a call, each with the change that it requests. A field beside `memories` applies to each of them
     that lacks it. Raises `InvalidInput`."""
-    if arguments.memories is None:
-        return [(arguments, to_change(arguments, session_id, content_limit_bytes))]
-    beside = {name: getattr(arguments, name) for name in MemoryArguments.__struct_fields__}
-    alone = MemoryArguments(**beside)
-    check_count(arguments.memories, field="memories", most=MOST_AT_ONCE)
-    if not arguments.memories and arguments.content is None:
-        raise InvalidInput("memories must not be empty", field="memories")
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
-    if arguments.content is not None:
-        changes.append((alone, to_change(alone, session_id, content_limit_bytes)))
-    for place, memory in enumerate(arguments.memories):
-        unset = {name: value for name, value in beside.items() if name != "content" and getattr(memory, name) is None}
+    if arguments.memories is None or arguments.content is not None:
+        changes.append((arguments, to_change(arguments, session_id, content_limit_bytes)))
+    elif not arguments.memories:
+        raise InvalidInput("memories must not be empty", field="memories")
+    memories = arguments.memories or ()
+    check_count(memories, field="memories", most=MOST_AT_ONCE)
+    beside = [name for name in MemoryArguments.__struct_fields__ if name != "content"]
+    for place, memory in enumerate(memories):
+        unset = {name: getattr(arguments, name) for name in beside if getattr(memory, name) is None}
         whole = msgspec.structs.replace(memory, **unset)
         try:
             changes.append((whole, to_change(whole, session_id, content_limit_bytes)))

@@ -69,8 +69,7 @@ def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
 async def write_node(
     call: Call, change: StoreMemory | UpdateMemory, no_ids: Sequence[str], allow_secrets: bool
 ) -> Answer:
-    """Write a node, and return it whole, or only its id if it cannot be read now. `no_ids` are links that are not
-    ids."""
+    """Write a node, and return it whole, or its id if it cannot be read now. `no_ids` are links that are not ids."""
     result = await call.submit(change, allow_secrets=allow_secrets)
     assert isinstance(result, StoredResult | UpdatedResult | None)
     node: Answer = {"id": change.memory_id, "status": "queued"}
