@@ -78,32 +78,22 @@ def propose(writer: Writer, edit: ProposeMemory) -> bool:
     memory = writer.space.memory(edit.memory_id)
     if memory is None or memory.id != edit.memory_id or memory.now.scope != "project" or memory.now.forgotten:
         return False
-    proposed = writer.space.execute(
-        """INSERT OR IGNORE INTO proposals (space, memory_id, reason, score, proposed_at)
-           VALUES (@SPACE, ?, ?, ?, ?)""",
-        (memory.id, edit.reason, edit.score, writer.at),
-    )
-    return proposed.rowcount > 0
+    insert = "INSERT OR IGNORE INTO proposals VALUES (@SPACE, ?, ?, ?, ?, NULL)"
+    return writer.space.execute(insert, (memory.id, edit.reason, edit.score, writer.at)).rowcount > 0
 
 
 def refuse_proposal(writer: Writer, memory_id: str, reason: str | None) -> bool:
     """Record that a memory is not to be promoted to the user, until that is revoked. False if it was not proposed."""
-    refused = writer.space.execute(
-        """UPDATE proposals SET refused_at = coalesce(refused_at, ?), reason = coalesce(?, reason)
-           WHERE space = @SPACE AND memory_id = ?""",
-        (writer.at, reason or None, memory_id),
-    )
-    return refused.rowcount > 0
+    refuse = """UPDATE proposals SET refused_at = coalesce(refused_at, ?), reason = coalesce(?, reason)
+                WHERE space = @SPACE AND memory_id = ?"""
+    return writer.space.execute(refuse, (writer.at, reason or None, memory_id)).rowcount > 0
 
 
 def propose_again(writer: Writer, memory_id: str) -> bool:
     """Revoke the refusal of a memory's promotion to the user. False if there is none."""
-    revoked = writer.space.execute(
-        """UPDATE proposals SET refused_at = NULL
-           WHERE space = @SPACE AND memory_id = ? AND refused_at IS NOT NULL""",
-        (memory_id,),
-    )
-    return revoked.rowcount > 0
+    revoke = """UPDATE proposals SET refused_at = NULL
+                WHERE space = @SPACE AND memory_id = ? AND refused_at IS NOT NULL"""
+    return writer.space.execute(revoke, (memory_id,)).rowcount > 0
 
 
 def note_pattern(writer: Writer, edit: NotePattern) -> None:
@@ -145,10 +135,8 @@ def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMe
 
 
 def memory_to_move(writer: Writer) -> PortableMemory:
-    """In the source lane: return the memory.
-
-    Its versions from its session are not copied into a project's lane, which others may read: they stay in the
-    session's.
+    """In the source lane: return the memory. Its versions from its session are not copied into a project's lane, which
+    others may read.
 
     Raises:
         NotFound: the session sees no such memory.
@@ -186,14 +174,9 @@ def return_move(writer: Writer) -> PromotedResult:
 
 
 def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[object] | None = None) -> PromotedResult:
-    """In the target lane: store the memory as a new version, which keeps its `proposal`.
-
-    The user's lane records that it was observed in its project; a project's lane, if it was the user's, that it is not
-    to be promoted again, unless the session's own move is undone.
-
-    Raises:
-        InvalidInput: a memory with its id already exists.
-    """
+    """In the target lane: store the memory as a new version, which keeps its `proposal`. The user's lane records that
+    it was observed in its project; a project's lane, if it was the user's, that it is not to be promoted again, unless
+    the session's own move is undone. Raises `InvalidInput` if a memory with its id already exists."""
     change, present = _promotion(writer), writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         raise InvalidInput(f"a memory with the id {memory.id} already exists", field="memory_id")
@@ -266,11 +249,8 @@ def let_go(writer: Writer, memory: PortableMemory) -> ImportedResult:
 def is_unchanged(writer: Writer, memory: PortableMemory) -> bool:
     """True if a memory is still here as it was given to another lane."""
     here = writer.space.memory(memory.id)
-    return here is not None and (here.id, here.version, here.updated_at) == (
-        memory.id,
-        memory.version,
-        memory.updated_at,
-    )
+    given = (memory.id, memory.version, memory.updated_at)
+    return here is not None and (here.id, here.version, here.updated_at) == given
 
 
 def _promotion(writer: Writer) -> PromoteMemory:

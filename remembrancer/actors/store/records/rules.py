@@ -93,11 +93,8 @@ Targets = list[tuple[LinkRef, Memory]]
 
 
 def apply_rule(writer: Writer) -> Result:
-    """Change the space as the rule of the operation's change says, and return the result.
-
-    Raises:
-        InvalidInput, NotFound: the operation is refused; nothing has been written.
-    """
+    """Change the space as the rule of the operation's change says, and return the result. `InvalidInput` or `NotFound`
+    refuse the operation; nothing has been written then."""
     change = writer.operation.change
     if type(change) not in RULES:
         raise InvalidInput(f"a {type(change).__name__} does not change records")
@@ -317,11 +314,8 @@ class NextUndo(NamedTuple):
 
 def next_undo(space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None) -> NextUndo:
     """The change that an undo of a memory with this history takes back: its last one, or, if it has replaced another
-    memory since, that. Without an earlier version, the memory is forgotten.
-
-    Raises:
-        InvalidInput: the replaced memory has been changed since, or the version before is no longer kept.
-    """
+    memory since, that. Without an earlier version, the memory is forgotten. Raises `InvalidInput` if the replaced
+    memory has been changed since, or the version before is no longer kept."""
     changes = standing(history)
     if not changes:
         return NextUndo(memory, None, memory.now)
@@ -416,11 +410,7 @@ def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
 
 
 def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersion:
-    """An earlier version of a memory. Versions that the session may not see count as missing.
-
-    Raises:
-        InvalidInput: there is no such version, or none was given.
-    """
+    """An earlier version of a memory. Raises `InvalidInput` if none was given, or the session may see no such one."""
     operation, scope, source = writer.operation, memory.now.scope, memory.source_project
     known = {
         entry.version: entry.record
@@ -501,11 +491,8 @@ def _targets(
     writer: Writer, source_id: str, links: Iterable[LinkRef], field: str, scope: Scope | None = None
 ) -> Targets:
     """The targets of links. `field` is the argument that had them; `scope`, if they are to be added, is their source's.
-
-    Raises:
-        InvalidInput: a target is the memory itself, not a memory in the same space that the session can see, or may not
-            be superseded by the source.
-    """
+    Raises `InvalidInput` if a target is the memory itself, not a memory in the same space that the session can see, or
+    may not be superseded by the source."""
     targets: Targets = []
     for link in dict.fromkeys(links):
         try:

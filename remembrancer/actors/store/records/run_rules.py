@@ -1,7 +1,7 @@
 """The rules for applying and undoing consolidation runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 import msgspec
@@ -52,13 +52,22 @@ _UNDO: Final = "UPDATE runs SET undone_at = ? WHERE space = @SPACE AND run_id = 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     """Apply the edits of a run in order. The result lists the skipped edits. If the run was undone meanwhile, only the
     edit that closes its session is applied, since its job is done."""
-    carrying = _Carrying(writer, change)
+    part = _Part(writer, change.run_id)
     begin_run(writer, change.run_id, change.kind, change.session_id)
     ((undone_at,),) = writer.space.query(_UNDONE_AT, (change.run_id,))
+    skipped: list[Skipped] = []
+    passed_over: set[str] = set()
     for edit in change.edits:
-        is_over = undone_at is not None and not isinstance(edit, CloseSession)
-        carrying.note(edit, RUN_UNDONE if is_over else carrying.carry_out(edit))
-    return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.pruned)
+        missing = next((each for each in _hangs_on(edit) if each in passed_over), None)
+        if undone_at is not None and not isinstance(edit, CloseSession):
+            obstacle: str | None = RUN_UNDONE
+        else:
+            obstacle = part.carry_out(edit) if missing is None else f"{missing} was skipped"
+        if obstacle is not None:
+            subject = _subject_of(edit)
+            skipped.append(Skipped(subject, obstacle, type(edit).__name__))
+            passed_over |= {subject} if isinstance(edit, (AddMemory, ReviseMemory)) else set()
+    return RunResult(change.run_id, len(change.edits) - len(skipped), tuple(skipped), part.pruned)
 
 
 def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
@@ -70,32 +79,15 @@ def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
 
 
 @dataclass
-class _Carrying:
-    """A run while it is being applied."""
+class _Part:
+    """A part of a run while it is being applied. `pruned` counts the deleted rows."""
 
     writer: Writer
-    change: ApplyRun
-    edits: int = 0
+    run_id: str
     pruned: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
-    passed_over: set[str] = field(default_factory=set)
-
-    def note(self, edit: RunEdit, obstacle: str | None) -> None:
-        """Count an edit, or record why it was skipped. Later edits that depend on a skipped memory are skipped as
-        well."""
-        if obstacle is None:
-            self.edits += 1
-            return
-        subject = _subject_of(edit)
-        if isinstance(edit, (AddMemory, ReviseMemory)):
-            self.passed_over.add(subject)
-        self.skipped.append(Skipped(subject, obstacle, type(edit).__name__))
 
     def carry_out(self, edit: RunEdit) -> str | None:
         """Apply an edit. Returns the reason if it is skipped."""
-        for memory_id in _hangs_on(edit):
-            if memory_id in self.passed_over:
-                return f"{memory_id} was skipped"
         match edit:
             case AddMemory():
                 return self._outlived(edit.made_of) or self._add(edit.memory)
@@ -104,7 +96,7 @@ class _Carrying:
             case AddLink():
                 return self._link(edit)
             case LogPromotion():
-                self.writer.log_promotion(edit, self.change.run_id)
+                self.writer.log_promotion(edit, self.run_id)
             case NotePattern():
                 memory = self.writer.space.memory(edit.memory_id)
                 if memory is None or memory.now.forgotten:
@@ -148,7 +140,7 @@ class _Carrying:
     def _made_version(self, memory_id: str, before: int, after: int) -> bool:
         """True if this run made one version from the other."""
         made = {entry.version: entry.details.get("run") for entry in self.writer.space.history(memory_id)}
-        return after == before + 1 and made.get(after) == self.change.run_id
+        return after == before + 1 and made.get(after) == self.run_id
 
     def _add(self, memory: NewMemory) -> str | None:
         if self.writer.space.memory(memory.id) is not None:
@@ -158,7 +150,7 @@ class _Carrying:
         entities = tuple(dict.fromkeys(EntityRef(*entity) for entity in memory.entities))
         values = given | {"type": type_of_kind(memory.kind), "tags": tags, "related_entities": entities}
         first = MemoryVersion(**values)
-        self.writer.insert(memory.id, first, run=self.change.run_id)
+        self.writer.insert(memory.id, first, run=self.run_id)
         return None
 
     def _revise(self, edit: ReviseMemory) -> str | None:
@@ -171,15 +163,15 @@ class _Carrying:
             return f"it has been changed since: its version is {memory.version}, not {edit.expected_version}"
         if edit.scope is not None and BREADTH[edit.scope] <= BREADTH[memory.now.scope]:
             return f"its scope is already {memory.now.scope}"
-        run_id, chain = self.change.run_id, None
+        chain = None
         if edit.chain is not None:
-            chain = (*memory.promotion_chain, msgspec.structs.replace(edit.chain, run_id=run_id))
+            chain = (*memory.promotion_chain, msgspec.structs.replace(edit.chain, run_id=self.run_id))
         self.writer.revise(
             memory,
             revised(memory.now, edit),
             edit.change,
             chain=chain,
-            run=run_id,
+            run=self.run_id,
             reason=edit.reason,
             score=None if edit.chain is None else edit.chain.score,
             previous_scope=None if edit.scope is None else memory.now.scope,
@@ -241,12 +233,10 @@ def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
 
 def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     """Undo all parts of a run: return each memory to the version before the run, or forget it if the run made it.
-
     Memories that have changed since are left alone, and listed. Counts of accesses and observations stay.
 
-    Raises:
-        NotFound: there is no such run here, or it changed a memory that the operation's session may not see, or one
-            of the user's for another project.
+    Raises `NotFound` if there is no such run here, or it changed a memory that the operation's session may not see, or
+    one of the user's for another project.
     """
     if change.run_id.startswith(IMPORTS):
         return _undo_import(writer, change)

@@ -216,7 +216,16 @@ class SqliteSearch(SqliteWords):
         by_session: defaultdict[tuple[str, str], list[tuple[int, RankingFacts]]] = defaultdict(list)
         for session, number, *facts in rows:
             by_session[session, facts[SCOPE_COLUMN]].append((number, RankingFacts(*facts)))
-        return neighbours_in(by_session.values(), set(numbers), and_theirs=and_theirs)
+        wanted, found = set(numbers), Neighbours({}, {})
+        for turns in by_session.values():
+            near = {number: _neighbours_of(turns, place) for place, (number, _) in enumerate(turns) if number in wanted}
+            if and_theirs:
+                others = {other for steps in near.values() for other in steps}.difference(wanted)
+                near |= {each: _neighbours_of(turns, place) for place, (each, _) in enumerate(turns) if each in others}
+            found.steps.update((number, steps) for number, steps in near.items() if steps)
+            shown = {other for steps in near.values() for other in steps}
+            found.facts.update((number, facts) for number, facts in turns if number in shown)
+        return found
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         """Return those of the memories that pass the filters; with None all of them, regardless of visibility."""
@@ -497,22 +506,6 @@ REACH: Final = 2
 """The number of neighbours on each side that count."""
 INTERLEAVED: Final = 4
 """The number of rows checked on each side, since other sessions may have stored theirs in between."""
-
-
-def neighbours_in(
-    conversations: Iterable[Sequence[tuple[int, RankingFacts]]], wanted: Collection[int], *, and_theirs: bool
-) -> Neighbours:
-    """Return the neighbours of the wanted memories in the turns of several conversations, each in order. Pure."""
-    found = Neighbours({}, {})
-    for turns in conversations:
-        near = {number: _neighbours_of(turns, place) for place, (number, _) in enumerate(turns) if number in wanted}
-        if and_theirs:
-            others = {other for steps in near.values() for other in steps}.difference(wanted)
-            near |= {each: _neighbours_of(turns, place) for place, (each, _) in enumerate(turns) if each in others}
-        found.steps.update((number, steps) for number, steps in near.items() if steps)
-        shown = {other for steps in near.values() for other in steps}
-        found.facts.update((number, facts) for number, facts in turns if number in shown)
-    return found
 
 
 def _neighbours_of(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[int, int]:

@@ -48,11 +48,7 @@ AT_ONCE: Final = 2000
 
 def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) -> int:
     """Copy all rows of a database with one space into a space, created if missing, and return its number. Columns
-    missing there get their defaults. Inside a transaction.
-
-    Raises:
-        sqlite3.Error: the file cannot be read, or the database cannot be written.
-    """
+    missing there get their defaults. Inside a transaction. Raises SQLite's errors."""
     space = make_space(connection, name)
     offsets = {table: _last(connection, table) for table in _NAMED}
     for table in _TAKEN:

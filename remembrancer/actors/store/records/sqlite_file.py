@@ -186,11 +186,8 @@ class SqliteFile:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Provide a connection that no other thread uses meanwhile, on which all queries see one commit. Values that
-        cannot be decoded mean a damaged file.
-
-        Raises:
-            FileLocked: the file was removed, and no connection is idle.
-        """
+        cannot be decoded mean a damaged file. Raises `FileLocked` if the file was removed, and no connection is
+        idle."""
         try:
             with self._pool:
                 self._refuse_if_closed()
@@ -221,13 +218,11 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """Open a transaction on the writing connection. Errors from SQLite are raised as ours.
+        """Open a transaction on the writing connection. Unless it is `durable`, the commit survives a kill, but maybe
+        not a power failure: for data that can be rebuilt, so that clients' writes do not wait for the disk twice.
 
-        Unless it is `durable`, the commit survives a kill, but maybe not a power failure: for data that can be rebuilt,
-        so that clients' writes do not wait for the disk twice.
-
-        Raises:
-            FileLocked: another program has the file locked, or has removed it, in which case it is reopened.
+        Errors from SQLite are raised as ours; `FileLocked` also if another program has removed the file, which is then
+        reopened.
         """
         with self.writing:
             self._refuse_if_closed()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, cast
@@ -44,19 +43,16 @@ class Reader(SqliteSearch, SqliteBackground):
     """The memories of several spaces of a database that one viewer may see. It has all reads that work on several
     spaces at once, that is, all but full text. A number identifies a memory within the database."""
 
-    def __init__(self, spaces: Spaces, clock: Callable[[], float], users: frozenset[int] = frozenset()) -> None:
+    def __init__(self, spaces: Spaces, users: frozenset[int]) -> None:
         self._file = cast(Space, spaces)
-        self._clock = clock
         self.users = users
         """The numbers of those spaces that have the user's memories."""
 
     @staticmethod
     def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
         """Return a reader of these spaces, narrowest first. `database` is theirs; it is required if there are none."""
-        clock = spaces[0]._clock if spaces else time.time
-        users = frozenset(each.space for each in spaces if each.is_users)
         file, numbers = database or spaces[0]._file.file, [each.space for each in spaces]
-        return Reader(Spaces(file, numbers), clock, users)
+        return Reader(Spaces(file, numbers), frozenset(each.space for each in spaces if each.is_users))
 
     def describe_session(self, session_id: str) -> SessionDescription:
         with self._file.reading() as query:
@@ -114,7 +110,8 @@ class Records(Reader, EmbeddedTexts):
     ) -> None:
         space = Space(database, name)
         self.is_users = is_users or name == USER
-        super().__init__(space, clock, frozenset({space.number} if self.is_users else ()))
+        super().__init__(space, frozenset({space.number} if self.is_users else ()))
+        self._clock = clock
         self.name = name
         self.space = space.number
         """The number of the space."""

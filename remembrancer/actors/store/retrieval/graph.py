@@ -246,19 +246,16 @@ class Graph:
     ) -> Expansion:
         """Return the edges of these nodes; of relationships with these keys, or of all. Best supported first, and
         incomplete if there are very many."""
-        numbers = self._numbers_of(nodes)
-        ways = [outgoing for outgoing in (True, False) if direction != ("incoming" if outgoing else "outgoing")]
-        sightings: list[Sighting] = []
+        groups = list(self._by_space(self._numbers_of(nodes)))
+        rows: list[Any] = []
         cut = False
-        for outgoing in ways:
-            for group in self._by_space(numbers):
-                rows, is_cut = self._stated(group, relationships, outgoing=outgoing)
+        for way in ("outgoing", "incoming") if direction == "both" else (direction,):
+            for group in groups:
+                stated, is_cut = self._stated(group, relationships, outgoing=way == "outgoing")
+                rows += stated
                 cut = cut or is_cut
-                self._meet_numbers(target if outgoing else subject for subject, _, target, *_ in rows)
-                for subject, relationship, target, live, forgotten in rows:
-                    row = (subject, relationship, target)
-                    sightings.append(Sighting(row, self._edge(*row), live, forgotten))
-        return Expansion(sightings, cut)
+        self._meet_numbers(end for subject, _, target, *_ in rows for end in (subject, target))
+        return Expansion([Sighting(row[:3], self._edge(*row[:3]), *row[3:]) for row in rows], cut)
 
     def _stated(
         self, numbers: Sequence[int], relationships: Collection[str] | None, *, outgoing: bool

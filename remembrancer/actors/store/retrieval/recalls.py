@@ -55,6 +55,8 @@ BROUGHT: Final = 10
 """The number of memories that PageRank adds to the candidates."""
 ROUNDED: Final = 9
 """The decimals kept of a score; more are rounding errors, which would put equal scores in an order."""
+FORMULAS: Final = {"pagerank": PAGERANK, "composite": COMPOSITE}
+"""The rankings by a formula instead of fitted weights."""
 TRUSTED_SIZE: Final = 10
 """The size at which a space's BM25 is scaled half by the best of all spaces, and half by the space's own best."""
 
@@ -162,13 +164,7 @@ def weigh_rows(
     request: Recall, view: View, question: Question, searches: Searches, rows: Rows, strategy: Strategy
 ) -> Weighed:
     """Return the scores and probabilities of candidates, in their order."""
-    formula: Mapping[str, float] | None = None
-    if strategy == "graph":
-        formula = CONNECTED
-    elif request.ranking == "pagerank":
-        formula = PAGERANK
-    elif request.ranking == "composite":
-        formula = COMPOSITE
+    formula = CONNECTED if strategy == "graph" else FORMULAS.get(request.ranking)
     of = columns(question, searches, rows)
     if strategy == "vector":
         of = replace(of, bm25=np.zeros(len(of)), coverage=np.zeros(len(of)), names_missed=np.zeros(len(of)))

@@ -277,11 +277,8 @@ class EmbeddingScheduler:
         self._decide(state)
 
     async def choose(self, choice: ModelChoice | None) -> None:
-        """Have everything embedded by another model, and then answer with it; None: stay with the active one.
-
-        Raises:
-            RemembrancerError: the choice cannot be stored.
-        """
+        """Have everything embedded by another model, and then answer with it; None: stay with the active one. Raises
+        `RemembrancerError` if the choice cannot be stored."""
         chosen = self._state.choosing(choice).written()
         await self._committer.run(RECORDS, partial(self._files.catalog.note_models, chosen))
         self._decide(self._state.choosing(choice))
