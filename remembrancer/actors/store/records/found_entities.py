@@ -5,12 +5,11 @@ with edges marked as found, if it is certain or occurs in enough memories, unles
 distinguish them.
 """
 
-import sqlite3
 from typing import Final
 
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.memory.found_names import FoundName, found_names
+from remembrancer.memory.found_names import found_names
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
@@ -34,28 +33,22 @@ def find_names(database: SqliteFile, now: float) -> bool:
     if not database.read("SELECT 1 FROM names_to_find LIMIT 1"):
         return False
     with database.transaction(durable=False) as connection:  # derived, so clients do not wait for its commit
-        return _find_some(connection, now)
-
-
-def _find_some(connection: sqlite3.Connection, now: float) -> bool:
-    noted = connection.execute(
-        """SELECT n.memory, m.space, m.content, m.kind FROM names_to_find AS n
-           CROSS JOIN memories AS m ON m.number = n.memory ORDER BY n.memory LIMIT ?""",
-        (AT_ONCE,),
-    ).fetchall()
-    touched: dict[tuple[int, str], None] = {}
-    for memory, space, content, kind in noted:
-        connection.execute("DELETE FROM names_to_find WHERE memory = ?", (memory,))
-        names = () if kind == SESSION_RECORD else found_names(content, is_entity=kind == "entity")
-        for name in names:
-            key = name_key(name.name)
-            touched[space, key] = None
-            connection.execute(
-                "INSERT OR REPLACE INTO found_names VALUES (?, ?, ?, ?, ?)",
-                (key, memory, name.name, name.type, name.is_certain),
-            )
-    for space, key in touched:
-        _link(SqliteEdits(connection, space, now), key)
+        noted = connection.execute(
+            """SELECT n.memory, m.space, m.content, m.kind FROM names_to_find AS n
+               CROSS JOIN memories AS m ON m.number = n.memory ORDER BY n.memory LIMIT ?""",
+            (AT_ONCE,),
+        ).fetchall()
+        touched: dict[tuple[int, str], None] = {}
+        for memory, space, content, kind in noted:
+            connection.execute("DELETE FROM names_to_find WHERE memory = ?", (memory,))
+            names = () if kind == SESSION_RECORD else found_names(content, is_entity=kind == "entity")
+            for name in names:
+                key = name_key(name.name)
+                touched[space, key] = None
+                row = (key, memory, name.name, name.type, name.is_certain)
+                connection.execute("INSERT OR REPLACE INTO found_names VALUES (?, ?, ?, ?, ?)", row)
+        for space, key in touched:
+            _link(SqliteEdits(connection, space, now), key)
     return len(noted) == AT_ONCE
 
 
@@ -71,20 +64,22 @@ def _link(edits: SqliteEdits, key: str) -> None:
         edits.remove_unlinked(entity for (entity,) in unlinked)
         return
     unlinked = edits.execute(
-        """SELECT memory, name, type, is_certain FROM found_names AS f WHERE key = ?
+        """SELECT memory, name, type FROM found_names AS f WHERE key = ?
                AND (SELECT space FROM memories WHERE number = f.memory) = @SPACE AND NOT EXISTS (
                SELECT 1 FROM memory_entities AS s JOIN entities AS e ON e.number = s.entity
                WHERE s.memory = f.memory AND e.key = f.key)""",
         (key,),
     ).fetchall()
-    for memory, *found in unlinked:
-        entity = _entity_of(edits, key, FoundName(*found))
+    known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
+    for memory, name, kind in unlinked:
+        entities = edits.query(known, (key,))  # whatever their source
+        number = entities[0][0] if entities else edits.number_of_entity(EntityRef(name, kind, MENTIONS), edits.now)
         edits.execute(
             """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge, found)
                VALUES (?1, ?2, ?3, ?4, ?5, nullif(coalesce(
                    (SELECT entity FROM memory_entities WHERE memory = ?1 ORDER BY found, ordinal, entity LIMIT 1), ?2),
                    ?2), ?6, 1)""",
-            (memory, entity, MENTIONS, edits.now, FOUND_ORDINAL, MENTIONED_WITH),
+            (memory, number, MENTIONS, edits.now, FOUND_ORDINAL, MENTIONED_WITH),
         )
 
 
@@ -97,11 +92,3 @@ def _is_entity(edits: SqliteEdits, key: str) -> bool:
     ).fetchone()
     (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE").fetchone()
     return bool(having and (is_certain or known >= ENOUGH) and having <= max(FEW, COMMON * total))
-
-
-def _entity_of(edits: SqliteEdits, key: str, name: FoundName) -> int:
-    """Return the number of the entity with that key, whatever its source, making it if needed."""
-    known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
-    found = edits.execute(known, (key,)).fetchone()
-    entity = EntityRef(name.name, name.type, MENTIONS)
-    return edits.number_of_entity(entity, edits.now) if found is None else int(found[0])

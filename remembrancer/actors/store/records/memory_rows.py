@@ -46,12 +46,12 @@ DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     if each.name in STORED_FIELDS and each.sort in ("tags", "object", "source", "flag")
 } | {"promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode}
 """Decoders of the columns that are JSON or boolean."""
-_KEPT: Final = (
-    *("number", "id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
+KEPT: Final = (
+    *("id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     *("source_project", "promotion_chain"),
 )
 """The columns that are not fields of a version."""
-_COLUMNS: Final = (*_KEPT, *STORED_FIELDS)
+_COLUMNS: Final = ("number", *KEPT, *STORED_FIELDS)
 SAYS_IT: Final = """o.forgotten_at IS NULL AND (m.scope = 'session' OR o.scope != 'session') AND (
     instr(o.content, m.content) OR EXISTS (
         SELECT 1 FROM memory_links AS e JOIN memories AS k ON k.number = e.target
@@ -80,7 +80,7 @@ def read_memory(query: Query, memory_id: str) -> Memory | None:
         related_entities=read_entities(query, row["number"]),
         forgotten=row["forgotten_at"] is not None,
     )
-    return Memory(now=now, **{name: row[name] for name in _KEPT})
+    return Memory(number=row["number"], now=now, **{name: row[name] for name in KEPT})
 
 
 def decoded(columns: dict[str, Any]) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def read_portable(
     now = found.now
     return PortableMemory(
         **now.recorded(),
-        **{name: getattr(found, name) for name in _KEPT if name != "number"},
+        **{name: getattr(found, name) for name in KEPT},
         history=tuple(
             _told(query, entry, session_id)
             for entry in read_history(query, found.id)

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import (
+    KEPT,
     STORED_FIELDS,
     columns_of,
     decoded,
@@ -38,11 +39,6 @@ MAX_TURNS: Final = 5000
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
 """The number of sessions recorded for a memory: three are enough for a promotion."""
-_INSERTED: Final = (
-    *("id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
-    "source_project",
-)
-"""The columns of a new memory, apart from those of its fields."""
 _OF_PROMOTION: Final = (
     "DELETE FROM promotion_log WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1)",
     "DELETE FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?1",
@@ -222,8 +218,7 @@ class SqliteEdits(SpaceConnection):
         """Insert a memory with its history. `at` is the time of the operation, which is the same on every machine. A
         memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends exist.
         """
-        columns = columns_of(memory, STORED_FIELDS)
-        columns |= {name: getattr(memory, name) for name in _INSERTED}
+        columns = columns_of(memory, STORED_FIELDS) | {name: getattr(memory, name) for name in KEPT}
         columns |= {"archived_at": at if memory.status == "archived" else None}
         columns |= {"promotion_chain": as_json(memory.promotion_chain)}
         number = self.execute(
@@ -289,7 +284,7 @@ class SqliteEdits(SpaceConnection):
             columns["forgotten_reason"] = after.forgotten_reason
             if after.status != before.now.status:
                 columns["archived_at"] = at if after.status == "archived" else None
-        ((number,),) = self.query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (before.id,))
+        number = before.number
         is_searched = not set(SEARCHED).isdisjoint(fields)
         if is_searched:
             self._drop_words(number)

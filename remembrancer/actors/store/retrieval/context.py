@@ -48,30 +48,26 @@ CLOSED_NAMED_S: Final = 14 * 86_400.0
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
 class Gathering:
     """A running request for a context. `embed` returns the task's vector; if it raises `EmbeddingUnavailable`, only
     words are searched."""
 
-    def __init__(
-        self,
-        request: GatherContext,
-        view: View,
-        embed: Callable[[str], Awaitable[Vectors]],
-        threads: Executor,
-        now: float,
-    ) -> None:
-        self._request = request
-        self._view = view
-        self._embed = embed
-        self._threads = threads
-        self._now = now
-        self._files = OpenFiles.at(request.files)
+    request: GatherContext
+    view: View
+    embed: Callable[[str], Awaitable[Vectors]]
+    threads: Executor
+    now: float
+
+    @property
+    def files(self) -> OpenFiles:
+        return OpenFiles.at(self.request.files)
 
     async def gathered(self) -> ContextGathered:
-        with_task = bool(self._request.task)  # without one, the most important are given
+        with_task = bool(self.request.task)  # without one, the most important are given
         listed, is_all = await self._in_thread(lambda: self._first("important", or_none=with_task))
         every = [each for each in listed if not each.done]
-        choice = choose(Choice(rest=every), self._request.tokens) if is_all else None
+        choice = choose(Choice(rest=every), self.request.tokens) if is_all else None
         subjects: tuple[tuple[str, int], ...] = ()
         if choice is None or choice.left_out:
             standing, ends, of_files, found, subjects = await asyncio.gather(
@@ -84,17 +80,17 @@ class Gathering:
             answering = {each.id: each for each in found}  # with their relevance to the task
             standing, ends = ([answering.get(each.id, each) for each in some] for some in (standing, ends))
             rest = [*of_files, *(each for each in found if not each.done)]
-            rest += () if self._request.task else every
-            choice = choose(Choice(standing, ends, rest, frozenset(answering)), self._request.part_tokens, is_part=True)
+            rest += () if self.request.task else every
+            choice = choose(Choice(standing, ends, rest, frozenset(answering)), self.request.part_tokens, is_part=True)
         closed = () if choice.left_out else tuple(each for each in listed if each.done)
         ids = [each.id for each in (*choice.given, *choice.replaced, *closed)]
         return ContextGathered(
-            in_sections(choice.given, self._request.sections),
+            in_sections(choice.given, self.request.sections),
             not choice.left_out,
             subjects,
             choice.replaced,
             closed,
-            short_ids=await self._in_thread(lambda: self._view.reader.short_forms(ids)),
+            short_ids=await self._in_thread(lambda: self.view.reader.short_forms(ids)),
         )
 
     def _first(
@@ -102,52 +98,52 @@ class Gathering:
     ) -> tuple[list[RecalledMemory], bool]:
         """Return the first matching memories in an order, and whether these are all. `or_none`: return none if there
         are too many."""
-        filters = Filters(self._request.session_id, kinds=kinds)
-        room = self._request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
+        filters = Filters(self.request.session_id, kinds=kinds)
+        room = self.request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
-        if or_none and self._view.reader.matching(filters, MOST) is None:
+        if or_none and self.view.reader.matching(filters, MOST) is None:
             return [], False
-        refs = self._view.reader.top(filters, order, MOST + 1)
+        refs = self.view.reader.top(filters, order, MOST + 1)
         for start in range(0, len(refs), LOADED_AT_ONCE):
             if sum(len(each.content) for each in found) > room:
                 return self._once(found), False
             page = refs[start : start + LOADED_AT_ONCE]
-            known = self._view.load(page, filters)
+            known = self.view.load(page, filters)
             shown = [self._shown(known[ref]) for ref in page if ref in known]
             found += [each for each in shown if self._is_wanted(each)]
         return self._once(found), len(refs) <= MOST
 
     def _from_files(self) -> list[RecalledMemory]:
         """Return the project's memories whose source is one of the open files."""
-        filters = Filters(self._request.session_id, ("project",))
-        refs = self._view.reader.from_files(self._files.names(), filters, FOUND)
-        found = [self._shown(each) for each in self._view.load(refs, filters).values()]
-        return self._once(each for each in found if self._is_wanted(each) and self._files.is_source(each.source.file))
+        files, filters = self.files, Filters(self.request.session_id, ("project",))
+        refs = self.view.reader.from_files(files.names(), filters, FOUND)
+        found = [self._shown(each) for each in self.view.load(refs, filters).values()]
+        return self._once(each for each in found if self._is_wanted(each) and files.is_source(each.source.file))
 
     async def _found(self) -> list[RecalledMemory]:
         """Return the memories found by a search for the task and the open files, best first."""
-        words = self._files.query(self._request.task)
-        if not words or not self._view:
+        words = self.files.query(self.request.task)
+        if not words:
             return []
         request = Recall(
-            project=self._request.project,
-            session_id=self._request.session_id,
+            project=self.request.project,
+            session_id=self.request.session_id,
             query=words,
-            strategy="hybrid" if self._request.task else "keyword",
+            strategy="hybrid" if self.request.task else "keyword",
             limit=FOUND,
             is_task=True,
         )
-        task = self._request.task  # without the names of files
-        answer, _ = await recall(request, self._view, lambda _: self._embed(task), self._threads, self._now)
+        task = self.request.task  # without the names of files
+        answer, _ = await recall(request, self.view, lambda _: self.embed(task), self.threads, self.now)
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
         """Return the subjects with most memories, from tags and entities, each with its count, if they are wanted."""
-        if not self._request.with_subjects:
+        if not self.request.with_subjects:
             return ()
         uses: Counter[str] = Counter()
         names: dict[str, str] = {}
-        for name, count in self._view.reader.uses(self._request.session_id, 2 * SUBJECTS):  # spellings of a name
+        for name, count in self.view.reader.uses(self.request.session_id, 2 * SUBJECTS):  # spellings of a name
             key = name_key(name)
             names.setdefault(key, name)
             uses[key] = max(uses[key], count)
@@ -155,9 +151,9 @@ class Gathering:
 
     def _is_wanted(self, memory: ListedMemory) -> bool:
         """True if a memory belongs in this context."""
-        was_closed = memory.done and self._now - memory.updated_at > CLOSED_NAMED_S
-        is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self._now)
-        is_asked_for = section_of(memory, self._request.sections) is not None
+        was_closed = memory.done and self.now - memory.updated_at > CLOSED_NAMED_S
+        is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self.now)
+        is_asked_for = section_of(memory, self.request.sections) is not None
         return is_asked_for and not is_over and not memory.superseded_by
 
     def _once(self, memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
@@ -166,9 +162,9 @@ class Gathering:
         found = list({each.id: each for each in memories}.values())
         promoted = [each.id for each in found if each.status == "promoted"]
         if promoted:
-            into = self._view.reader.merged_into(promoted)
-            seen = self._view.visible(into.values(), Filters(self._request.session_id)).values()
-            shown = {target for target, each in seen if not has_ended(each.valid_until, self._now)}
+            into = self.view.reader.merged_into(promoted)
+            seen = self.view.visible(into.values(), Filters(self.request.session_id)).values()
+            shown = {target for target, each in seen if not has_ended(each.valid_until, self.now)}
             found = [each for each in found if into.get(each.id) not in shown]
         texts: set[str] = set()
         once: list[RecalledMemory] = []
@@ -190,10 +186,10 @@ class Gathering:
         return [each for each in once if each.id not in hidden] or once
 
     def _shown(self, record: MemoryRecord) -> RecalledMemory:
-        return as_recalled(record, Scores(0.0, 0.0), self._now)  # no query, so no relevance
+        return as_recalled(record, Scores(0.0, 0.0), self.now)  # no query, so no relevance
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
 
 MAX_FILES: Final = 20
