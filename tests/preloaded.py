@@ -29,7 +29,7 @@ MODULES = (
     # What a gateway or a store loads when it is first wanted: the MCP SDK takes a second.
     *(f"remembrancer.actors.gateway.{name}" for name in ("server", "mcp_session", "http_server")),
     *(f"remembrancer.actors.store.{name}" for name in ("shared_lane", "lane_follower", "remote_workers")),
-    "remembrancer.browser.app",
+    *("remembrancer.browser.app", "uvicorn.lifespan.off", "uvicorn.protocols.http.h11_impl", "numpy.ma"),
     *(f"remembrancer.commands.{module}" for _, module, _ in COMMANDS.values() if module),
     *("remembrancer.commands.export", "click._textwrap", "rich._emoji_codes", "onnxruntime"),
     *("tests.forked", "tests.contracts.dying_process", "tests.processes.runtimes"),
