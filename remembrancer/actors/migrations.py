@@ -92,12 +92,8 @@ class Schema:
             )
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:
-        """Check a file before it is opened for writing, since opening may change it. Returns its version.
-
-        Raises:
-            SchemaTooNew, SchemaTooOld: as `refuse`.
-            sqlite3.DatabaseError: it cannot be read.
-        """
+        """Check a file before it is opened for writing, since opening may change it. Returns its version. Raises as
+        `refuse`, and `sqlite3.DatabaseError` if it cannot be read."""
         version = version_of(path, wait_s)
         self.refuse(path, version)
         return version
@@ -286,12 +282,8 @@ def _has(path: Path, words: Sequence[str]) -> bool:
 
 
 def write_copy(source: sqlite3.Connection, target: Path) -> None:
-    """Copy a database (https://sqlite.org/backup.html) into a new file, and check the copy.
-
-    Raises:
-        RecordsUnusable: it is damaged.
-        OSError, sqlite3.Error: the copy cannot be written.
-    """
+    """Copy a database (https://sqlite.org/backup.html) into a new file, and check the copy. Raises `RecordsUnusable` if
+    it is damaged, `OSError` or `sqlite3.Error` if the copy cannot be written."""
     target.unlink(missing_ok=True)  # of an interrupted attempt
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:

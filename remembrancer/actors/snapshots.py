@@ -53,12 +53,9 @@ def unreadable(path: Path, error: Exception) -> RemembrancerError:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection.
+    """A read-only connection. Its opening and its use raise `sqlite3.Error`.
 
     A file in WAL mode that nobody has open is opened as immutable: otherwise SQLite would leave an empty log beside it.
-
-    Raises:
-        sqlite3.Error: from this function and from the use of the connection.
     """
     problem = problem_of(path, os.R_OK)
     if problem is not None:

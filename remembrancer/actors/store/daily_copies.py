@@ -68,12 +68,9 @@ class DailyCopies:
             raise RecordsUnusable(f"{self._path} is damaged ({found}): {REPAIR}")
 
     def copy_if_due(self) -> Path | None:
-        """Copy the database if its last copy is a day old and it has changed since. Returns the copy, or None.
-
-        Raises:
-            StorageFull, FileUnusable: there is no room for it, or it cannot be written.
-            RecordsUnusable: the database is damaged; earlier copies are kept.
-        """
+        """Copy the database if its last copy is a day old and it has changed since. Returns the copy, or None. Raises
+        `RecordsUnusable` if the database is damaged, and keeps earlier copies; other errors if the copy cannot be
+        written."""
         path, now = self._path, time.time()
         if not is_due(path, now):
             return None

@@ -85,11 +85,8 @@ class IndexerPoll:
 
 async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float) -> Files:
     """The first of these files of an index with their states, for a person who wants to know whether the index is up to
-    date; those that differ from the disk are `changed`.
-
-    Raises:
-        DeadlineExceeded: the disk does not answer in time.
-    """
+    date; those that differ from the disk are `changed`. Raises `DeadlineExceeded` if the disk does not answer in
+    time."""
 
     def look() -> tuple[ListedFile, ...]:
         return tuple(

@@ -205,12 +205,6 @@ class SharedLanes:
     # Requests.
 
     async def _share(self, request: ShareProject, _context: RequestContext) -> MemoriesMoved:
-        """Share a project, or the user's memories.
-
-        Raises:
-            InvalidInput: the project already shares another lane, or another project shares this one.
-            JournalAway, JournalRefused: the server cannot be reached, or refuses this host.
-        """
         project, files = request.project, self._files
         key, whose = (USER, "the user") if project is None else (project.id, project.path)
         async with self._changing:
@@ -284,7 +278,6 @@ class SharedLanes:
             return lane.name, len(ids)
 
     async def _rejoin(self, request: RejoinLane, context: RequestContext) -> tuple[LaneState, ...]:
-        """Continue a lane with a new connection. Raises as `_connection`."""
         name = request.lane
         async with self._changing:
             if name in self._open:
