@@ -27,7 +27,10 @@ class CodeSearch:
     def search(self, connection: sqlite3.Connection, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
         """The best chunk of each of the best files, best first. Raises `zlib.error` if the index is damaged."""
         loaded = self._loaded = _loaded(connection, self._loaded)
-        scores = _scores(connection, question, loaded)
+        asked = list(dict.fromkeys(term for word in question_words(question) for term in terms_of(word)))
+        postings = {term: each for term in asked if (each := _postings(connection, term, loaded)) is not None}
+        defining = {place for name in names_in(question) for place in _definitions(connection, name, loaded)}
+        scores = rank(loaded.corpus, postings, defining, asked)
         best = _best_of_files(scores, loaded.corpus.files, limit)
         first = f"{_SHOWN} c.number IN (SELECT value FROM json_each(?)) ORDER BY start_line LIMIT 1"  # noqa: S608
         numbers = [msgspec.json.encode(loaded.numbers[places].tolist()).decode() for places in best]
@@ -36,13 +39,6 @@ class CodeSearch:
             CodeChunk(*(tree_id, *row, zlib.decompress(text).decode("utf-8", "replace"), scores[at].item()))
             for (at, *_), (*row, text) in zip(best, rows, strict=True)
         ]
-
-
-def _scores(connection: sqlite3.Connection, question: str, loaded: _Loaded) -> NDArray[np.float64]:
-    asked = list(dict.fromkeys(term for word in question_words(question) for term in terms_of(word)))
-    postings = {term: _postings(connection, term, loaded) for term in asked}
-    defining = {place for name in names_in(question) for place in _definitions(connection, name, loaded)}
-    return rank(loaded.corpus, {term: each for term, each in postings.items() if each is not None}, defining, asked)
 
 
 def _postings(connection: sqlite3.Connection, term: str, loaded: _Loaded) -> Postings | None:

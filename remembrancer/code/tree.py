@@ -86,16 +86,13 @@ class Tree:
                     else:
                         yield from self._below(path, specs)
                 elif language_of(entry.name) is not None:
-                    found = self._file(entry, path, specs)
-                    if found is not None:
-                        yield found
+                    yield from self._file(entry, path, specs)
             except (OSError, UnicodeEncodeError):
                 self.skipped["unreadable"] += 1
 
     def _file(
         self, entry: os.DirEntry[str], path: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]]
-    ) -> SourceFile | None:
-        reason = None
+    ) -> Iterator[SourceFile]:
         about = entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(about.st_mode):
             reason = "not a file"
@@ -105,10 +102,10 @@ class Tree:
             reason = "minified"
         elif about.st_size > MAX_BYTES:
             reason = "huge"
-        if reason is None:
-            return SourceFile(path, about.st_mtime_ns, about.st_size)
+        else:
+            yield SourceFile(path, about.st_mtime_ns, about.st_size)
+            return
         self.skipped[reason] += 1
-        return None
 
 
 def _rules_of(path: Path) -> pathspec.GitIgnoreSpec | None:

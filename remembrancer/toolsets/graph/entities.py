@@ -54,15 +54,13 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
     `InvalidInput` or `NotFound`."""
     name, kind = parse_entity_id(given, field=field)
     name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
-    try:
+    with suppress(*AWAY):
         asked = await call.service.ask(look_up(call, name, kind), call.received_at)
-    except AWAY:
-        return name, kind
-    if asked.reply.entities:
-        return asked.reply.entities[0].name, asked.reply.entities[0].type
-    if asked.is_old:  # it may have been created since
-        return name, kind
-    raise unknown_entity(given, field)
+        if asked.reply.entities:
+            return asked.reply.entities[0].name, asked.reply.entities[0].type
+        if not asked.is_old:  # else it may have been created since
+            raise unknown_entity(given, field)
+    return name, kind
 
 
 def unknown_entity(given: str, field: str) -> NotFound:
@@ -92,19 +90,17 @@ async def create_entity(call: Call, name: str, entity_type: str, description: st
     if description.strip():
         content += f": {clean_line(description, field='description', longest=MAX_SUMMARY)}"
     memory_id = call.memory_id()
-    known = None
+    entity = new = GraphEntity(name, kind)
     with suppress(*AWAY):
         asked = await call.service.ask(look_up(call, name, kind), call.received_at)
-        known = next(iter(asked.reply.entities), None)
-    answer: Answer = {"id": id_of(name, kind) if known is None else id_of(known.name, known.type)}
-    if known is not None and (known.described_in != memory_id or known.memory_count > 1):
-        answer["already_known"] = True
-    described_in = "" if known is None else known.described_in
-    if described_in and content in (known.description if known else "", title(name, kind)):
-        return answer | {"memory_id": described_in}
-    ids: Answer = {"id": answer["id"], "memory_id": described_in or memory_id}
-    if described_in:
-        await call.write(UpdateMemory(described_in, content=content), UpdatedResult, ids=ids)
+        entity = next(iter(asked.reply.entities), new)
+    ids: Answer = {"id": id_of(entity.name, entity.type), "memory_id": entity.described_in or memory_id}
+    is_known = entity is not new and (entity.described_in != memory_id or entity.memory_count > 1)
+    known: Answer = {"already_known": True} if is_known else {}
+    if entity.described_in and content in (entity.description, title(name, kind)):
+        return ids | known
+    if entity.described_in:
+        await call.write(UpdateMemory(entity.described_in, content=content), UpdatedResult, ids=ids)
         return ids | {"updated_fields": ["description"]}
     change = StoreMemory(
         memory_id=memory_id,
@@ -119,7 +115,7 @@ async def create_entity(call: Call, name: str, entity_type: str, description: st
         pinned=True,
     )
     await call.write(change, StoredResult, ids=ids)
-    return answer | ids
+    return ids | known
 
 
 class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -48,10 +48,10 @@ class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def described(self, name: str) -> dict[str, Any]:
         """The entry for `prompts/list`; optional arguments are not marked."""
-        arguments: list[dict[str, Any]] = []
-        for each in self.arguments:
-            required = {"required": True} if each.required else {}
-            arguments.append({"name": each.name, "description": each.description, **required})
+        arguments = [
+            {"name": each.name, "description": each.description} | ({"required": True} if each.required else {})
+            for each in self.arguments
+        ]
         return {"name": name, "description": self.description, "arguments": arguments}
 
 
