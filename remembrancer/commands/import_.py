@@ -21,10 +21,10 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import find_memories
 from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
-from remembrancer.commands.runtime_client import ask_store, directory_here, paths_here
+from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import short
 from remembrancer.commands.terminal import said_when_slow, tracked
-from remembrancer.config.project import project_of, working_tree_of
+from remembrancer.config.project import directory_here, project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import masked, refuse_credentials

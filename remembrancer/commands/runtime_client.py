@@ -53,11 +53,6 @@ def paths_here() -> RuntimePaths:
     return RuntimePaths(locate(os.environ).directory)
 
 
-def directory_here(named: str | None = None) -> Path:
-    """The directory whose project is meant: the named one, or that of the environment, or the working directory."""
-    return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
-
-
 def is_up(paths: RuntimePaths) -> bool:
     """True if a runtime holds the lock of the home, which need not exist. Raises `HomeUnusable` if that is unknown,
     because the lock belongs to another user, or the disk is read-only."""

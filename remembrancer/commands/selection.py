@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -21,6 +21,7 @@ from remembrancer.actors.bridge.starter import Starter
 from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, pause, reach
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.terminal import said_when_slow
+from remembrancer.config.project import directory_here, directory_of, project_of
 from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -34,9 +35,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.session_life import SHELL_SESSION
-
-if TYPE_CHECKING:
-    from remembrancer.protocol.writes import ProjectRef
+from remembrancer.protocol.writes import ProjectRef
 
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,files,admin"}
 WAIT_S: Final = 60.0
@@ -67,16 +66,11 @@ class Place(NamedTuple):
 
     @property
     def project(self) -> ProjectRef:
-        from remembrancer.config.project import project_of
-        from remembrancer.protocol.writes import ProjectRef
-
         return ProjectRef(self.name, self.directory) if self.name else project_of(Path(self.directory))
 
     @property
     def tree(self) -> str:
         """The directory that a person works in."""
-        from remembrancer.config.project import directory_of
-
         return directory_of(self.directory)
 
     @property
@@ -112,8 +106,6 @@ class Where:
     def places(self) -> list[Place]:
         """The selected places; the project of the working directory comes first. Raises `InvalidInput` if there is no
         such project."""
-        from remembrancer.commands.runtime_client import directory_here
-
         directory = directory_here(self.project)
         if self.project is not None and not directory.is_dir():
             known = known_places()
@@ -166,11 +158,11 @@ class Where:
 
     def check_session(self) -> None:
         """Raises `InvalidInput` if a session is named of which nothing is known in the selected places."""
+        if (session := self.session) is None:
+            return
         from remembrancer.commands.runtime_client import ask_store
         from remembrancer.protocol.reads import DescribeSession
 
-        if (session := self.session) is None:
-            return
         descriptions = (ask_store(DescribeSession(place.project, session)) for place in self.places)
         if not any(about.started_at or about.stored_by_type for about in descriptions):
             raise InvalidInput(f"no session here has the id {session}: 'show ID --json' and the page Sessions have it")

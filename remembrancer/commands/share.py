@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import new_file
 from remembrancer.commands.report import DRY_RUN, YES, Group, Report, argument, command, confirm, flag, option
-from remembrancer.commands.runtime_client import directory_here, is_up, paths_here, request_store
-from remembrancer.config.project import directory_of, project_of, working_tree_of
+from remembrancer.commands.runtime_client import is_up, paths_here, request_store
+from remembrancer.config.project import directory_here, directory_of, project_of, working_tree_of
 from remembrancer.journal import sharing_of
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError

@@ -17,9 +17,10 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
 from remembrancer.commands.projects import notice_of_move
 from remembrancer.commands.report import Line, Report, Rows, command, flag
-from remembrancer.commands.runtime_client import directory_here, look, nothing_runs, paths_here
+from remembrancer.commands.runtime_client import look, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import locate
+from remembrancer.config.project import directory_here
 from remembrancer.config.reading import read_configuration
 from remembrancer.memory.text import count
 from remembrancer.protocol.control import (

@@ -13,8 +13,9 @@ import click
 import msgspec
 
 from remembrancer.commands.report import Group, Report, argument, command, flag, option
-from remembrancer.commands.runtime_client import directory_here, paths_here
+from remembrancer.commands.runtime_client import paths_here
 from remembrancer.commands.selection import WHERE, GatewayConnection, Where
+from remembrancer.config.project import directory_here
 from remembrancer.config.tokens import LINK, Grant, Tokens
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name

@@ -42,6 +42,11 @@ def directory_of(path: str) -> str:
     return path.removesuffix("/.git")
 
 
+def directory_here(named: str | None = None) -> Path:
+    """The directory whose project is meant: the named one, or that of the environment, or the working directory."""
+    return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
+
+
 def workspace_root(directory: str, settings: Settings) -> str:
     """The directory with the notes of a session in a working tree."""
     return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
