@@ -44,8 +44,7 @@ STATUS_S: Final = 2.0
 
 
 class GatewayActor(Actor):
-    """The gateway's actor. It is ready as soon as its socket listens and its queue is open; it never waits for the
-    store."""
+    """The gateway's actor. It is ready when its socket listens and its queue is open; it never waits for the store."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
@@ -104,16 +103,11 @@ class GatewayActor(Actor):
                 hooks = HookIntake(paths.hooks, access.apply, access.shown_by_hook)
                 registry = self._registry = SessionRegistry(access, self._store, hooks.present)
                 registry.on_known, registry.on_left = is_known, subscriptions.close
-                self._service = McpService(
-                    self.spec.incarnation, server, calls.call, tools, registry, self._queue_notices
-                )
+                notices = self._queue_notices
+                self._service = McpService(self.spec.incarnation, server, calls.call, tools, registry, notices)
                 self._listener = Listener(paths.gateway_socket, self._service, self._load_mcp, settings, tasks)
-                tasks.start_soon(self._store.run)
-                tasks.start_soon(registry.run)
-                tasks.start_soon(access.run)
-                tasks.start_soon(access.shown_log.run)
-                tasks.start_soon(index.run)
-                tasks.start_soon(hooks.run)
+                for part in (self._store, registry, access, access.shown_log, index, hooks):
+                    tasks.start_soon(part.run)
                 try:
                     await self._listener.open()
                     if settings.http_port:
@@ -137,13 +131,8 @@ class GatewayActor(Actor):
     async def _open_http(self, settings: Settings) -> None:
         from remembrancer.actors.gateway.http_server import HttpServer  # loads uvicorn, which is rarely needed
 
-        self._http = HttpServer(
-            self.spec.paths.home,
-            settings,
-            self._service,
-            no_token=self.spec.no_token,
-            open_browser=self._make_browser,
-        )
+        home, no_token = self.spec.paths.home, self.spec.no_token
+        self._http = HttpServer(home, settings, self._service, no_token=no_token, open_browser=self._make_browser)
         await self._tasks.start(self._http.serve)
 
     def _make_browser(self) -> ASGIApp:
@@ -160,11 +149,8 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self) -> str:
-        """The address of the memory browser. Starts HTTP for this machine alone if it is off.
-
-        Raises:
-            MemoryUnavailable: HTTP cannot be served, with the reason.
-        """
+        """The address of the memory browser. Starts HTTP for this machine alone if it is off, or raises
+        `MemoryUnavailable`."""
         async with self._opening:
             for port in BROWSER_PORTS:
                 if self._http is None or self._http.url is None:
@@ -196,9 +182,8 @@ class GatewayActor(Actor):
             self._store.store_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
-        """Finish the requests in progress, and tell the bridges of the orderly stop: otherwise they assume a crash and
-        start a new runtime.
-        """
+        """Finish the requests in progress, and tell the bridges of the orderly stop, so that they start no new
+        runtime."""
         try:
             if self._http is not None:
                 self._http.stop()

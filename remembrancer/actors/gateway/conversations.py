@@ -66,7 +66,6 @@ HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
 
-_json = msgspec.json.Encoder()
 logger = logging.getLogger(__name__)
 
 
@@ -171,8 +170,8 @@ def plain_call_in(text: bytes) -> PlainCall | None:
 
 
 class Session(ClientConversation):
-    """The session of a hook or a command, which only calls tools. Call `serve` once. `tools` are the session's tools;
-    `notices` go with its first answer."""
+    """The session of a hook or a command, which only calls tools. Call `serve` once. `notices` go with its first
+    answer."""
 
     def __init__(
         self,
@@ -214,7 +213,6 @@ class Session(ClientConversation):
         return all(request.is_stream for request in self._open.values())
 
     async def caller(self) -> Caller:
-        """The caller of the requests."""
         while self._caller is None:  # new roots may make the project unknown again
             await self._settle()
         return self._caller
@@ -258,7 +256,6 @@ class Session(ClientConversation):
 
     @property
     def _is_full(self) -> bool:
-        """True if the next line has to wait."""
         return len(self._open) >= MAX_IN_FLIGHT
 
     def take_line(self, line: bytes) -> None:
@@ -274,18 +271,14 @@ class Session(ClientConversation):
             return
         if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
             self._refuse(text, INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
-        elif not (self._has_plain_calls and self._take_plain_call(text, sent_ms, read_at)):
-            self._take_message(text, sent_ms, read_at)
-
-    def _take_plain_call(self, text: bytes, sent_ms: int, read_at: float) -> bool:
-        """Begin to answer a plain tool call. The SDK's server would double its time. Returns False for anything
-        else."""
-        call_tool, call = self._service.call_tool, plain_call_in(text)
+            return
+        # For a plain tool call, the SDK's server would double its time.
+        call_tool, call = self._service.call_tool, plain_call_in(text) if self._has_plain_calls else None
         if call_tool is None or call is None:
-            return False
-        context = self._open_request(call.id, sent_ms, read_at)
-        self._tasks.create_task(self._call(call_tool, call, context))
-        return True
+            self._take_message(text, sent_ms, read_at)
+        else:
+            context = self._open_request(call.id, sent_ms, read_at)
+            self._tasks.create_task(self._call(call_tool, call, context))
 
     def _open_request(
         self, request_id: int | str, sent_ms: int, read_at: float, *, is_stream: bool = False
@@ -301,10 +294,9 @@ class Session(ClientConversation):
 
     def _refuse(self, text: bytes, code: int, message: str) -> None:
         error = {"jsonrpc": "2.0", "id": _id_in(text), "error": {"code": code, "message": message}}
-        self._write(_json.encode(error) + b"\n")
+        self._write(msgspec.json.encode(error) + b"\n")
 
     async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> Mapping[str, Any] | None:
-        """Answer a call. Returns the answer's fields."""
         result = await call_tool(context, call.id, call.params.name, call.params.arguments)
         self._open.pop(call.id, None)
         self._write(result.response(call.id) + b"\n")
@@ -360,7 +352,6 @@ class Listener:
 
     @property
     def sessions(self) -> int:
-        """The number of connected clients that were welcomed."""
         return len(self._sessions)
 
     async def open(self) -> None:
@@ -397,8 +388,10 @@ class Listener:
             async with asyncio.timeout(HELLO_WAIT_S):
                 line = await reader.readline()
             if line.endswith(b"\n"):
-                hello = self._read_hello(line)
-                make = Session if hello.passing else await self._mcp_sessions()
+                hello, make = self._read_hello(line), Session
+                if not hello.passing:
+                    async with self._loading:
+                        make = await anyio.to_thread.run_sync(self._load_mcp, abandon_on_cancel=True)
                 welcome = {"version": __version__, "incarnation": self._service.incarnation}
                 writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
                 await self._converse(make, hello, reader, writer)
@@ -418,16 +411,8 @@ class Listener:
             raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
         return read_hello(line)
 
-    async def _mcp_sessions(self) -> type[Session]:
-        async with self._loading:
-            return await anyio.to_thread.run_sync(self._load_mcp, abandon_on_cancel=True)
-
     async def _converse(
-        self,
-        make: type[Session],
-        hello: Hello,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, make: type[Session], hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Serve one session. An error in it ends this session only."""
         tools, notices = choose_tools(self._service.tools, hello.environment.get(TOOLSETS_VARIABLE))

@@ -24,7 +24,6 @@ _SCHEMA: Final = {
     "properties": {"decision": {"type": "string", "title": "Replace it?", "enum": [YES, NO, BOTH]}},
     "required": ["decision"],
 }
-_json: Final = msgspec.json.Encoder()
 
 
 @dataclass
@@ -60,7 +59,6 @@ class Asking:
         """The last texts that the session stored, by memory id."""
 
     def note_capabilities(self, capabilities: object) -> None:
-        """Note the client's capabilities."""
         offered = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
         self._can_ask = offered and self._is_attended
 
@@ -87,7 +85,7 @@ class Asking:
         text = f"Replace in memory:\n\n{cut_at_word(old['content'], QUOTED)}\n\nby:\n\n{new}"
         params = {"message": text, "requestedSchema": _SCHEMA}
         request = {"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": params}
-        self._write(_json.encode(request) + b"\n")
+        self._write(msgspec.json.encode(request) + b"\n")
 
     def is_asked(self, request_id: object) -> bool:
         """True if this is the id of the open question."""

@@ -65,7 +65,7 @@ def read_hello(line: bytes) -> Hello:
 
 def directory_of(hello: Hello, roots: list[str]) -> Path:
     """The directory whose project a session works on: the client's first root on this disk, the bridge's flag, its
-    environment variable, or its working directory, in that order."""
+    variable, or its working directory."""
     for uri in roots:
         path = path_of_uri(uri)
         if path is not None:

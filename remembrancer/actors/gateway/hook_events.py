@@ -69,13 +69,8 @@ class HookEvent(msgspec.Struct, frozen=True):
 
 
 def to_operation(name: str, event: HookEvent) -> Operation:
-    """The operation for the event in the file `name`. Its id is derived from that name, so it is applied once.
-
-    Text that looks like a credential is masked: nobody chose to store these texts.
-
-    Raises:
-        InvalidInput: it is not a valid event.
-    """
+    """The operation for the event in the file `name`, from which its id is derived. Text that looks like a credential
+    is masked: nobody chose to store it. Raises `InvalidInput`."""
     session = clean_name(event.session, field="session", longest=MAX_SESSION_ID)
     try:
         project = project_of(Path(event.directory))
@@ -108,7 +103,7 @@ def read_event(content: bytes) -> HookEvent:
 
 
 def change_of(event: HookEvent, session: str) -> SessionChange:
-    """The change that records an event. Raises InvalidInput if it lacks the data for that, or is not known."""
+    """The change that records an event. Raises `InvalidInput` if it lacks the data for that, or is not known."""
     match event.event:
         case "SessionStart":
             tree = str(working_tree_of(Path(event.directory))).encode("utf-8", "replace").decode()
@@ -234,17 +229,12 @@ class HookIntake:
             await anyio.sleep(LOOK_S)
 
     async def take_all(self) -> None:
-        """Record all present events in order.
-
-        Raises:
-            RemembrancerError: an event cannot be written for now; it and later ones stay.
-            OSError: the directory cannot be read, or a file not removed.
-        """
+        """Record all present events in order. Raises an error, and leaves the others, if one cannot be written for
+        now."""
         for name in self._waiting():
             await self._take(name)
 
     def _waiting(self) -> list[str]:
-        """The names of the events' files, in order."""
         try:
             with os.scandir(self._directory) as entries:
                 return sorted(each.name for each in entries if _is_event(each))
@@ -288,7 +278,6 @@ def _is_event(entry: os.DirEntry[str]) -> bool:
 
 
 def _read(path: Path) -> tuple[HookEvent, Operation]:
-    """The event of a file with its operation. Raises InvalidInput if the event is invalid."""
     if path.lstat().st_size > MAX_EVENT_BYTES:
         raise InvalidInput(f"it has more than {MAX_EVENT_BYTES} bytes")
     event = read_event(path.read_bytes())

@@ -35,7 +35,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remembrancer.actors.gateway.conversations import CallContext, CallTool, McpService, PlainCall, plain_call_in
+from remembrancer.actors.gateway.conversations import CallContext, McpService, plain_call_in
 from remembrancer.actors.gateway.mcp_session import MAX_CLIENT_NAME, client_name
 from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.config.project import project_of, working_tree_of
@@ -100,7 +100,6 @@ class HttpRefusal(Exception):
     retry: bool = False
 
     def body(self, request_id: Any) -> dict[str, Any]:
-        """The error in JSON-RPC's form."""
         data = {"data": {"retry_possible": True}} if self.retry else {}
         return {"jsonrpc": "2.0", "id": request_id, "error": {"code": self.code, "message": self.reason, **data}}
 
@@ -108,7 +107,9 @@ class HttpRefusal(Exception):
 class Exchange:
     """A request whose answer may have begun; `id` is its JSON-RPC id, once known."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope, self.receive = scope, receive
+        self.headers = Headers(scope=scope)
         self.id: Any = None
         self.has_begun = False
         self._send = send
@@ -116,6 +117,9 @@ class Exchange:
     async def send(self, message: Message) -> None:
         self.has_begun = True
         await self._send(message)
+
+    async def answer(self, response: ASGIApp) -> None:
+        await response(self.scope, self.receive, self.send)
 
 
 class QuietServer(uvicorn.Server):
@@ -166,7 +170,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A receive function that returns the body again, and then passes on further messages."""
+    """Receives the body again, and then further messages."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -230,7 +234,6 @@ class HttpServer:
 
     @property
     def sessions(self) -> int:
-        """The number of sessions."""
         return len(self._visitors)
 
     @property
@@ -260,7 +263,10 @@ class HttpServer:
             ssl_certfile=self._settings.http_certificate,
         )
         try:
-            self._check_exposed(host)
+            if host not in LOOPBACK and self._no_token:
+                raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
+            if any("*" in name for name in self._settings.http_hosts):
+                raise InvalidInput("http_hosts must be whole names, not patterns")
             config.load()  # reads the certificate
             listener = socket.create_server(
                 (host, port), family=socket.AF_INET6 if is_v6 else socket.AF_INET, backlog=1024
@@ -308,12 +314,6 @@ class HttpServer:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait(waiting, timeout=TOLD_S)
 
-    def _check_exposed(self, host: str) -> None:
-        if host not in LOOPBACK and self._no_token:
-            raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
-        if any("*" in name for name in self._settings.http_hosts):
-            raise InvalidInput("http_hosts must be whole names, not patterns")
-
     # --- one request ---
 
     def _allow_names(self, port: int) -> None:
@@ -350,10 +350,10 @@ class HttpServer:
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer in JSON even if a request raises: uvicorn would answer in plain text."""
-        exchange, refused = Exchange(send), None
+        exchange, refused = Exchange(scope, receive, send), None
         try:
             if not self._has_ended:
-                await self._serve_request(scope, exchange, receive)
+                await self._serve_request(exchange)
         except HttpRefusal as error:
             refused = error
         except anyio.get_cancelled_exc_class():  # cancelled by `end`, or by uvicorn after `STOP_S`
@@ -370,29 +370,29 @@ class HttpServer:
             refused = _stopped() if self._has_ended else HttpRefusal(500, FAILED, code=INTERNAL_ERROR)
         await JSONResponse(refused.body(exchange.id), refused.status, headers=refused.headers)(scope, receive, send)
 
-    async def _serve_request(self, scope: Scope, exchange: Exchange, receive: Receive) -> None:
-        headers = Headers(scope=scope)
-        if scope["path"] == HEALTH:
-            await JSONResponse({"status": "ok"})(scope, receive, exchange.send)
-        elif f"{scope['path']}/".startswith(f"{BROWSER}/"):
-            await self._browse(scope, receive, exchange.send)
-        elif (scope["method"], scope["path"]) == ("GET", "/"):
-            await RedirectResponse(f"{BROWSER}/")(scope, receive, exchange.send)
-        elif scope["path"] != PATH:
+    async def _serve_request(self, exchange: Exchange) -> None:
+        path, origin = exchange.scope["path"], exchange.headers.get("origin")
+        if path == HEALTH:
+            await exchange.answer(JSONResponse({"status": "ok"}))
+        elif f"{path}/".startswith(f"{BROWSER}/"):
+            await self._browse(exchange)
+        elif (exchange.scope["method"], path) == ("GET", "/"):
+            await exchange.answer(RedirectResponse(f"{BROWSER}/"))
+        elif path != PATH:
             raise HttpRefusal(404, f"there is nothing at this path: MCP is at {PATH}")
-        elif "origin" in headers and not self._cors.is_allowed_origin(headers["origin"]):
+        elif origin is not None and not self._cors.is_allowed_origin(origin):
             raise HttpRefusal(403, "pages of that origin are not allowed: see the setting http_origins")
         else:
-            await self._answer(scope, headers, self._grant(headers), exchange, receive)
+            await self._answer(exchange, self._grant(exchange.headers))
 
-    async def _browse(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _browse(self, exchange: Exchange) -> None:
         """Serve a page of the memory browser, which is imported at the first request."""
         if self._browser is None:
             browser = await anyio.to_thread.run_sync(self._open_browser)
             self._browser = Router([Mount(BROWSER, browser)])
         self.pages += 1
         try:
-            await self._browser(scope, receive, send)
+            await exchange.answer(self._browser)
         finally:
             self.pages -= 1
 
@@ -411,20 +411,18 @@ class HttpServer:
             raise HttpRefusal(401, reason, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         return grant
 
-    async def _answer(
-        self, scope: Scope, headers: Headers, grant: Grant | None, exchange: Exchange, receive: Receive
-    ) -> None:
-        body, send = await read_body(receive), exchange.send
+    async def _answer(self, exchange: Exchange, grant: Grant | None) -> None:
+        headers, is_post, body = exchange.headers, exchange.scope["method"] == "POST", await read_body(exchange.receive)
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
-        head = head_of(body) if scope["method"] == "POST" else MessageHead()
+        head = head_of(body) if is_post else MessageHead()
         exchange.id = None if head.id is msgspec.UNSET else head.id
         begins = session_id is None and has_handshake and head.method == "initialize"
         if session_id is None:
             # A client without a session restarts its request ids at each start, so each request gets its own id.
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
-            visitor = await self._visitor(key, session, scope, headers, grant, client_name(head.params))
+            visitor = await self._visitor(key, session, exchange, grant, client_name(head.params))
             own = [each for each, other in self._visitors.items() if other.owner == visitor.owner] if begins else []
             if len(own) >= MAX_SESSIONS_OF_ONE:
                 await self._manager.end_idlest(own)
@@ -435,21 +433,26 @@ class HttpServer:
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
             call_tool, call = self._service.call_tool, plain_call_in(body)
+            context = CallContext(visitor, time.time())
             if call_tool is not None and call is not None and has_handshake and reads_json:
-                answer = await self._call(call_tool, visitor, call, session_id)
-                await answer(scope, receive, send)
+                # Through the SDK it would take several times as long.
+                result = await call_tool(context, call.id, call.params.name, call.params.arguments)
+                self._manager.note_use(session_id or "")
+                await exchange.answer(Response(result.response(call.id), media_type="application/json"))
             else:
-                is_alone = session_id is None and has_handshake and not begins
-                manager = self._alone if is_alone and scope["method"] == "POST" else self._manager
-                sending = self._opening(visitor, send) if begins else send
-                await self._pass_on(manager, visitor, body, scope, grant, receive, sending)
+                is_alone = session_id is None and has_handshake and not begins and is_post
+                manager = self._alone if is_alone else self._manager
+                sending = self._opening(visitor, exchange.send) if begins else exchange.send
+                scope = {**exchange.scope, "remembrancer": context}
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
+                    await manager.handle_request(scope, replayed(body, exchange.receive), sending)
+                    tasks.cancel_scope.cancel()
         finally:
             if session_id is None and not begins:
                 self._service.registry.left(visitor)
 
     def _opening(self, visitor: Visitor, send: Send) -> Send:
-        """Note the session that an answer opens."""
-
         async def sending(message: Message) -> None:
             made = Headers(raw=message["headers"]).get(SESSION) if message["type"] == "http.response.start" else None
             if made is not None and message["status"] < 300:
@@ -458,30 +461,6 @@ class HttpServer:
             await send(message)
 
         return sending
-
-    async def _pass_on(
-        self,
-        manager: StreamableHTTPSessionManager,
-        visitor: Visitor,
-        body: bytes,
-        scope: Scope,
-        grant: Grant | None,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        """Let the SDK answer a request."""
-        scope = {**scope, "remembrancer": CallContext(visitor, time.time())}
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
-            await manager.handle_request(scope, replayed(body, receive), send)
-            tasks.cancel_scope.cancel()
-
-    async def _call(self, call_tool: CallTool, visitor: Visitor, call: PlainCall, session_id: str | None) -> Response:
-        """Answer a tool call directly. Through the SDK it would take several times as long."""
-        result = await call_tool(CallContext(visitor, time.time()), call.id, call.params.name, call.params.arguments)
-        body = result.response(call.id)
-        self._manager.note_use(session_id or "")
-        return Response(body, media_type="application/json")
 
     async def _end_when_revoked(self, grant: Grant | None, scope: anyio.CancelScope) -> None:
         while grant is not None:
@@ -495,13 +474,12 @@ class HttpServer:
                 return
 
     async def _visitor(
-        self, key: str, session: str, scope: Scope, headers: Headers, grant: Grant | None, client: str | None
+        self, key: str, session: str, exchange: Exchange, grant: Grant | None, client: str | None
     ) -> Visitor:
-        """A client in the project that its request names, or else in the first project of its token.
-
-        Raises `HttpRefusal` for a project that the token does not include.
-        """
-        named = headers.get(PROJECT) or parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
+        """A client in the project that its request names, or else in the first project of its token. Raises
+        `HttpRefusal`."""
+        headers, query = exchange.headers, parse_qs(exchange.scope["query_string"].decode("latin-1"))
+        named = headers.get(PROJECT) or query.get("project", [""])[0]
         first = grant.projects[0] if grant is not None and grant.projects else self._home
         directory = Path(named or first)
         if not directory.is_absolute() or "\0" in named:
@@ -556,10 +534,8 @@ class Sessions(StreamableHTTPSessionManager):
 
 
 def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
-    """The project and the working tree of a directory, as seen by the holder of the token. Reads the disk.
-
-    Raises `HttpRefusal`: it is not one of the token's projects.
-    """
+    """The project and the working tree of a directory, as seen by the holder of the token. Reads the disk. Raises
+    `HttpRefusal`."""
     project, tree = project_of(directory), working_tree_of(directory)
     has_all = grant is None or grant.every_project
     if grant is not None and not has_all and project.id not in {project_of(Path(each)).id for each in grant.projects}:

@@ -52,7 +52,6 @@ class MarkdownIndex:
         """The edits of each file that its memories have taken over, until its block is written."""
 
     async def attend(self, caller: Caller) -> None:
-        """Include a session's working tree from now on."""
         if self._access.settings.markdown_index is None or not caller.directory:
             return
         self._callers.pop(caller.directory, None)
@@ -97,7 +96,7 @@ class MarkdownIndex:
 
     async def _take_in(self, caller: Caller, path: Path, content: str, gathered: ContextGathered) -> bool:
         """Update the memories whose items a person has edited, in that person's name, if they have not changed since.
-        Returns True if there were any. Other edits are kept after the next written block."""
+        Returns True if there were any."""
         kept = kept_in(content)
         if kept is None:
             return False

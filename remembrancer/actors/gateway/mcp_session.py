@@ -28,8 +28,6 @@ MAX_WAITING: Final = 64
 """The most messages that wait for the SDK's server, or come from it."""
 MAX_CLIENT_NAME: Final = 100
 
-_json = msgspec.json.Encoder()
-
 
 class McpSession(Session):
     """One client's session. Call `serve` once."""
@@ -88,8 +86,9 @@ class McpSession(Session):
                 )
                 metadata.on_request_unanswered = partial(self._forget, request_id)
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
-                given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
-                self._tasks.create_task(self._settle_replacement(str(answered), self._asking.decided(given)))
+                decided = self._asking.decided(message.result if isinstance(message, mcp.JSONRPCResponse) else {})
+                if decided is not None:
+                    self._tasks.create_task(self._settle_replacement(str(answered), decided))
                 return
             case mcp.JSONRPCResponse(id=self._roots_request) | mcp.JSONRPCError(id=self._roots_request):
                 self._take_roots(message.result if isinstance(message, mcp.JSONRPCResponse) else {})
@@ -98,7 +97,7 @@ class McpSession(Session):
                 self._expects_roots
             ):
                 question = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
-                self._write(_json.encode(question) + b"\n")
+                self._write(msgspec.json.encode(question) + b"\n")
             case mcp.JSONRPCNotification(method="notifications/initialized"):
                 self._tasks.create_task(self.caller())
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ends
@@ -118,8 +117,8 @@ class McpSession(Session):
         self._asking.heard(call.params.name, call.params.arguments, answer)
         return answer
 
-    async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
-        if arguments is not None and "update_memory" in self.tools and self._service.call_tool is not None:
+    async def _settle_replacement(self, request_id: str, arguments: dict[str, Any]) -> None:
+        if "update_memory" in self.tools and self._service.call_tool is not None:
             await self._service.call_tool(CallContext(self, time.time()), request_id, "update_memory", arguments)
 
     def _take_roots(self, result: dict[str, Any]) -> None:
@@ -151,7 +150,7 @@ class McpSession(Session):
         if isinstance(message, mcp.JSONRPCResponse):
             if message.id == self._handshake:
                 self._has_plain_calls = message.result.get("protocolVersion") in HANDSHAKE_PROTOCOL_VERSIONS
-            return _json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
+            return msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 

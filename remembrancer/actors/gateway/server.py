@@ -59,7 +59,6 @@ class Handlers:
         self._subscriptions = subscriptions
 
     async def list_tools(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
-        """`tools/list`."""
         tools = [(tool, tool.described()) for tool in request_context(ctx).session.tools.values()]
         for tool, described in tools if _shows_apps(ctx) else ():
             if (tool.toolset, tool.name) in WITH_CARD:
@@ -67,21 +66,17 @@ class Handlers:
         return {"tools": [described for _, described in tools], **CONSTANT}
 
     async def call_tool(self, ctx: Context, params: mcp.CallToolRequestParams) -> Any:
-        """`tools/call`."""
         assert ctx.request_id is not None
         answer = await self.calls.call(request_context(ctx), ctx.request_id, params.name, params.arguments or {})
         return answer.as_mcp()
 
     async def list_resources(self, _: Context, __: mcp.PaginatedRequestParams | None) -> Any:
-        """`resources/list`."""
         return {"resources": RESOURCES, **CONSTANT}
 
     async def list_templates(self, _: Context, __: mcp.PaginatedRequestParams | None) -> Any:
-        """`resources/templates/list`."""
         return {"resourceTemplates": TEMPLATES, **CONSTANT}
 
     async def read_resource(self, ctx: Context, params: mcp.ReadResourceRequestParams) -> Any:
-        """`resources/read`."""
         context = request_context(ctx)
         uri = str(params.uri)
         if uri == CARD:
@@ -113,10 +108,8 @@ class Handlers:
         return {}
 
     async def listen(self, ctx: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
-        """`subscriptions/listen`, of the 2026-07-28 protocol: lasts as long as the stream.
-
-        Only existing resources are acknowledged. The lists of tools, resources and prompts never change.
-        """
+        """`subscriptions/listen`, of the 2026-07-28 protocol: lasts as long as the stream. Only existing resources are
+        acknowledged."""
         context = request_context(ctx)
         watcher = await self._watcher(context)
         held: list[str] = []
@@ -142,22 +135,16 @@ class Handlers:
         return self._subscriptions.watcher(session, caller)
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
-        """Check that the caller can see a resource: a change of it would be announced.
-
-        Raises:
-            NotFound: it is a memory that the caller cannot see.
-            MemoryUnavailable, DeadlineExceeded: only the store would know.
-        """
+        """Check that the caller can see a resource: a change of it would be announced. Raises `NotFound`, or that the
+        store is away."""
         if uri not in FIXED:
             await self._resources.read(await context.session.caller(), uri, context.received_at)
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
-        """`prompts/list`."""
         prompts = prompts_for(request_context(ctx).session.tools)
         return {"prompts": [prompt.described(name) for name, prompt in prompts.items()], **CONSTANT}
 
     async def get_prompt(self, ctx: Context, params: mcp.GetPromptRequestParams) -> Any:
-        """`prompts/get`."""
         tools = request_context(ctx).session.tools
         text = message_of(params.name, params.arguments or {}, tools)
         message = {"role": "user", "content": {"type": "text", "text": text}}
@@ -165,7 +152,6 @@ class Handlers:
 
 
 def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
-    """The context of the request that a handler answers, as set by its session."""
     request: Any = ctx.request
     context = request if isinstance(request, CallContext) else request.scope["remembrancer"]
     assert isinstance(context, CallContext)
@@ -173,8 +159,6 @@ def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
 
 
 def build_server(handlers: Handlers) -> Server[Any]:
-    """Build the server. Every request comes with a `CallContext` as its transport's context."""
-
     def guarded(handler: Handler[P]) -> Handler[P]:
         """Wrap a handler so that its errors reach the client with a code, a message and `data`, and internal errors
         without their text."""
@@ -248,7 +232,6 @@ def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -
 
 
 def _shows_apps(ctx: Context) -> bool:
-    """True if the client has declared support for MCP Apps."""
     declared = ctx.session.client_capabilities
     settings = ((declared and declared.extensions) or {}).get(APPS)
     return settings is not None and APP_TYPE in settings.get("mimeTypes", ())

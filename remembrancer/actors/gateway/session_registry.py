@@ -57,7 +57,6 @@ class ClientConversation(abc.ABC):
         """The caller of its requests."""
 
     def take_notices(self) -> list[Notice]:
-        """Take the notices that the session has not received yet."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -84,7 +83,6 @@ class SessionRegistry:
         self._stopping = False
 
     def left(self, session: ClientConversation) -> None:
-        """Note that a connection has ended."""
         self.on_left(session)
         if session.key in self._callers:
             self._replace(session, None)
@@ -98,8 +96,8 @@ class SessionRegistry:
                 self._waiting.task_done()
 
     async def drain(self) -> None:
-        """Return when every end so far has been reported. A session whose start is not reported yet begins with the
-        next runtime, at its client's next request."""
+        """Return when every end so far has been reported. A session whose start was not begins at its client's next
+        request."""
         self._stopping = True
         await self._waiting.join()
 
@@ -109,8 +107,7 @@ class SessionRegistry:
         self._replace(session, caller)
 
     def _replace(self, session: ClientConversation, caller: Caller | None) -> None:
-        """Replace a connection's caller. Sessions begin when they join the set of present sessions, and end when they
-        leave it."""
+        """Replace a connection's caller. A session begins with its first connection, and ends with its last."""
         before, old = self._present(), self._callers.pop(session.key, None)
         if caller is not None:
             self._callers[session.key] = caller

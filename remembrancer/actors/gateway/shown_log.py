@@ -87,7 +87,7 @@ class ShownLog:
             self._pending.extend(Shown(at, project, session_id, each, place, tool, asked) for place, each in shown)
 
     async def run(self) -> None:
-        """Write queued entries in batches, until cancelled; the last batch is still written then."""
+        """Write queued entries in batches, the last one when cancelled."""
         try:
             while True:
                 await anyio.sleep(BATCH_S)
@@ -115,11 +115,7 @@ class ShownLog:
 
     def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
         """Delete all entries of these memories, and all questions of a project that contain the beginning of one of the
-        quotes.
-
-        Raises:
-            sqlite3.Error, RemembrancerError: it failed, or was not completed.
-        """
+        quotes. Raises an error if that was not completed."""
         with self._writing:
             if self._pending:
                 self.flush()
@@ -132,11 +128,7 @@ class ShownLog:
             drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
 
     def move(self, old: str, new: str) -> None:
-        """Give the entries of a project to another one. From any process.
-
-        Raises:
-            RemembrancerError: the file cannot be changed.
-        """
+        """Give the entries of a project to another one. From any process. Raises `MemoryUnavailable`."""
         if self._path.exists():
             try:
                 with _opened(self._path) as connection:

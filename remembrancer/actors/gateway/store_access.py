@@ -110,7 +110,7 @@ class LastAnswers:
         self._bytes = 0
 
     def put(self, question: Request[Any], received_at: float, answer: LastAnswer) -> None:
-        """Store the answer to a request that was received at `received_at`, in place of the earlier one."""
+        """Keep the answer to a request that was received at `received_at`, in place of the earlier one."""
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
@@ -121,7 +121,6 @@ class LastAnswers:
             self._drop(next(iter(self._kept)))
 
     def find(self, question: Request[Any], received_at: float) -> LastAnswer | None:
-        """The last answer to the same request."""
         return self._kept.get(_timeless(question, received_at))
 
     def last_shown(self, project: ProjectRef, session_id: str) -> tuple[tuple[RecalledMemory, ...], float] | None:
@@ -183,17 +182,13 @@ class StoreAccess(MemoryService):
         self.on_recall: Callable[[Caller, tuple[str, ...]], None] = lambda caller, memory_ids: None
         """Called during a request with the caller and the memories that it was shown (none: nothing was found)."""
         self._answers = LastAnswers()
-        self._drain = Drain(queue, store, self.writes.note, self._note_refused)
+        self.run = Drain(queue, store, self.writes.note, self._note_refused).run
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         if (erasing := RuntimePaths(Path(home)).erasing).exists():  # it quotes the memory
             logger.warning("a memory was only partly erased when an earlier release was killed: erase it again")
             erasing.unlink()
         self.open_browser = open_browser
         self.ask_status = ask_status
-
-    async def run(self) -> None:
-        """Drain the write queue, until cancelled."""
-        await self._drain.run()
 
     async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
         try:
@@ -401,7 +396,6 @@ class StoreAccess(MemoryService):
         return (await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)).body
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
-        """The notice that queued writes are missing from a project's answers."""
         lanes = (project_id, USER_LANE, project_id + NOTES)
         waiting = self._queue.waits(*lanes)
         if not waiting:
@@ -463,7 +457,6 @@ class WriteNews:
 
 
 def _left_s(until: float) -> float:
-    """The seconds until then, or a small minimum."""
     return max(LEAST_BUDGET_S, until - time.time())
 
 

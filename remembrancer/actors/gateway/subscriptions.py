@@ -37,39 +37,29 @@ class SessionWatcher:
         self._is_telling = False
 
     def subscribe(self, uri: str, tell: Tell) -> None:
-        """Watch a resource for the handshake protocols; `tell` notifies the client. Repeating it has no effect.
-
-        Raises:
-            InvalidInput: the session watches too many already.
-        """
+        """Watch a resource for the handshake protocols; `tell` notifies the client. Repeating it has no effect. Raises
+        as `hold`."""
         if uri not in self._subscribed:
             self.hold(uri)
         self._subscribed[uri] = tell
 
     def unsubscribe(self, uri: str) -> None:
-        """End `subscribe`. Does nothing for a resource that is not watched."""
         if self._subscribed.pop(uri, None) is not None:
             self.release((uri,))
 
     def hold(self, uri: str) -> None:
         """Watch a resource until `release`. It is announced once: a change since the client read it, or since another
-        gateway announced one, is unknown.
-
-        Raises:
-            InvalidInput: the session watches too many already.
-        """
+        gateway announced one, is unknown. Raises `InvalidInput` if the session watches too many already."""
         if uri not in self._held and len(self._held) >= MAX_WATCHES:
             raise InvalidInput(f"a session can subscribe to at most {MAX_WATCHES} resources", field="uri")
         self._held[uri] += 1
         self.mark((uri,))
 
     def release(self, uris: Iterable[str]) -> None:
-        """End `hold`."""
         self._held.subtract(uris)
         self._held = +self._held
 
     def heard_write(self, operation: Operation) -> None:
-        """Note a write of any session that is durable, or applied."""
         if isinstance(operation.change, StartSession | EndSession | RecordEvents):
             if (operation.project.id, operation.session_id) == (self.caller.project.id, self.caller.session_id):
                 self.mark((SUMMARY, STATUS))
@@ -130,28 +120,23 @@ class Subscriptions:
         return self._watchers.setdefault(session.key, SessionWatcher(caller, self._tasks))
 
     def move(self, session: ClientConversation, caller: Caller) -> None:
-        """Note that the session works in another project from now on."""
         watcher = self._watchers.get(session.key)
         if watcher is not None:
             watcher.caller = caller
             watcher.mark()
 
     def close(self, session: ClientConversation) -> None:
-        """Drop everything about a session that has ended."""
         self._watchers.pop(session.key, None)
 
     def heard_write(self, operation: Operation) -> None:
-        """Note a write of any session that is durable, or applied."""
         for watcher in self._watchers.values():
             watcher.heard_write(operation)
 
     def heard_recall(self, caller: Caller, _: tuple[str, ...]) -> None:
-        """Note that a session was shown memories."""
         for watcher in self._watchers.values():
             if (caller.project.id, caller.session_id) == (watcher.caller.project.id, watcher.caller.session_id):
                 watcher.mark((SUMMARY,))
 
     def heard_store(self) -> None:
-        """Note that the store has become available or unavailable."""
         for watcher in self._watchers.values():
             watcher.mark()

@@ -102,13 +102,8 @@ class QueueFile:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """The database for one action.
-
-        Raises:
-            StorageFull: the disk has no room.
-            MemoryUnavailable: another program has locked the file, or it cannot be read or written now. If it was
-                damaged, the next action finds a new one.
-        """
+        """The database for one action. If it was damaged, that raises `MemoryUnavailable`, and the next action finds a
+        new file."""
         with self._explained():
             if not self._path.exists():  # what is written to a deleted file is lost with this process
                 self._database = self._renewed(self._database, "was deleted")
@@ -154,11 +149,7 @@ class QueueFile:
 
     def erase(self, memory_id: str) -> list[str]:
         """Delete for good all queued and set-aside operations about a memory, and what the log still has of those that
-        were applied. Returns the ids of those that were deleted.
-
-        Raises:
-            MemoryUnavailable: the file is being read, so its log cannot be emptied. The call can be repeated.
-        """
+        were applied. Returns the ids of those that were deleted. Can be repeated if the file was being read."""
         erased: list[str] = []
         with self._opened() as database:
             with _transaction(database):
@@ -181,7 +172,6 @@ class QueueFile:
         return rows, rejected
 
     def drop(self, operation_ids: Sequence[str]) -> None:
-        """Delete set-aside operations for good."""
         with self._opened() as database:
             database.executemany("DELETE FROM rejected WHERE operation_id = ?", [(each,) for each in operation_ids])
 
@@ -195,10 +185,8 @@ class QueueFile:
             )
 
     def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
-        """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one.
-
-        Also returns the errors of undecodable operations (of a newer release) among them, by their ids.
-        """
+        """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one. Also the errors
+        of undecodable ones (of a newer release) among them, by their ids."""
         oldest: list[Operation] = []
         unreadable: dict[str, Failure] = {}
         total = 0
@@ -230,7 +218,6 @@ class QueueFile:
         return int(set_aside)
 
     def close(self) -> None:
-        """Close the file. May be called twice."""
         self._database.close()
 
 
@@ -281,17 +268,13 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
-    """The row of `queued` for an operation."""
     memory_id = memory_id_of(operation.change) or ""
     return QueuedRow(operation.operation_id, _encoder.encode(operation), lane, memory_id, now)
 
 
 def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
-    """Read the waiting and the refused writes, the oldest first, from any process.
-
-    Raises:
-        SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: it cannot be read.
-    """
+    """Read the waiting and the refused writes, the oldest first, from any process. Raises the errors of
+    `snapshot_of`."""
     with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
         if file is None:
             return [], []
@@ -324,8 +307,7 @@ class Lane:
 
 
 class WriteQueue:
-    """The queue for asynchronous use. Use inside a running event loop. An operation counts as waiting from before its
-    append until after its removal.
+    """The queue for asynchronous use. An operation counts as waiting from before its append until after its removal.
 
     Order matters only within a lane: operations of one do not block those of another. A lane is the id of a project,
     the id with `NOTES` appended, or `USER_LANE`.
@@ -368,7 +350,6 @@ class WriteQueue:
 
     @property
     def depth(self) -> int:
-        """The number of waiting operations."""
         return self.waits(*self.lanes)
 
     @property
@@ -377,7 +358,6 @@ class WriteQueue:
         return {name: lane.refusal.message for name, lane in self.lanes.items() if lane.refusal is not None}
 
     def waits(self, *lanes: str) -> int:
-        """The number of waiting operations in these lanes."""
         return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
 
     def lane_of(self, operation: Operation) -> str:
@@ -395,13 +375,8 @@ class WriteQueue:
         return USER_LANE if is_users else project_id
 
     async def append(self, operation: Operation) -> None:
-        """Queue an operation; it is durable when this returns. An operation that is already queued is not added again.
-
-        Raises:
-            QueueFull: it is full.
-            StorageFull: the disk has no room.
-            MemoryUnavailable: the file cannot be written.
-        """
+        """Queue an operation; it is durable when this returns. One that is already queued is not added again. Raises
+        `QueueFull`, `StorageFull` or `MemoryUnavailable`."""
         operation_id = operation.operation_id
         queued_in = next((name for name, lane in self.lanes.items() if operation_id in lane.waiting), None)
         if queued_in is None and self.depth >= self._limit:
@@ -428,7 +403,6 @@ class WriteQueue:
         self.lanes = {name: lane for name, lane in self.lanes.items() if lane.waiting}
 
     async def head(self, lane: str, count: int, size_bytes: int) -> list[Operation]:
-        """The oldest operations of a lane: at most `count`, about `size_bytes` of them."""
         oldest, unreadable = await self._do(lambda file: file.head(lane, count, size_bytes))
         if unreadable:
             logger.error("queued writes cannot be read and are set aside", extra={"count": len(unreadable)})
@@ -436,13 +410,11 @@ class WriteQueue:
         return oldest
 
     async def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure]) -> None:
-        """Remove operations that the store has applied or will never apply."""
         self.rejected = await self._do(lambda file: file.settle(applied, rejected, time.time()))
         self._remove((*applied, *rejected))
         self._announce()
 
     async def erase(self, memory_id: str) -> None:
-        """Delete all queued and set-aside operations about a memory."""
         if await self._do(lambda file: file.erase(memory_id)):
             await self._count()
 
@@ -462,7 +434,6 @@ class WriteQueue:
         self.changed = anyio.Event()
 
     async def _do(self, work: Callable[[QueueFile], T]) -> T:
-        """Run an action on the file in its thread. Raises its errors."""
         file = self._file
         if file is None:
             raise MemoryUnavailable(self.problem or "the write queue is closed")
@@ -586,14 +557,12 @@ class Drain:
 
     async def _settle(self, lane: Lane, batch: list[Operation], reply: BatchApplied) -> None:
         await self._queue.settle(reply.applied, reply.rejected)
-        done = set(reply.applied)
-        applied = [operation for operation in batch if operation.operation_id in done]
         lane.refusal, lane.again_at, lane.failures = None, 0.0, 0
-        for operation in applied:
-            self._on_applied(operation)
         for operation in batch:
             error = reply.rejected.get(operation.operation_id)
-            if error is not None:
+            if operation.operation_id in reply.applied:
+                self._on_applied(operation)
+            elif error is not None:
                 logger.error(
                     "a queued write was rejected and set aside",
                     extra={"operation_id": operation.operation_id, "code": error.code, "reason": error.message},
