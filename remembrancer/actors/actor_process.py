@@ -51,10 +51,8 @@ logger = logging.getLogger(__name__)
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """The first line, as JSON: the identity of the process, its home, and its settings.
-
-    `name` is unique in the runtime (`embedder-2`).
-    """
+    """The first line, as JSON: the identity of the process (`name` is unique, as `embedder-2`), its home, and its
+    settings."""
 
     role: Role
     name: str
@@ -67,16 +65,12 @@ class LaunchSpec(msgspec.Struct, frozen=True):
 
     @property
     def paths(self) -> RuntimePaths:
-        """The paths of the home."""
         return RuntimePaths(Path(self.home))
 
 
 def configure_logs(directory: Path, actor: str, level: str) -> None:
-    """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line, rotated.
-
-    A memory's content is never logged above debug. If no log can be written (a full disk), nothing is logged, and the
-    actor continues.
-    """
+    """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line, rotated. A memory's content
+    is never logged above debug. If no log can be written (a full disk), nothing is logged, and the actor continues."""
     path = directory / f"{actor}.log"
     handler: logging.Handler
     try:
@@ -161,8 +155,6 @@ def allow_many_files() -> None:
 
 
 class _Life:
-    """One run of an actor, with the time and the reason for its end."""
-
     def __init__(self) -> None:
         self.stop = anyio.Event()
         self.reason = ""
@@ -257,7 +249,7 @@ async def _run_until_cancelled(
 
 
 async def _say_ready(control: Dealer[FromLauncher], actor: Actor) -> None:
-    """Report the first health, which means readiness, as soon as the launcher listens, which may be late."""
+    """Report the first health, which means readiness, as soon as the launcher listens."""
     await control.wait_connected(math.inf)
     control.send(actor.health())
 
@@ -269,7 +261,6 @@ async def _end_on_signal(life: _Life) -> None:
 
 
 def _start_parent_watchdog(launch_input: BinaryIO) -> None:
-    """End this process when the launcher dies."""
     end_with_parent()
 
     def watch() -> None:
@@ -281,11 +272,8 @@ def _start_parent_watchdog(launch_input: BinaryIO) -> None:
 
 
 async def acquire(lock: FileLock, owner: str) -> None:
-    """Take `lock`, waiting for a predecessor that is about to exit.
-
-    Raises:
-        HomeUnusable: it is still held after `LOCK_WAIT_S`, or cannot be locked.
-    """
+    """Take `lock`, waiting for a predecessor that is about to exit. Raises `HomeUnusable` after `LOCK_WAIT_S`, or if it
+    cannot be locked."""
     try:
         with anyio.move_on_after(LOCK_WAIT_S):
             while not lock.try_acquire():  # noqa: ASYNC110 - flock has no event to wait for

@@ -16,11 +16,8 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 def prepare_home(paths: RuntimePaths) -> None:
-    """Make the home and its directories, for this user alone.
-
-    Raises:
-        HomeUnusable: a directory cannot be made, or others may write in it.
-    """
+    """Make the home and its directories, for this user alone. Raises `HomeUnusable` if that fails, or others may write
+    in it."""
     try:
         paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         _make_private(paths.home)
@@ -54,7 +51,6 @@ def _claim(directory: Path, use: str) -> None:
 
 
 def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
-    """The error for an unusable directory of the home, with the reason and a remedy."""
     why = reason if isinstance(reason, str) else reason_of(reason)
     return HomeUnusable(
         f"the directory {directory} cannot be used: {why}. "
@@ -64,10 +60,7 @@ def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
 
 def claim_memory_home(home: Path) -> None:
     """Make the directory of a home in memory, for this user alone, in a place where everybody may make directories.
-
-    Raises:
-        HomeUnusable: another user owns the path, or it cannot be made.
-    """
+    Raises `HomeUnusable`."""
     try:
         _claim(home, "this memory goes there")
     except OSError as error:
@@ -75,12 +68,7 @@ def claim_memory_home(home: Path) -> None:
 
 
 def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
-    """Take the lock of the home, waiting for it.
-
-    Raises:
-        AlreadyRunning: another runtime has it.
-        HomeUnusable: the lock's file cannot be made or locked.
-    """
+    """Take the lock of the home, waiting for it. Raises `AlreadyRunning`, or `HomeUnusable` if it cannot be locked."""
     lock = FileLock(paths.runtime_lock)
     try:
         if lock.acquire(wait_s):
@@ -133,5 +121,4 @@ def read_record(paths: RuntimePaths) -> int | None:
 
 
 def write_record(paths: RuntimePaths, pid: int) -> None:
-    """Record the launcher. Raises `OSError`."""
     paths.runtime_record.write_text(json.dumps({"pid": pid}), encoding="utf-8")

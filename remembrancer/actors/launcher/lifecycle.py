@@ -63,7 +63,6 @@ class Lifecycle:
         return self._stop_steps is not None or self.state == "stopped"
 
     def start(self, now: float) -> list[Instruction]:
-        """Start the first incarnation, or the next."""
         if self.incarnation:
             self.restarts += 1
         self.incarnation = self._new_incarnation()
@@ -123,20 +122,15 @@ class Lifecycle:
         return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self.tick(now)]
 
     def beat(self, now: float, late_s: float) -> list[Instruction]:
-        """Send a ping and check the earlier answers.
-
-        Silence counts from the first unanswered ping, and only while the launcher itself was running: the time by
-        which its timer was late (`late_s`) is excused, since the answers may be waiting unread.
-        """
+        """Send a ping and check the earlier answers. Silence counts from the first unanswered ping, and only while the
+        launcher itself was running: the time by which its timer was late (`late_s`) is excused, since the answers may
+        be waiting unread."""
         if not self.alive or self.retiring:
             return []
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
             return [ping]  # the answer shows whether the first report was lost; silence does not count yet
-        if self._unanswered_since is not None:
-            self._unanswered_since += max(0.0, late_s)
-        else:
-            self._unanswered_since = now
+        self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since + max(0.0, late_s)
         if self._cause is None and now - self._unanswered_since > self._stall_timeout_s:
             self._cause = f"it did not answer for {self._stall_timeout_s:g} s and was killed"
             self._enter("unresponsive", now)
@@ -144,7 +138,6 @@ class Lifecycle:
         return [ping]
 
     def tick(self, now: float) -> list[Instruction]:
-        """Do everything that is due."""
         if self._stop_steps is not None:
             return self._proceed(self._stop_steps, now)
         if self._restart_at is not None and self._restart_at <= now:
@@ -185,7 +178,6 @@ class Lifecycle:
         self._enter("stopped", now)
 
     def _enter(self, state: ProcessState, now: float) -> None:
-        """Change the state. The log gets it, with the error if there is one."""
         if state != self.state:
             self.state = state
             level = logging.WARNING if self.error else logging.INFO
@@ -194,7 +186,6 @@ class Lifecycle:
 
 
 def describe_ending(name: str, ending: int | str) -> str:
-    """The end of a process in words for a person."""
     if isinstance(ending, str):
         return ending
     if ending < 0:
@@ -206,7 +197,7 @@ def describe_ending(name: str, ending: int | str) -> str:
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Start a process. `threads` is the number of threads for an embedder, `model` its model (None: the model in the
+    """Start a process. `threads` is the number of threads for an embedder, `model` its model (None: that of the
     settings)."""
 
     role: Role

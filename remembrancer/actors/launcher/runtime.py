@@ -84,7 +84,6 @@ _decode_failure: Final = msgspec.json.Decoder(Failure).decode
 
 
 def actor_command(role: str) -> list[str]:
-    """The command of an actor: this Python, without modules of the working directory."""
     return [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"]
 
 
@@ -150,7 +149,6 @@ class Runtime(NamedTuple):
             raise
 
     def _take_secrets(self, settings: Settings) -> dict[str, str]:
-        """Take the variables that embedders may need out of every other environment."""
         secrets = self.environ if self.secrets is None else self.secrets
         names = {name for engine in REMOTE_ENGINES for name in secret_variables(settings, engine)}
         taken = {name: secrets[name] for name in names if name in secrets}
@@ -230,11 +228,11 @@ class Supervisor:
         self._events.put_nowait(functools.partial(self._core.stop, reason))
 
     async def _next_event(self) -> Event:
-        if self._events.empty():
-            with anyio.move_on_after(max(0.0, self._core.next_at - time.monotonic())):
-                return await self._events.get()
-            return self._core.tick
-        return self._events.get_nowait()
+        if not self._events.empty():
+            return self._events.get_nowait()
+        with anyio.move_on_after(max(0.0, self._core.next_at - time.monotonic())):
+            return await self._events.get()
+        return self._core.tick
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -258,15 +256,8 @@ class Supervisor:
         if isinstance(last, GatewayHealth) and last.http and not settings.http_port:  # for the memory browser
             served = urlsplit(last.http)
             settings = msgspec.structs.replace(settings, http_host=served.hostname, http_port=served.port)
-        spec = LaunchSpec(
-            role=order.role,
-            name=order.name,
-            incarnation=order.incarnation,
-            home=str(self._paths.home),
-            settings=settings,
-            threads=order.threads,
-            no_token=self._runtime.no_token,
-        )
+        home, no_token = str(self._paths.home), self._runtime.no_token
+        spec = LaunchSpec(order.role, order.name, order.incarnation, home, settings, order.threads, no_token)
         loop = asyncio.get_running_loop()
 
         def on_exit(child: Child, ending: int | Failure) -> None:
@@ -311,7 +302,6 @@ class Supervisor:
                 self._events.put_nowait(functools.partial(self._core.on_health, peer.name, peer.incarnation, health))
 
     async def _ping(self, name: str, incarnation: str) -> None:
-        """Ping a process. Its answer, its health, is its heartbeat."""
         try:
             health = await self._router.ask(_peer(name, incarnation), Ping(), timeout_s=self._settings.stall_timeout_s)
         except RemembrancerError:
@@ -319,7 +309,6 @@ class Supervisor:
         self._events.put_nowait(functools.partial(self._core.on_health, name, incarnation, health))
 
     async def _report(self, peer: Peer, asked: int) -> None:
-        """Answer a request for the state of the runtime, after fresh reports of the processes."""
         with anyio.move_on_after(FRESH_ANSWERS_S):
             async with anyio.create_task_group() as asking:
                 for process in self._core.processes:
@@ -333,15 +322,8 @@ class Supervisor:
         self._events.put_nowait(answer)
 
     def _status(self, now: float) -> RuntimeStatus:
-        launcher = ProcessStatus(
-            role="launcher",
-            name="launcher",
-            pid=os.getpid(),
-            state="ready",
-            restarts=0,
-            uptime_s=now - self._started_at,
-            rss_bytes=resident_bytes(os.getpid()),
-        )
+        own, uptime_s = os.getpid(), now - self._started_at
+        launcher = ProcessStatus("launcher", own, "ready", 0, uptime_s, resident_bytes(own), name="launcher")
         reports = self._core.reports
         gateway, store = reports.get("gateway"), reports.get("store")
         consolidator, indexer = reports.get("consolidator"), reports.get("indexer")
@@ -360,20 +342,12 @@ class Supervisor:
         health = self._core.reports.get(process.name)
         if state == "ready" and isinstance(health, EmbedderHealth) and health.error:
             state, error = "degraded", health.error
-        return ProcessStatus(
-            role=process.role,
-            name=process.name,
-            pid=child.pid if child else 0,
-            state=state,
-            restarts=process.restarts,
-            uptime_s=now - process.started_at if child else 0.0,
-            rss_bytes=resident_bytes(child.pid) if child else 0,
-            error=error,
-        )
+        pid, rss_bytes = (child.pid, resident_bytes(child.pid)) if child else (0, 0)
+        uptime_s = now - process.started_at if child else 0.0
+        return ProcessStatus(process.role, pid, state, process.restarts, uptime_s, rss_bytes, error, process.name)
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process; 0 if it has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
@@ -381,7 +355,6 @@ def resident_bytes(pid: int) -> int:
 
 
 def _peer(name: str, incarnation: str) -> Peer:
-    """The peer of a process: its `Dealer` uses this routing id."""
     return Peer(f"{name}/{incarnation}".encode(), name, incarnation)
 
 

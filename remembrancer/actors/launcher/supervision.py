@@ -61,13 +61,11 @@ class Supervision:
 
     @property
     def processes(self) -> tuple[Lifecycle, ...]:
-        """Every process, in the order of a listing."""
         embedders = (self._embedders[number] for number in sorted(self._embedders))
         return (self._gateway, self._store, *embedders, *(self._background[role] for role in sorted(self._background)))
 
     @property
     def finished(self) -> bool:
-        """True if the runtime has stopped and no process is left."""
         return self.stopping is not None and all(process.state == "stopped" for process in self.processes)
 
     @property
@@ -78,7 +76,6 @@ class Supervision:
         return min([self._next_beat, *(moment for moment in moments if moment is not None)])
 
     def begin(self, now: float) -> list[Instruction]:
-        """Start the gateway, which clients wait for, and the store, side by side."""
         return [*self._gateway.start(now), *self._store.start(now)]
 
     def on_health(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
@@ -99,7 +96,7 @@ class Supervision:
                 elif health.pages or self._settings.http_port:
                     self._idle.note_use(now)  # a client over HTTP, or a browser, cannot start a runtime
         is_new = process.on_health(now)
-        failed = [other for other in self._others(process) if is_new and other.state == "failed"]
+        failed = [other for other in self.processes if is_new and other.state == "failed"]
         news = [Tell(name, incarnation, PeerGone(other.role, "", other.error)) for other in failed]
         return [*news, *self.tick(now)]
 
@@ -116,7 +113,6 @@ class Supervision:
         return self._background[role].start(now)
 
     def _note_use(self, now: float) -> None:
-        """Note that the runtime is in use: resting processes are started again."""
         self._idle.note_use(now)
         self._rest.note_use(now)
         self.is_resting = False
@@ -145,17 +141,15 @@ class Supervision:
         if process is self._gateway and failure is not None:
             self._idle.ready(now)  # no session will ever be served: there is none to wait for
         gone = PeerGone(process.role, incarnation, failure)
-        news = [Tell(other.name, other.incarnation, gone) for other in self._others(process) if other.alive]
+        news = [Tell(other.name, other.incarnation, gone) for other in self.processes if other.alive]
         return [*news, *self.tick(now)]
 
     def scale(self, embedders: int, now: float) -> list[Instruction]:
-        """Run this many embedders."""
         self._wanted = embedders
         self._note_use(now)
         return self.tick(now)
 
     def stop(self, reason: str, now: float) -> list[Instruction]:
-        """Stop all processes, in order."""
         self.stopping = self.stopping or reason
         return self.tick(now)
 
@@ -176,7 +170,9 @@ class Supervision:
         else:
             self._background = {role: each for role, each in self._background.items() if each.state != "stopped"}
             self._embedders = {number: each for number, each in self._embedders.items() if each.state != "stopped"}
-            done += self._arrange_embedders(now) + self._arrange_consolidator(now) + self._arrange_indexer(now)
+            done += self._arrange_embedders(now) + self._arrange_consolidator(now)
+            if self._store_health is not None and self._store_health.has_files and not self.is_resting:
+                done += self._start("indexer", now)
         return done
 
     def _beat(self, now: float) -> list[Instruction]:
@@ -220,10 +216,6 @@ class Supervision:
             return []
         return [] if any(map(_is_beginning, self.processes)) else self._start("consolidator", now)
 
-    def _arrange_indexer(self, now: float) -> list[Instruction]:
-        has_files = self._store_health is not None and self._store_health.has_files
-        return self._start("indexer", now) if has_files and not self.is_resting else []
-
     def _descend(self, reason: str, now: float) -> list[Instruction]:
         done: list[Instruction] = []
         for process in self.processes:
@@ -237,14 +229,8 @@ class Supervision:
                 break
         return done
 
-    def _others(self, process: Lifecycle) -> list[Lifecycle]:
-        return [other for other in self.processes if other is not process]
-
     def _find(self, name: str, incarnation: str) -> Lifecycle | None:
-        for process in self.processes:
-            if process.name == name and process.incarnation == incarnation:
-                return process
-        return None
+        return next((each for each in self.processes if (each.name, each.incarnation) == (name, incarnation)), None)
 
 
 def _is_beginning(process: Lifecycle) -> bool:
@@ -270,7 +256,6 @@ class IdleWatch:
             self._idle_since = now + max(0.0, FIRST_SESSION_S - self._timeout_s)
 
     def note_use(self, now: float) -> None:
-        """Note a session or a request."""
         self._idle_since = now
 
     def excuse(self, late_s: float) -> None:
