@@ -7,6 +7,7 @@ replay and when to give up, `starter` whether to start a runtime. One thread, on
 # ruff: noqa: PTH100, PTH118, PTH120
 from __future__ import annotations
 
+import contextlib
 import getopt
 import math
 import os
@@ -131,7 +132,6 @@ class Bridge:
         self._leave_at = math.inf
 
     def run(self) -> int:
-        """Pass lines on until the client has gone."""
         try:
             while not self._is_over():
                 self._wait()
@@ -236,8 +236,7 @@ class Bridge:
         self._leave_at = min(self._leave_at, time.monotonic() + LEAVE_S)
 
     def _tell_client(self, lines: list[bytes]) -> None:
-        for line in lines:
-            self._to_client += line + b"\n"
+        self._to_client += b"".join(line + b"\n" for line in lines)
         self._write_client()
 
     def _write_client(self) -> None:
@@ -271,20 +270,16 @@ class Bridge:
         if link is None:
             return False
         self._gateway = link
-        self._dormant = self._welcomed = False
+        self._dormant = self._welcomed = self._end_said = False
         self._from_gateway = LineBuffer()
-        self._to_gateway = bytearray(self._hello)
-        for line in self._conversation.connect(int(time.time() * 1000)):
-            self._to_gateway += line
-        self._end_said = False
+        self._to_gateway = bytearray(self._hello + b"".join(self._conversation.connect(int(time.time() * 1000))))
         if self._ended:
             self._say_end()
         self._write_gateway()
         return True
 
     def _say_end(self) -> None:
-        """Tell the gateway that the client has gone for good. Bytes that cannot be sent at once go with the rest, if
-        there is time."""
+        """Tell the gateway that the client has gone for good. Bytes that cannot be sent at once go with the rest."""
         if self._gateway is not None and not self._end_said:
             self._end_said = True
             self._to_gateway += END + b"\n"
@@ -293,13 +288,8 @@ class Bridge:
     def _write_gateway(self) -> None:
         if self._gateway is None or not self._to_gateway:
             return
-        try:
-            written = self._gateway.send(self._to_gateway)
-        except BlockingIOError:
-            return
-        except OSError:
-            return  # its last lines can still be read, and then its end
-        del self._to_gateway[:written]
+        with contextlib.suppress(OSError):  # it is busy, or lost: its last lines can still be read, and then its end
+            del self._to_gateway[: self._gateway.send(self._to_gateway)]
 
     def _read_gateway(self) -> None:
         if self._gateway is None:
@@ -369,11 +359,7 @@ def _claim_output() -> int:
 
 
 def _options(argv: list[str]) -> dict[str, str]:
-    """The options of the command line, by name.
-
-    Raises:
-        ValueError: an option is wrong, with the reason.
-    """
+    """The options of the command line, by name. Raises `ValueError` with the reason if one is wrong."""
     try:
         given, others = getopt.getopt(argv, "", [f"{name}=" for name in OPTIONS])
     except getopt.GetoptError as error:
@@ -421,7 +407,6 @@ def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Br
 
 
 def main(argv: list[str]) -> int:
-    """Run the bridge of the client that started this process. Returns the exit status."""
     if argv in (["--help"], ["-h"]):
         sys.stdout.write(HELP)
         return 0

@@ -32,11 +32,8 @@ _LONGEST_RUN_DIRECTORY = 78
 class Places:
     """The paths of one home that a bridge needs, and the arguments that make a runtime use the same home."""
 
-    def __init__(
-        self, home: str, gateway_socket: str, *, on_disk: str | None = None, config: str | None = None
-    ) -> None:
+    def __init__(self, home: str, on_disk: str | None = None, config: str | None = None) -> None:
         self.home = home
-        self.gateway_socket = gateway_socket
         self.on_disk = on_disk or home
         """The directory that names the home: different from the home itself if that is in memory."""
         self.config = config
@@ -44,7 +41,14 @@ class Places:
         self.start_lock = os.path.join(home, "start.lock")
         self.runtime_lock = os.path.join(home, "runtime.lock")
         self.logs = os.path.join(home, "logs")
-        run = os.path.dirname(gateway_socket)
+        run = os.path.join(home, "run")
+        if len(os.fsencode(run)) > _LONGEST_RUN_DIRECTORY:
+            from pathlib import Path
+
+            from remembrancer.protocol.paths import RuntimePaths
+
+            run = str(RuntimePaths(Path(home)).run)
+        self.gateway_socket = os.path.join(run, "gateway.sock")
         self._among_others = [home] if self.on_disk != home else []
         if os.path.dirname(run) != home:
             self._among_others.append(run)
@@ -62,7 +66,6 @@ class Places:
 
 
 def find_places(environ: Mapping[str, str]) -> Places:
-    """The places of the home that an environment names."""
     _, home = named_home(environ)
     config = config_file(environ, home)
     in_memory = IN_MEMORY in map(environ.get, MODE_VARIABLES)
@@ -71,19 +74,8 @@ def find_places(environ: Mapping[str, str]) -> Places:
 
         located = locate(environ)
         config = str(located.file) if located.file is not None else None
-        return _places(str(located.directory), str(located.on_disk), config)
-    return _places(home, home, config)
-
-
-def _places(home: str, on_disk: str, config: str | None) -> Places:
-    run = os.path.join(home, "run")
-    if len(os.fsencode(run)) <= _LONGEST_RUN_DIRECTORY:
-        return Places(home, os.path.join(run, "gateway.sock"), on_disk=on_disk, config=config)
-    from pathlib import Path
-
-    from remembrancer.protocol.paths import RuntimePaths
-
-    return Places(home, str(RuntimePaths(Path(home)).gateway_socket), on_disk=on_disk, config=config)
+        return Places(str(located.directory), str(located.on_disk), config)
+    return Places(home, home, config)
 
 
 def _may_move_home(config: str) -> bool:

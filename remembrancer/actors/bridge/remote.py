@@ -127,7 +127,6 @@ class RemoteGateway:
     tend = connected = refused = reap = _ignore
 
     def finish(self) -> None:
-        """End the session, since the client has gone."""
         if self.session:
             with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                 line = self.connect(GOODBYE_S)
@@ -216,7 +215,6 @@ class _Way:
             self._in_thread(self._take, line, message)
 
     def _send(self, text: bytes, message: dict[str, Any]) -> http.client.HTTPConnection:
-        """Send a request. Returns its connection."""
         while self._idle:
             since, line = self._idle.pop()
             is_closed = select.select([line.sock], (), (), 0)[0]
@@ -242,7 +240,6 @@ class _Way:
         return headers
 
     def _take(self, line: http.client.HTTPConnection, message: dict[str, Any]) -> None:
-        """Pass the host's answer on to the bridge."""
         with contextlib.closing(line.getresponse()) as response:
             if response.status in (200, 202, 204):
                 self._remote.was_reached = True
@@ -304,7 +301,6 @@ class _Way:
             self._say(error_line(message["id"], code, reason, retry=is_busy))
 
     def _listen(self) -> None:
-        """Pass on the messages that the host sends on its own initiative."""
         headers = {**self._remote.read_token(), **self._remote.session, "Accept": "text/event-stream"}
         line = self._remote.connect(CONNECT_S)
         line.sock.settimeout(LISTEN_S)
@@ -335,7 +331,6 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """A value encoded for a header."""
     if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
         return value
     return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="

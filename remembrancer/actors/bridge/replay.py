@@ -68,7 +68,6 @@ class PreparedAnswers:
         self.methods = self.METHODS - {"tools/list", "prompts/list"} if own_toolsets else self.METHODS
 
     def result(self, message: dict[str, Any]) -> Any:
-        """The result of a request with one of the `methods`."""
         if not self._results:
             with open(self._path, "rb") as file:
                 self._results = json.load(file)
@@ -109,12 +108,10 @@ class Conversation:
 
     @property
     def has_open_call(self) -> bool:
-        """True if a tool call has no answer yet."""
         return any(request.message["method"] == "tools/call" for request in self._open.values())
 
     @property
     def is_full(self) -> bool:
-        """True if no more of the client's lines should be read for now."""
         return len(self._open) >= MAX_OPEN_REQUESTS or self._open_bytes >= MAX_OPEN_BYTES
 
     def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
@@ -254,7 +251,6 @@ class Conversation:
             request.expires = max(request.patient, min(request.expires, now + self._budget_s))
 
     def next_expiry(self) -> float:
-        """The time at which the first open request exceeds its budget (infinity: none does)."""
         return min((request.expires for request in self._open.values()), default=math.inf)
 
     def expire(self, now: float) -> list[bytes]:
@@ -285,7 +281,6 @@ class Conversation:
 
 
 def parameter(message: dict[str, Any], name: str) -> Any:
-    """A parameter of a request; None if it has none of that name."""
     params = message.get("params")
     return params.get(name) if isinstance(params, dict) else None
 
@@ -294,7 +289,6 @@ _TOO_LATE = "the memory service {} in time; try again in a moment (a write may h
 
 
 def error_line(request_id: RequestId | None, code: int, message: str, *, retry: bool = False) -> bytes:
-    """A JSON-RPC error answer, without its newline."""
     error: dict[str, Any] = {"code": code, "message": message}
     if code == UNAVAILABLE:
         error["data"] = {"error": "memory_unavailable", "retry_possible": retry}
@@ -320,11 +314,8 @@ class LineBuffer:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their newlines.
-
-        Raises:
-            OverflowError: a line would exceed the limit.
-        """
+        """The lines that `data` completes, without their newlines. Raises `OverflowError` if one would exceed the
+        limit."""
         if b"\n" in data:
             *lines, rest = (bytes(self._rest) + data).split(b"\n")
             self._rest = bytearray(rest)

@@ -73,7 +73,6 @@ class Starter:
         return link
 
     def connected(self) -> None:
-        """Note that the gateway was reached."""
         self._pause_s, self._not_before = FIRST_PAUSE_S, 0.0
         self._reached = True
         self._fail(None)
@@ -81,7 +80,6 @@ class Starter:
         self.finish()
 
     def refused(self, reason: str, now: float) -> None:
-        """Note that the gateway was reached and refuses this bridge."""
         self._fail(reason)
         self._pause(now)
 
@@ -191,7 +189,6 @@ class Starter:
         self._close_output()
 
     def _reason(self) -> str | None:
-        """The reason that our runtime gave for its end, if any."""
         if self._output is None:
             return None
         output = os.pread(self._output.fileno(), _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
