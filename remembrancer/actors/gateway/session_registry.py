@@ -28,6 +28,8 @@ from remembrancer.toolsets.tools import Tool
 PRESENCE_S: Final = 5.0
 """The time between two reports of the connected sessions to the store; a session's grace period is several times as
 long."""
+FIRST_WAIT_S: Final = 10.0
+"""The time that the first session of a new gateway waits for a starting store before its start is queued."""
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +82,8 @@ class SessionRegistry:
         """Callers by the key of their connection."""
         self._waiting: asyncio.Queue[Operation] = asyncio.Queue()
         self._connection = anyio.Event()
+        self._patience = anyio.CancelScope()
+        """The wait for the store's first answer; cancelled when the runtime stops."""
         self._stopping = False
 
     def left(self, session: ClientConversation) -> None:
@@ -99,6 +103,7 @@ class SessionRegistry:
         """Return when every end so far has been reported. A session whose start was not begins at its client's next
         request."""
         self._stopping = True
+        self._patience.cancel()
         await self._waiting.join()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
@@ -114,21 +119,28 @@ class SessionRegistry:
         now = self._present()
         self._connection.set()
         self._connection = anyio.Event()
-        if old is not None and _session_of(old) not in now and (caller is not None or session.has_said_end):
+        works_elsewhere = caller is not None
+        if old is not None and _session_of(old) not in now and (works_elsewhere or session.has_said_end):
             self._report(session, old, EndSession(old.session_id))
         if caller is not None and _session_of(caller) not in before:
             self._report(session, caller, StartSession(caller.session_id, session.client, session.directory))
 
     def _present(self) -> set[tuple[ProjectRef, str]]:
+        """The sessions that have a connection."""
         return {_session_of(caller) for caller in self._callers.values()}
 
     def _report(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> None:
-        # The connection's key is in the id: a bridge that connects again starts its session again if that has ended.
+        """Queue the operation for a start or an end. Its id contains the connection's key, which differs at each
+        connection: a reconnecting bridge starts its session again, which changes nothing unless it has ended."""
         which = "start" if isinstance(change, StartSession) else "end"
         operation_id = derive_operation_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
         self._waiting.put_nowait(Operation(operation_id, caller.project, caller.session_id, time.time(), change))
 
     async def _submit(self, operation: Operation) -> None:
+        if not self._store.health.has_answered and not self._stopping:
+            with self._patience:
+                await self._store.wait_usable(FIRST_WAIT_S)
+            self._patience = anyio.CancelScope()
         if self._stopping and isinstance(operation.change, StartSession):
             return
         try:
