@@ -76,14 +76,8 @@ class EmbedderActor(Actor):
         """Those that are being embedded; replaced if they are dropped."""
 
     def _dealer(self) -> Dealer[ToWorker]:
-        """The connection to the store."""
-        return Dealer(
-            self.spec.paths.store_endpoint,
-            self.speaker,
-            to_worker,
-            on_message=self._hear,
-            on_connection=self._on_connection,
-        )
+        endpoint, on_connection = self.spec.paths.store_endpoint, self._on_connection
+        return Dealer(endpoint, self.speaker, to_worker, on_message=self._hear, on_connection=on_connection)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         async with self._store:
@@ -114,7 +108,6 @@ class EmbedderActor(Actor):
             delay_s = min(2 * delay_s, LAST_RETRY_S)
 
     async def _in_thread(self, function: Callable[[], Made]) -> Made:
-        """The result of a function that runs in the thread of the passages."""
         return await self._loop.run_in_executor(self._passages, function)
 
     async def _wait_for_news(self) -> None:

@@ -154,11 +154,7 @@ message_type {
 
 
 def _constants_in(content: bytes) -> dict[str, NDArray[Any]]:
-    """The float32 and integer constants of an ONNX file, by name, in the order of the file.
-
-    Raises:
-        google.protobuf.message.DecodeError: it is not an ONNX file.
-    """
+    """The float32 and integer constants of an ONNX file, by name, in the order of the file."""
     return {
         each.name: np.frombuffer(each.raw_data, _DATA_TYPES[each.data_type]).reshape(each.dims)
         for each in _model_class().FromString(content).graph.initializer

@@ -49,11 +49,8 @@ class Engine(Protocol):
         """The desired number of tokens in a batch; None: the default."""
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """One row of unit length for each text, in the given order. Text beyond the window is ignored.
-
-        Raises:
-            ModelUnusable: the engine can make no vectors for the time being.
-        """
+        """One row of unit length for each text, in the given order. Text beyond the window is ignored. Raises
+        `ModelUnusable` if the engine can make no vectors for the time being."""
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         """The same for questions, which have another prompt in some models."""
@@ -81,11 +78,7 @@ PROBES: Final = (
 
 
 def scale_of(engine: Engine) -> CosineScale:
-    """The scale of a model's cosines, measured on matching and non-matching pairs of `PROBES`.
-
-    Raises:
-        ModelUnusable: the engine can make no vectors for the time being.
-    """
+    """The scale of a model's cosines, measured on matching and non-matching pairs of `PROBES`."""
     if engine.identity.is_default:
         return CALIBRATED
     questions, answers = zip(*PROBES, strict=True)
@@ -95,18 +88,13 @@ def scale_of(engine: Engine) -> CosineScale:
 
 
 def unit_rows(rows: Vectors) -> Vectors:
-    """The rows scaled to length 1."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Vectors = (rows / np.maximum(norms, 1e-12)).astype(np.float32, copy=False)
     return unit
 
 
 def sha256_of(paths: Iterable[Path]) -> str:
-    """The SHA-256 of the concatenated files, in hexadecimal.
-
-    Raises:
-        ModelUnusable: a file cannot be read.
-    """
+    """The SHA-256 of the concatenated files, in hexadecimal. Raises `ModelUnusable` if one cannot be read."""
     digest = hashlib.sha256()
     try:
         for path in paths:
@@ -119,11 +107,7 @@ def sha256_of(paths: Iterable[Path]) -> str:
 
 
 def verify_sha256(path: Path, expected: str, remedy: str) -> None:
-    """Compare a file with its pinned checksum. `remedy` says what to do if it differs.
-
-    Raises:
-        ModelUnusable: the file is missing or has another checksum.
-    """
+    """Raise `ModelUnusable` unless a file has its pinned checksum. `remedy` says what to do."""
     if not path.is_file():
         raise ModelUnusable(f"{path} is missing: {remedy}")
     found = sha256_of([path])
@@ -132,11 +116,7 @@ def verify_sha256(path: Path, expected: str, remedy: str) -> None:
 
 
 def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Path:
-    """The path of a file in an installed package, which has the pinned checksum.
-
-    Raises:
-        ModelUnusable: the package is not installed, or its file is missing or has another checksum.
-    """
+    """The path of a file in an installed package. Raises `ModelUnusable` unless it has the pinned checksum."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModelUnusable(f"the weights in {package} are not installed: {remedy}")
@@ -157,10 +137,8 @@ class ModelTokenizer(TokenCounter, Protocol):
 
 
 class TextTokenizer:
-    """A `ModelTokenizer` of the library without padding or truncation, for use by several threads at once.
-
-    Only the batch calls are used: they release the interpreter's lock while they work.
-    """
+    """A `ModelTokenizer` of the library without padding or truncation, for several threads at once. Only the batch
+    calls are used: they release the interpreter's lock while they work."""
 
     def __init__(self, tokenizer: Any) -> None:
         padding = tokenizer.padding
@@ -171,7 +149,6 @@ class TextTokenizer:
         self.marks: int = tokenizer.num_special_tokens_to_add(is_pair=False)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text, without special tokens."""
         return [len(each) for each in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
@@ -180,21 +157,14 @@ class TextTokenizer:
 
 
 def default_tokenizer() -> TextTokenizer:
-    """The tokenizer of all-MiniLM-L6-v2: that of bert-base-uncased.
-
-    Raises:
-        ModelUnusable: the vocabulary is missing or changed.
-    """
+    """The tokenizer of all-MiniLM-L6-v2: that of bert-base-uncased."""
     verify_sha256(VOCABULARY, VOCABULARY_SHA256, "install remembrancer again")
     return TextTokenizer(bert_tokenizer(VOCABULARY))
 
 
 def local_tokenizer(directory: Path) -> TextTokenizer:
     """The tokenizer of a model in a directory: its `tokenizer.json`, or its `vocab.txt`, used as lower-cased BERT's.
-
-    Raises:
-        ModelUnusable: there is neither, or it does not parse.
-    """
+    Raises `ModelUnusable` without either."""
     own, vocabulary = directory / "tokenizer.json", directory / "vocab.txt"
     try:
         if own.is_file():

@@ -158,11 +158,7 @@ class MultilingualEngine(Int8Engine):
 
 
 def load_multilingual(model: str, threads: int) -> MultilingualEngine:
-    """The engine for multilingual-e5-small, with the weights of the package.
-
-    Raises:
-        ModelUnusable: see `load_engine`.
-    """
+    """The engine for multilingual-e5-small, with the weights of the package. Raises `ModelUnusable`."""
     if model != MODEL:
         raise ModelUnusable(f"the multilingual engine only has the model {MODEL}, not {model}")
     weights = packaged_weights(MULTILINGUAL_PACKAGE, "e5-small-q4.bin", WEIGHTS_SHA256, MULTILINGUAL_EXTRA)

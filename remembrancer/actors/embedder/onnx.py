@@ -44,10 +44,8 @@ _QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
 
 
 class OnnxEngine:
-    """The `Engine` of a BERT-like encoder with mean pooling. onnxruntime's `run` may be called from several threads.
-
-    The dimensions in the given identity are not read: they are those of the first vector.
-    """
+    """The `Engine` of a BERT-like encoder with mean pooling, for several threads. The dimensions in the given identity
+    are not read: they are those of the first vector."""
 
     batch_tokens = None
     passage_tokens = PASSAGE_TOKENS
@@ -109,19 +107,14 @@ class Int8Engine(OnnxEngine):
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """The threads are started by the first call, and inherit its priority."""
         alone = super().embed_passages
-        return (
-            alone(texts)
-            if self._threads is None
-            else np.vstack(list(self._threads.map(lambda text: alone([text]), texts)))
-        )
+        if self._threads is None:
+            return alone(texts)
+        return np.vstack(list(self._threads.map(lambda text: alone([text]), texts)))
 
 
 def load_onnx(model: str, threads: int) -> OnnxEngine:
     """The engine for `all-MiniLM-L6-v2`, or for a directory with `model.onnx` and `vocab.txt` or `tokenizer.json`.
-
-    Raises:
-        ModelUnusable: see `load_engine`.
-    """
+    Raises `ModelUnusable`."""
     directory = Path(model).expanduser()
     if model == DEFAULT_MODEL:
         weights, identity, tokenizer = _packaged()

@@ -67,7 +67,6 @@ class Provider(NamedTuple):
     """The API's names for a passage and a question, if it distinguishes them."""
 
     def body(self, model: str, texts: Sequence[str], *, is_question: bool) -> dict[str, Any]:
-        """The body of a request."""
         body: dict[str, Any] = {"model": model, "input": list(texts)}
         if self.kinds is None:
             return {**body, "encoding_format": "float"}
@@ -114,7 +113,7 @@ class ProviderEngine:
         return ModelIdentity(name, self._model, name, "provider", self._dimensions, WINDOW_TOKENS)
 
     def check(self) -> None:
-        """Request a vector. Raises `ModelUnusable` if the provider does not return one."""
+        """Request a vector. Raises `ModelUnusable` if the provider returns none."""
         try:
             self._dimensions = self._ask([PROBE], QUESTION_TIMEOUT_S, is_question=True).shape[1]
         except _BadAnswer as error:
@@ -126,7 +125,6 @@ class ProviderEngine:
         self._client.close()
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """One attempt, with a short timeout."""
         return self._ask_or_blame(texts, QUESTION_TIMEOUT_S, is_question=True)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
@@ -160,12 +158,8 @@ class ProviderEngine:
         raise AssertionError("the last attempt returns or raises")
 
     def _ask_or_blame(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
-        """The answer to one request. A bad one counts as a text's fault only if the provider works without the text.
-
-        Raises:
-            InternalError: one of the texts is at fault.
-            ModelUnusable: the provider is at fault.
-        """
+        """The answer to one request. A bad one counts as a text's fault (`InternalError`) only if the provider works
+        without it."""
         try:
             return self._ask(texts, timeout_s, is_question=is_question)
         except _BadAnswer as error:
@@ -173,12 +167,7 @@ class ProviderEngine:
             raise InternalError(str(error)) from None
 
     def _ask(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
-        """Send one request.
-
-        Raises:
-            _BadAnswer: the provider refuses the texts, or its answer has no vectors of its model.
-            ModelUnusable: it cannot be reached, or refuses everything now.
-        """
+        """Send one request. Raises `_BadAnswer` or `ModelUnusable`."""
         body = self._provider.body(self._model, texts, is_question=is_question)
         try:
             response = self._client.post(
@@ -253,11 +242,7 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 
 def load_provider(choice: ModelChoice, settings: Settings) -> ProviderEngine:
-    """The engine of a provider, after a successful test. A process has one.
-
-    Raises:
-        ModelUnusable: its key is missing, or it does not answer properly.
-    """
+    """The engine of a provider, after a successful test. A process has one. Raises `ModelUnusable`."""
     engine = _engine_of(choice, settings)
     engine.check()
     return engine

@@ -37,7 +37,6 @@ class RemoteEmbedderActor(EmbedderActor):
         """`stop` was called; or `WorkerRefused`."""
 
     def stop(self) -> None:
-        """End the embedder, on a person's request."""
         if not self.ended.done():
             self.ended.set_result(None)
 

@@ -25,11 +25,7 @@ logger = logging.getLogger(__name__)
 
 def load_engine(settings: Settings, threads: int) -> Engine:
     """The engine that the settings select, computing with `threads` threads. Takes a fraction of a second, or seconds.
-
-    Raises:
-        ModelUnusable: its library, weights or vocabulary are missing or do not have the pinned checksum; the message
-            says what to do.
-    """
+    Raises `ModelUnusable`, which says what to do."""
     # Imported here, so that a process loads only the library of its own engine.
     choice, _ = model_choices(settings)
     try:
@@ -60,11 +56,7 @@ def load_engine(settings: Settings, threads: int) -> Engine:
 
 
 def load_with_scale(load: Callable[[], Engine]) -> tuple[Engine, CosineScale]:
-    """A model, and the scale of its cosines.
-
-    Raises:
-        ModelUnusable: it cannot be loaded, or makes no vectors.
-    """
+    """A model, and the scale of its cosines. Raises `ModelUnusable`."""
     try:
         engine = load()
         return engine, scale_of(engine)
@@ -89,11 +81,7 @@ class _Row(NamedTuple):
 def embed_texts(engine: Engine, texts: Mapping[int, str], most: int) -> Iterator[list[tuple[int, EmbeddedText | str]]]:
     """Embed texts together, in batches of at most `most` passages (0: any number) of similar length, the shortest
     first. Yields, first without a batch and then after each, the texts that are finished: by their keys, the passages
-    with their vectors, or the error.
-
-    Raises:
-        ModelUnusable: see `Engine.embed_passages`.
-    """
+    with their vectors, or the error."""
     unfinished: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
     rows: list[_Row] = []
     finished: list[tuple[int, EmbeddedText | str]] = []
@@ -129,7 +117,6 @@ def embed_texts(engine: Engine, texts: Mapping[int, str], most: int) -> Iterator
 
 
 def passages_of(engine: Engine, text: str) -> list[MeasuredPassage]:
-    """The passages of a stored text."""
     return split_passages(text, engine.tokenizer, min(engine.passage_tokens, engine.passage_budget))
 
 
@@ -144,11 +131,7 @@ def batch_size(engine: Engine, rows: Sequence[_Row], most: int) -> int:
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:
-    """A vector for each text, or its error: one bad text does not affect the others of its batch.
-
-    Raises:
-        ModelUnusable: see `Engine.embed_passages`.
-    """
+    """A vector for each text, or its error: one bad text does not affect the others of its batch."""
     try:
         return list(finite(embed(texts)))
     except ModelUnusable:
@@ -168,17 +151,12 @@ def finite(vectors: Vectors) -> Vectors:
 
 
 def in_words(error: Exception) -> str:
-    """The error's text for an answer."""
     return error.message if isinstance(error, RemembrancerError) else f"{type(error).__name__}: {error}"[:200]
 
 
 def question_vector(engine: Engine, question: str) -> bytes:
     """The vector of a question as float32: that of a question longer than the window is the mean of its parts, the
-    first two and the last two, which usually contain the actual question.
-
-    Raises:
-        ModelUnusable: see `Engine.embed_passages`.
-    """
+    first two and the last two, which usually contain the actual question."""
     passages = split_passages(question, engine.tokenizer, engine.passage_budget)
     if len(passages) > 4:
         passages = passages[:2] + passages[-2:]
