@@ -65,6 +65,7 @@ PAUSE_S: Final = 0.01
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
+FAILED: Final = "the memory service failed on this request: see gateway.log"
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class ToolCalls:
             answer = self._error_result(error, tool)
         except Exception:
             logger.exception("a tool failed", extra={"tool": name})
-            answer = self._error_result(InternalError("the memory service failed on this call: see gateway.log"), tool)
+            answer = self._error_result(InternalError(FAILED), tool)
         note_call("unknown tool" if tool is None else name, context.began)
         return answer
 

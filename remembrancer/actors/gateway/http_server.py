@@ -35,7 +35,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remembrancer.actors.gateway.conversations import CallContext, McpService, plain_call_in
+from remembrancer.actors.gateway.conversations import FAILED, CallContext, McpService, plain_call_in
 from remembrancer.actors.gateway.mcp_session import MAX_CLIENT_NAME, client_name
 from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.config.project import project_of, working_tree_of
@@ -62,7 +62,6 @@ STOPPED: Final = (
     "the memory service is stopping or restarting; try again in a moment, with the same id (a write may have been "
     "stored nevertheless)"
 )
-FAILED: Final = "the memory service failed on this request: see gateway.log"
 NOT_KNOWN: Final = (
     "This server is not known as {}. 'remembrancer ui' opens the memory browser by a name that works. To let this name "
     "in, add it to the setting http_hosts, and run 'remembrancer down'."

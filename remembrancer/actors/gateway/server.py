@@ -1,8 +1,7 @@
 """The MCP server of all sessions: the handlers of requests, and the translation of errors to JSON-RPC."""
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import mcp_types as mcp
 from mcp.server.context import CallNext, ServerRequestContext
@@ -11,9 +10,10 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.conversations import CallContext, ToolCalls
+from remembrancer.actors.gateway.conversations import FAILED, CallContext, ToolCalls
 from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import UNAVAILABLE
@@ -44,9 +44,7 @@ CARD: Final = "ui://remembrancer/card"
 """The page in which clients with MCP Apps show the memories that these tools stored or found."""
 WITH_CARD: Final = frozenset({("memory", "store_memory"), ("memory", "recall_memories")})
 
-P = TypeVar("P")
 Context = ServerRequestContext[Any, Any]
-Handler = Callable[[Context, P], Awaitable[Any]]
 logger = logging.getLogger(__name__)
 
 
@@ -159,37 +157,19 @@ def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
 
 
 def build_server(handlers: Handlers) -> Server[Any]:
-    def guarded(handler: Handler[P]) -> Handler[P]:
-        """Wrap a handler so that its errors reach the client with a code, a message and `data`, and internal errors
-        without their text."""
-
-        async def run(ctx: Context, params: P) -> Any:
-            try:
-                return await handler(ctx, params)
-            except MCPError:
-                raise
-            except RemembrancerError as error:
-                raise as_mcp(error, ctx.protocol_version, degraded=handlers.calls.is_degraded(error)) from error
-            except Exception as error:
-                logger.exception("a request failed", extra={"method": ctx.method})
-                failure = InternalError("the memory service failed on this request: see gateway.log")
-                raise as_mcp(failure, ctx.protocol_version, degraded=handlers.calls.is_degraded(failure)) from error
-
-        return run
-
     server: Server[Any] = Server(
         NAME,
         version=__version__,
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
-        on_list_resources=guarded(handlers.list_resources),
-        on_list_resource_templates=guarded(handlers.list_templates),
-        on_read_resource=guarded(handlers.read_resource),
-        on_subscribe_resource=guarded(handlers.subscribe),
-        on_unsubscribe_resource=guarded(handlers.unsubscribe),
-        on_subscriptions_listen=guarded(handlers.listen),
-        on_list_prompts=guarded(handlers.list_prompts),
-        on_get_prompt=guarded(handlers.get_prompt),
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_subscribe_resource=handlers.subscribe,
+        on_unsubscribe_resource=handlers.unsubscribe,
+        on_subscriptions_listen=handlers.listen,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
         get_tool_input_schema=lambda name: None,  # no tool has an argument that is repeated in a header
     )
 
@@ -205,15 +185,25 @@ def build_server(handlers: Handlers) -> Server[Any]:
             instructions=instructions(ctx),
         )
 
-    async def instruct(ctx: Context, call_next: CallNext) -> Any:
-        """Add the instructions for the session's tools to the answer to `initialize`, which the SDK makes."""
-        result = await call_next(ctx)
+    async def answer(ctx: Context, call_next: CallNext) -> Any:
+        """Give an error a code, a message and `data` (an internal one without its text), and the answer to
+        `initialize`, which the SDK makes, the instructions for the session's tools."""
+        try:
+            result = await call_next(ctx)
+        except (MCPError, ValidationError):
+            raise
+        except RemembrancerError as error:
+            raise as_mcp(error, ctx.protocol_version, degraded=handlers.calls.is_degraded(error)) from error
+        except Exception as error:
+            logger.exception("a request failed", extra={"method": ctx.method})
+            failure = InternalError(FAILED)
+            raise as_mcp(failure, ctx.protocol_version, degraded=handlers.calls.is_degraded(failure)) from error
         if ctx.method == "initialize" and isinstance(result, dict):
             result["instructions"] = instructions(ctx)
         return result
 
     server.add_request_handler("server/discover", mcp.RequestParams, discover)
-    server.middleware[:] = [instruct]  # without telemetry spans, which nobody collects
+    server.middleware[:] = [answer]  # without telemetry spans, which nobody collects
     return server
 
 
