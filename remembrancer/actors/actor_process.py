@@ -5,6 +5,7 @@ the launcher is dead, and an actor never outlives it.
 """
 
 import abc
+import asyncio
 import contextlib
 import logging
 import math
@@ -156,6 +157,7 @@ def allow_many_files() -> None:
 
 class _Life:
     def __init__(self) -> None:
+        self.starting = anyio.CancelScope()
         self.stop = anyio.Event()
         self.reason = ""
         self.grace_s = TERM_GRACE_S
@@ -166,6 +168,7 @@ class _Life:
         if not self.stop.is_set():
             self.reason, self.grace_s, self.code = reason, grace_s, code
             self.stop.set()
+            self.starting.cancel()  # no effect once the start is over
 
 
 async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int:
@@ -198,10 +201,9 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
         on_refused=refused,
     )
     async with control, anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signal, life)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, life.end, "SIGTERM", TERM_GRACE_S)
         try:
-            with anyio.CancelScope() as starting:
-                tasks.start_soon(_cancel_at_stop, life, starting)
+            with life.starting:
                 actor = factory(spec)
                 actor.control = control
                 await tasks.start(_run_until_cancelled, actor, life)
@@ -213,7 +215,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
             with contextlib.suppress(OSError):  # the disk is full, say
                 os.write(2, msgspec.json.encode(error.to_failure()) + b"\n")
             return EXIT_START_FAILED
-        if actor is None or starting.cancelled_caught:
+        if actor is None or life.starting.cancelled_caught:
             logger.info("stopped while starting", extra={"reason": life.reason, "code": life.code})
             tasks.cancel_scope.cancel()
             return life.code
@@ -227,11 +229,6 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
         tasks.cancel_scope.cancel()
     logger.info("stopped", extra={"reason": life.reason, "code": life.code})
     return life.code
-
-
-async def _cancel_at_stop(life: _Life, starting: anyio.CancelScope) -> None:
-    await life.stop.wait()
-    starting.cancel()  # no effect once the start is over
 
 
 async def _run_until_cancelled(
@@ -252,12 +249,6 @@ async def _say_ready(control: Dealer[FromLauncher], actor: Actor) -> None:
     """Report the first health, which means readiness, as soon as the launcher listens."""
     await control.wait_connected(math.inf)
     control.send(actor.health())
-
-
-async def _end_on_signal(life: _Life) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-        async for _ in signals:
-            life.end("SIGTERM", TERM_GRACE_S)
 
 
 def _start_parent_watchdog(launch_input: BinaryIO) -> None:
