@@ -95,12 +95,9 @@ def setting_warnings(environment: dict[str, str], settings: Settings) -> list[No
     for name, origin in asked.origins.items():
         actual = getattr(settings, name)
         if getattr(asked.settings, name) != actual:
-            found.append(
-                Notice(
-                    "setting_ignored",
-                    f"{origin} differs in this session, but the memory service was started with "
-                    f"{'none' if actual is None else actual}: "
-                    "run `remembrancer down` to have the next session restart it",
-                )
+            text = (
+                f"{origin} differs in this session, but the memory service was started with "
+                f"{'none' if actual is None else actual}: run `remembrancer down` to have the next session restart it"
             )
+            found.append(Notice("setting_ignored", text))
     return found

@@ -76,13 +76,8 @@ def to_operation(name: str, event: HookEvent) -> Operation:
         project = project_of(Path(event.directory))
     except ValueError as error:  # a lone surrogate
         raise InvalidInput("the name of the event's directory is not valid") from error
-    return Operation(
-        operation_id=derive_operation_id("hook", name, event.event, session),
-        project=project,
-        session_id=session,
-        requested_at=event.at,
-        change=change_of(event, session),
-    )
+    operation_id = derive_operation_id("hook", name, event.event, session)
+    return Operation(operation_id, project, session, event.at, change_of(event, session))
 
 
 def read_event(content: bytes) -> HookEvent:
@@ -231,15 +226,13 @@ class HookIntake:
     async def take_all(self) -> None:
         """Record all present events in order. Raises an error, and leaves the others, if one cannot be written for
         now."""
-        for name in self._waiting():
-            await self._take(name)
-
-    def _waiting(self) -> list[str]:
         try:
             with os.scandir(self._directory) as entries:
-                return sorted(each.name for each in entries if _is_event(each))
+                names = sorted(each.name for each in entries if _is_event(each))
         except FileNotFoundError:
-            return []
+            return
+        for name in names:
+            await self._take(name)
 
     async def _take(self, name: str) -> None:
         path = self._directory / name
@@ -269,12 +262,8 @@ class HookIntake:
 
 
 def _is_event(entry: os.DirEntry[str]) -> bool:
-    name = entry.name
-    return (
-        name.endswith((HOOK_SUFFIX, EARLIER_SUFFIX))
-        and not name.startswith(".")
-        and entry.is_file(follow_symlinks=False)
-    )
+    is_whole = entry.name.endswith((HOOK_SUFFIX, EARLIER_SUFFIX)) and not entry.name.startswith(".")
+    return is_whole and entry.is_file(follow_symlinks=False)
 
 
 def _read(path: Path) -> tuple[HookEvent, Operation]:
